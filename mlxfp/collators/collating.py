@@ -1,0 +1,68 @@
+"""The stage that turns groups into batches of MLX arrays."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import mlx.core as mx
+from attrs import frozen
+
+from mlxfp.core.checks import check_callable
+from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.datasets import Batch, Dataset, Stage, State
+from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.core.examples import Examples
+from mlxfp.core.parts import brief
+
+
+def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
+    """Turn every group into one batch with `collator`, a pure function from a sequence of examples to a dict of `mx.array`.
+
+    What it returns is evaluated here, so a lazy array never leaves the thread that made it. Values are `mx.array` or tuples of strings;
+    anything else raises `ArgumentTypeError`. An exception gains a note with the source rows of the group.
+
+    >>> import mlx.core as mx
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.sources import from_examples
+    >>> sums = collate(lambda group: {"total": mx.array(sum(row["x"] for row in group))})
+    >>> [int(each["total"]) for each in pipe(from_examples([{"x": i} for i in range(4)]), batch(2), sums)]
+    [1, 5]
+    """
+    check_callable(collator=collator)
+    return _Collate(collator)
+
+
+@frozen(repr=False)
+class _Collate(Stage):
+    collator: Callable[[Sequence[Example]], dict[str, Any]]
+    accepts = frozenset({"groups"})
+    emits = "batches"
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
+        group = Examples(chunk)
+        try:
+            batch = self.collator(group)
+            _check(batch, self.collator)
+            mx.eval(batch)
+        except Exception as error:
+            rows = group.rows.tolist()
+            error.add_note(f"collating source rows {', '.join(map(str, rows[:8]))}{', ...' if len(rows) > 8 else ''}")
+            raise
+        return state, (batch,)
+
+    def schema(self, schema: Schema) -> Schema:
+        return schema
+
+    def length(self, count: int) -> int:
+        return count
+
+
+def _check(batch: object, collator: object) -> None:
+    if not isinstance(batch, dict):
+        raise ArgumentTypeError(f"A collator returns a dict of mx.array, got {type(batch).__name__} from {brief(collator)}.")
+    for name, value in batch.items():
+        if not isinstance(value, mx.array | tuple):
+            raise ArgumentTypeError(
+                f"A collator returns mx.array values, got {type(value).__name__} for {name!r} from {brief(collator)}. "
+                "Wrap it: mx.array(...)."
+            )

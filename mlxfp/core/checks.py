@@ -1,0 +1,81 @@
+"""Checks of arguments, run when a stage is built: a mistake must not wait for the first row."""
+
+from collections.abc import Collection, Mapping
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, unknown_name
+
+
+def check_integer(**values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is an int (True and False are not)."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ArgumentTypeError(f"{name} must be an int, got {name}={value!r}.")
+
+
+def check_positive(**values: object) -> None:
+    """Raise unless every value is an int of at least 1."""
+    check_integer(**values)
+    for name, value in values.items():
+        if value < 1:  # type: ignore[operator]  # an int, by the line above
+            raise ArgumentError(f"{name} must be at least 1, got {name}={value!r}.")
+
+
+def check_not_negative(**values: object) -> None:
+    """Raise unless every value is an int of at least 0."""
+    check_integer(**values)
+    for name, value in values.items():
+        if value < 0:  # type: ignore[operator]  # an int, by the line above
+            raise ArgumentError(f"{name} must be at least 0, got {name}={value!r}.")
+
+
+def check_text(**values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is a string."""
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise ArgumentTypeError(f"{name} must be a string, got {name}={value!r}.")
+
+
+def check_callable(**values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value can be called."""
+    for name, value in values.items():
+        if not callable(value):
+            raise ArgumentTypeError(f"{name} must be a function, got {name}={value!r}.")
+
+
+def check_choice(choices: Collection[str], **values: object) -> None:
+    """Raise `UnknownNameError` unless every value is one of `choices`."""
+    for name, value in values.items():
+        if value not in choices:
+            raise unknown_name(name, str(value), choices)
+
+
+def check_columns(wanted: Collection[str], present: Collection[str], stage: str) -> None:
+    """Raise `SchemaError` unless every wanted column is present.
+
+    >>> check_columns(["Agee"], ["Age", "Sex"], "template")
+    Traceback (most recent call last):
+    mlxfp.core.errors.SchemaError: template needs the column 'Agee', which is not there. Columns: 'Age', 'Sex'.
+    """
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        plural = "columns" if len(missing) > 1 else "column"
+        verb = "are" if len(missing) > 1 else "is"
+        names, have = (", ".join(map(repr, group)) for group in (missing, present))
+        raise SchemaError(f"{stage} needs the {plural} {names}, which {verb} not there. Columns: {have or 'none'}.")
+
+
+def check_types(expected: type | tuple[type, ...], **values: object) -> None:
+    """Raise `ArgumentTypeError` unless every value is an instance of `expected`."""
+    kinds = expected if isinstance(expected, tuple) else (expected,)
+    for name, value in values.items():
+        if not isinstance(value, kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise ArgumentTypeError(f"{name} must be {wanted}, got {type(value).__name__}: {value!r:.80}.")
+
+
+def check_unique(values: Mapping[str, Collection[str]]) -> None:
+    """Raise `ArgumentError` where a list of names repeats one."""
+    for name, items in values.items():
+        doubled = sorted({item for item in items if list(items).count(item) > 1})
+        if doubled:
+            raise ArgumentError(f"{name} repeats {', '.join(map(repr, doubled))}; each name may appear once.")

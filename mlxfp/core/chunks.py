@@ -1,0 +1,189 @@
+"""Chunks: `pyarrow.RecordBatch` values, with two hidden columns that travel beside the data.
+
+`__row__` (int64) says which row of the source a row comes from; `__key__` (uint64) is the hash of (epoch, row) that all of its
+randomness derives from. User functions never see them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
+
+Example = Mapping[str, Any]
+RecordBatch: TypeAlias = pa.RecordBatch
+Schema: TypeAlias = pa.Schema
+
+ROW = "__row__"
+KEY = "__key__"
+HIDDEN = (ROW, KEY)
+
+CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly
+
+
+def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
+    """Append the hidden columns, counting source rows from `first`; a chunk that has them already stays as it is."""
+    if ROW in chunk.schema.names:
+        return chunk
+    return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
+
+
+def number_as(chunk: RecordBatch, epoch: int, rows: NDArray[np.int64]) -> RecordBatch:
+    """Append the hidden columns with the given source rows, int64[N], unless the chunk has them already."""
+    if ROW in chunk.schema.names:
+        return chunk
+    keys = fold_in_rows(fold_in(0, epoch), rows)
+    return chunk.append_column(ROW, pa.array(rows)).append_column(KEY, pa.array(keys))
+
+
+def visible(chunk: RecordBatch) -> RecordBatch:
+    """Leave the hidden columns out."""
+    names = chunk.schema.names
+    return chunk.select([name for name in names if name not in HIDDEN]) if ROW in names else chunk
+
+
+def hide_beside(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
+    """Put the hidden columns of `origin` beside the columns of `chunk`; both have the same number of rows."""
+    if ROW not in origin.schema.names:
+        return chunk
+    return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))
+
+
+def source_rows(chunk: RecordBatch) -> NDArray[np.int64]:
+    """Return which row of the source each row comes from: int64[N]; -1 where it is not known."""
+    if ROW not in chunk.schema.names:
+        return np.full(chunk.num_rows, -1, np.int64)
+    rows: NDArray[np.int64] = chunk.column(ROW).to_numpy(zero_copy_only=True)
+    return rows
+
+
+def row_keys(chunk: RecordBatch) -> Keys:
+    """Return the key of each row: uint64[N]."""
+    keys: Keys = chunk.column(KEY).to_numpy(zero_copy_only=True)
+    return keys
+
+
+def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:
+    """Join chunks of one schema end to end; at least one is needed."""
+    return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
+
+
+def set_column(chunk: RecordBatch, name: str, column: pa.Array) -> RecordBatch:
+    """Add the column, or put it in the place of the one with that name."""
+    index = chunk.schema.get_field_index(name)
+    return chunk.append_column(name, column) if index < 0 else chunk.set_column(index, name, column)
+
+
+def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
+    """Add the field, or put it in the place of the one with that name."""
+    index = schema.get_field_index(name)
+    field = pa.field(name, kind)
+    return schema.append(field) if index < 0 else schema.set(index, field)
+
+
+def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
+    """Turn a chunk into one dict a row; fixed-shape tensors become numpy arrays, everything else plain Python values."""
+    seen = visible(chunk)
+    tensors = [field.name for field in seen.schema if isinstance(field.type, pa.FixedShapeTensorType)]
+    if not tensors:
+        rows: list[dict[str, Any]] = seen.to_pylist()
+        return rows
+    columns = {name: _values(seen.column(name)) for name in seen.schema.names}
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | NDArray[np.int64]) -> RecordBatch:
+    """Turn rows into a chunk, with `schema` or the one inferred from these rows.
+
+    `numbers` are the source rows, for messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for a
+    column that the schema lacks, naming the row.
+    """
+    names = schema.names if schema is not None else list(dict.fromkeys(name for row in rows for name in row))
+    reserved = [name for name in names if name in HIDDEN]
+    if reserved:
+        raise SchemaError(f"The column name {reserved[0]!r} is reserved; rename the column.")
+    if schema is not None:
+        known = set(names)
+        for row, number in zip(rows, numbers, strict=True):
+            if not known.issuperset(row):
+                extra = ", ".join(repr(name) for name in row if name not in known)
+                raise SchemaError(
+                    f"Row {number} has the column {extra}, which the schema lacks. Columns: {', '.join(map(repr, names))}. "
+                    "Declare it with schema=, or return the same columns for every row."
+                )
+    kinds = [None] * len(names) if schema is None else schema.types
+    columns = [_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
+    if not columns:
+        return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
+    fields = schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
+    return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
+    """Cut an iterable into lists of `size` items, the last one possibly shorter, pulling no item early."""
+    part: list[Any] = []
+    for row in rows:
+        part.append(row)
+        if len(part) == size:
+            yield part
+            part = []
+    if part:
+        yield part
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if isinstance(column.type, pa.FixedShapeTensorType):
+        if column.null_count:
+            return [None if item is None else np.asarray(item).reshape(column.type.shape) for item in column.storage.to_pylist()]
+        return list(column.to_numpy_ndarray())
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+    shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ())
+    if isinstance(kind, pa.FixedShapeTensorType) or (kind is None and len(shape) > 1):
+        return _tensors(values, kind, name, numbers)
+    try:
+        return pa.array([v.tolist() if isinstance(v, np.generic) else v for v in values], kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+        place, value, wanted = _misfit(values, kind)
+        raise SchemaError(
+            f"Column {name!r} of row {numbers[place]}: {value!r:.80} does not fit the type {wanted}"
+            f"{' of the rows before it' if kind is None else ''}. Make the values of a column one type, or declare it with schema=."
+        ) from error
+
+
+def _misfit(values: list[Any], kind: pa.DataType | None) -> tuple[int, Any, Any]:
+    """Find the first value that breaks the column."""
+    for place in range(len(values)):
+        try:
+            pa.array(values[: place + 1] if kind is None else [values[place]], kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
+            wanted = kind if kind is not None or place == 0 else pa.array(values[:place]).type
+            return place, values[place], wanted if wanted is not None else "of any Arrow column"
+    return 0, values[0], kind
+
+
+def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+    first = next((np.asarray(v) for v in values if v is not None), None)
+    if kind is None:
+        assert first is not None  # a tensor was seen, or we would not be here
+        kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
+    shape, dtype = tuple(kind.shape), kind.value_type.to_pandas_dtype()
+    for value, number in zip(values, numbers, strict=True):
+        if value is None:
+            raise DataError(f"Column {name!r} of row {number} is null, and a column of fixed-shape tensors {shape} cannot hold nulls.")
+        found = np.asarray(value)
+        if found.shape != shape or not np.can_cast(found.dtype, dtype):
+            raise SchemaError(
+                f"Column {name!r} of row {number} has shape {found.shape} and dtype {found.dtype}, not {shape} and {np.dtype(dtype)}. "
+                "Make all shapes and dtypes equal, or flatten the arrays to lists."
+            )
+    stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)
+    flat = pa.FixedSizeListArray.from_arrays(pa.array(stacked.reshape(-1)), int(np.prod(shape)))
+    return pa.ExtensionArray.from_storage(kind, flat.cast(kind.storage_type))

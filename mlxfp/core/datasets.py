@@ -1,0 +1,248 @@
+"""The algebra: a dataset is a frozen value, a source and a tuple of stages.
+
+    Source --chunks--> Stage --chunks--> Stage --groups--> collate --batches-->
+
+- A **source** yields chunks (`pyarrow.RecordBatch`) and, with each, the position to read on from.
+- A **stage** is a pure state machine over chunks: `start` gives a state, `step` takes (state, chunk) to (state, chunks), `finish`
+  gives what is left. States are immutable, so a snapshot of a whole run is a tuple of references (see `cursors.py`).
+- A **dataset** is itself usable as a source: what must see more than one chunk at a time (shuffle, repeat, prefetch, mix) is a source
+  that holds datasets.
+
+A dataset is on one of three levels. Of `examples`, chunk boundaries mean nothing; of `groups` (after `batch`), one chunk is one group; of
+`batches` (after `collate`), a chunk is a dict of MLX arrays. Each stage says which levels it takes, so a misplaced stage is an error
+when the pipeline is built.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Literal, TypeVar
+
+import attrs
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.chunks import RecordBatch, Schema, number_as
+from mlxfp.core.cursors import iterate
+from mlxfp.core.describing import length
+from mlxfp.core.errors import PipelineError
+from mlxfp.core.inference import Resolved, head, resolve
+from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, flat_parts, label
+
+Level = Literal["examples", "groups", "batches"]
+State = Any
+Position = Any
+Batch = dict[str, Any]  # str -> mx.array, or a tuple of strings for a carried text column; core never imports mlx
+
+Item_co = TypeVar("Item_co", covariant=True)
+
+_ORDER: tuple[Level, ...] = ("examples", "groups", "batches")
+_ADVICE: dict[Level, str] = {
+    "examples": "Put batch(size) before it.",
+    "groups": "Move it before batch, or put unbatch() before it.",
+    "batches": "Move it before collate.",
+}
+
+
+class Stage(Part, ABC):
+    """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it."""
+
+    __slots__ = ()
+    accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
+    emits: ClassVar[Level | None] = None  # None: the level that came in
+    rowwise: ClassVar[bool] = False  # one row in, one row out, whatever stands beside it: random access passes through
+
+    def start(self, epoch: int) -> State:
+        """Return the state before the first chunk: immutable, and made of what a cursor can write (see `cursors.py`)."""
+        return ()
+
+    @abstractmethod
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        """Take one chunk: the next state, and the chunks that come out."""
+
+    def finish(self, state: State) -> Iterable[RecordBatch]:
+        """Return the chunks that the state still holds after the last one."""
+        return ()
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema that comes out of the one that goes in; raise `SchemaError` where it cannot fit."""
+        return schema
+
+    def length(self, count: int) -> int | None:
+        """Return how many items come out of `count` rows or groups, or None where that depends on the data."""
+        return count if self.rowwise else None
+
+    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
+        """Return this stage with its schema declared, found from the first rows if need be. Most know it already."""
+        return self
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what a reader of `explain` should know: memory held, cost of resuming."""
+        return ()
+
+    def __call__(self, dataset: "Dataset[Any]") -> "Dataset[Any]":
+        """Append this stage to the dataset."""
+        check_level(dataset, self, self.accepts)
+        return attrs.evolve(dataset, stages=(*dataset.stages, self))
+
+
+class RowWise(Stage):
+    """A stage without state that turns every row into one row, independently of the other rows."""
+
+    __slots__ = ()
+    accepts = frozenset({"examples", "groups"})
+    rowwise = True
+
+    @abstractmethod
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Transform a chunk. It carries the hidden columns, which the result must keep."""
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        """Apply the stage to the chunk."""
+        return state, (self.apply(chunk),)
+
+
+class Source(Part, ABC):
+    """Where chunks come from: a file, a table, or other datasets.
+
+    A source of your own needs `schema` and `read`. Positions are plain values (None, bool, int, float, str, bytes, tuples of these):
+    a cursor writes them. Chunks need no hidden columns: the rows are numbered as they are read.
+    """
+
+    __slots__ = ()
+
+    @property
+    def level(self) -> Level:
+        """What the chunks are: any rows (`examples`), one group each, or batches."""
+        return "examples"
+
+    @property
+    def indexable(self) -> bool:
+        """Whether `take` and `length` work without reading everything before the rows."""
+        return False
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Return the schema of every chunk, reading no more than the first rows."""
+
+    @abstractmethod
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        """Yield chunks from `position` on (None: the start), each with the position after it.
+
+        Reading from the position after a chunk gives exactly the chunks that follow it; from the last one, nothing.
+        """
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
+        raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
+
+    def length(self) -> int | None:
+        """Return the number of rows, groups or batches if it is known without reading the data."""
+        return None
+
+    def head(self) -> Iterator[RecordBatch]:
+        """Yield the chunks that schemas of user functions are inferred from: any fixed rows near the start."""
+        return (chunk for chunk, _ in self.read(0, None))
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what a reader of `explain` should know: memory held, cost of resuming."""
+        return ()
+
+
+@frozen(repr=False)
+class Dataset(Pipeline, Generic[Item_co]):
+    """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it."""
+
+    source: Source
+    stages: tuple[Stage, ...] = ()
+
+    @property
+    def level(self) -> Level:
+        """What iterating gives: `examples`, `groups` or `batches`."""
+        return next((stage.emits for stage in reversed(self.stages) if stage.emits is not None), self.source.level)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The source and the stages, in order."""
+        return (self.source, *self.stages)
+
+    @property
+    def indexable(self) -> bool:
+        """Whether rows can be taken by their number: the source can, and every stage turns one row into one row."""
+        return self.source.indexable and all(stage.rowwise for stage in self.stages)
+
+    @cached_property
+    def resolved(self) -> Resolved:
+        """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
+        return resolve(self)
+
+    def __iter__(self) -> Iterator[Item_co]:
+        """Yield the items of epoch 0: dicts, `Examples`, or batches."""
+        return (item for item, _ in iterate(self))
+
+    def __repr__(self) -> str:
+        """Print as the `pipe` that makes it."""
+        return f"pipe({', '.join(map(repr, flat_parts(self)))})"
+
+
+@frozen(repr=False)
+class Wrapper(Source):
+    """A source that holds one dataset, and is like it unless it says otherwise. Its positions hold cursors of the dataset."""
+
+    dataset: Dataset[Any]
+
+    @property
+    def level(self) -> Level:
+        """The level of the dataset that is held."""
+        return self.dataset.level
+
+    def schema(self) -> Schema:
+        """Return the schema of the dataset that is held."""
+        return self.dataset.resolved.schemas[-1]
+
+    def length(self) -> int | None:
+        """Return the length of the dataset that is held."""
+        return length(self.dataset)
+
+    def head(self) -> Iterator[RecordBatch]:
+        """Yield the first chunks of the dataset that is held, before any reordering."""
+        return head(self.dataset, self.dataset.resolved.stages)
+
+
+def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(options.items())
+
+
+@frozen(repr=False)
+class Combinator:
+    """A stage-like value: calling it on a dataset makes `source(dataset, **options)`, a source that holds the dataset."""
+
+    source: Callable[..., Source]
+    options: tuple[tuple[str, Any], ...] = field(converter=_items)
+    accepts: frozenset[Level] = frozenset(_ORDER)
+
+    def __call__(self, dataset: Dataset[Any]) -> Dataset[Any]:
+        """Wrap the dataset."""
+        check_level(dataset, self, self.accepts)
+        return Dataset(self.source(dataset, **dict(self.options)))
+
+    def __repr__(self) -> str:
+        """Print as the call that makes it."""
+        return f"{label(self.source)}({', '.join(f'{name}={brief(value)}' for name, value in self.options)})"
+
+
+def check_level(dataset: Dataset[Any], stage: object, accepts: frozenset[Level]) -> None:
+    """Raise unless `stage` was called on a dataset of a level that it takes."""
+    check_dataset(dataset, stage)
+    if dataset.level not in accepts:
+        wanted = " or ".join(level for level in _ORDER if level in accepts)
+        raise PipelineError(f"{stage!r} takes {wanted}, got {dataset.level} from {dataset.parts[-1]!r}. {_ADVICE[dataset.level]}")
+
+
+def take_rows(dataset: Dataset[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+    """Return rows of an indexable dataset by number, int64[N], through its stages, with the hidden columns."""
+    chunk = number_as(dataset.source.take(epoch, indices), epoch, indices)
+    for stage in dataset.resolved.stages:
+        _, (chunk,) = stage.step(stage.start(epoch), chunk)
+    return chunk

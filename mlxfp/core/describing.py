@@ -1,0 +1,79 @@
+"""What a pipeline is, without running it: its schema, its length, and an explanation to read."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from mlxfp.core.chunks import Schema
+from mlxfp.core.errors import MlxfpError
+from mlxfp.core.parts import check_dataset, children
+
+if TYPE_CHECKING:
+    from mlxfp.core.datasets import Dataset, Source, Stage
+
+
+def schema(dataset: "Dataset[Any]") -> Schema:
+    """Return the Arrow schema of the rows that come out (after `collate`: of the groups that go into it).
+
+    Reads at most the first rows: of files, to infer types, and through user functions without a declared schema.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> schema(from_examples([{"x": 1, "name": "a"}]))
+    x: int64
+    name: string
+    """
+    check_dataset(dataset, schema)
+    return dataset.resolved.schemas[-1]
+
+
+def length(dataset: "Dataset[Any]") -> int | None:
+    """Return how many items an iteration gives, or None where only reading the data would tell.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.sources import from_examples
+    >>> length(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
+    3
+    """
+    check_dataset(dataset, length)
+    count = dataset.source.length()
+    for stage in dataset.stages:
+        count = None if count is None else stage.length(count)
+    return count
+
+
+def explain(dataset: "Dataset[Any]") -> str:
+    """Describe every part of a pipeline: what it is, what comes out of it, how many, and what it holds or costs.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.sources import from_examples
+    >>> print(explain(pipe(from_examples([{"x": 1}]), batch(2))))
+    from_examples(1 rows)
+        examples: x int64; 1 of them; random access
+    batch(size=2)
+        groups: x int64; 1 of them
+    """
+    check_dataset(dataset, explain)
+    return "\n".join(_lines(dataset, ""))
+
+
+def _lines(dataset: "Dataset[Any]", indent: str) -> Iterator[str]:
+    held = children(dataset.source)
+    for child in held:
+        yield from _lines(child, indent + ("  | " if len(held) > 1 else ""))
+    parts: tuple[Source | Stage, ...] = (dataset.source, *dataset.stages)
+    for count, part in enumerate(parts):
+        yield f"{indent}{part!r}"
+        so_far = type(dataset)(dataset.source, dataset.stages[:count])
+        facts = [f"{so_far.level}: {_columns(so_far)}"]
+        items = length(so_far)
+        facts += [f"{items:,} of them"] if items is not None else ["length known only by reading"]
+        facts += ["random access"] if so_far.indexable and so_far.level == "examples" else []
+        yield f"{indent}    {'; '.join([*facts, *part.notes()])}"
+
+
+def _columns(dataset: "Dataset[Any]") -> str:
+    try:
+        return ", ".join(f"{field.name} {field.type}" for field in schema(dataset)) or "no columns"
+    except (MlxfpError, OSError) as error:
+        return f"schema not known ({error})"

@@ -1,0 +1,71 @@
+"""Examples: a group of rows, seen as a sequence of mappings."""
+
+from collections.abc import Iterator, Sequence
+from typing import overload
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, source_rows, to_rows, visible
+from mlxfp.core.errors import unknown_name
+
+
+@frozen(repr=False, eq=False)
+class Examples(Sequence[Example]):
+    """A group of examples: an immutable view of one record batch, as a sequence of mappings.
+
+    >>> group = Examples(pa.record_batch({"x": [1, 2]}))
+    >>> group[1], len(group), group.column("x").to_pylist()
+    ({'x': 2}, 2, [1, 2])
+    """
+
+    chunk: RecordBatch
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column names."""
+        return tuple(name for name in self.chunk.schema.names if name not in HIDDEN)
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Which row of the source each example comes from: int64[N], -1 where it is not known."""
+        return source_rows(self.chunk)
+
+    def column(self, name: str) -> pa.Array:
+        """Return a whole column as an Arrow array; raises `UnknownNameError` if there is none of that name."""
+        index = self.chunk.schema.get_field_index(name)
+        if index < 0:
+            raise unknown_name("column", name, self.names)
+        return self.chunk.column(index)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Examples": ...
+    def __getitem__(self, index: int | slice) -> "Example | Examples":
+        """Return one example as a dict, or a view of several."""
+        if isinstance(index, slice):
+            return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())))
+        return to_rows(self.chunk.slice(range(len(self))[index], 1))[0]
+
+    def __iter__(self) -> Iterator[Example]:
+        """Yield the examples as dicts."""
+        return iter(to_rows(self.chunk))
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return int(self.chunk.num_rows)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare columns and values."""
+        return bool(visible(self.chunk).equals(visible(other.chunk))) if isinstance(other, Examples) else NotImplemented
+
+    def __hash__(self) -> int:
+        """Hash the shape only: equality is by content, which is too large to hash."""
+        return hash((self.names, len(self)))
+
+    def __repr__(self) -> str:
+        """Show the columns and the number of examples."""
+        return f"Examples({len(self)} x {', '.join(self.names)})"

@@ -1,0 +1,208 @@
+"""Identity: the same value has the same fingerprint, in every process; a different one, another.
+
+The fingerprint of a pipeline is a hash over its parts, each hashed on its own, so two pipelines can be compared part by part. Functions
+are hashed by their name, byte code, constants, defaults, closure and the plain values among the globals that they name; byte code
+changes between versions of Python, and with it the fingerprint.
+"""
+
+import functools
+import re
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from hashlib import blake2b
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from mlxfp.core.errors import FingerprintError
+from mlxfp.core.parts import Pipeline, children, flat_parts
+
+if TYPE_CHECKING:
+    from mlxfp.core.datasets import Dataset
+
+Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
+
+_ROWS_HASHED_AT_ONCE = 65_536
+
+
+def fingerprint(value: object) -> str:
+    """Return 32 hexadecimal digits that identify a dataset, a stage or any plain value.
+
+    Equal values have equal fingerprints in every process with the same version of Python. Raises `FingerprintError` for a value that
+    has no stable content, such as an open file or an instance of a plain class without a `__fingerprint__` method (which returns any
+    plain value that identifies it).
+
+    >>> from mlxfp.data.batching import batch
+    >>> fingerprint(batch(32)) == fingerprint(batch(32)), fingerprint(batch(32)) == fingerprint(batch(64))
+    (True, False)
+    """
+    return _digest(value).hex()
+
+
+def identify(dataset: "Dataset[Any]") -> Identity:
+    """Return the text and fingerprint of every part of a pipeline, in order."""
+    return tuple((repr(part), _part(part).hex()) for part in flat_parts(dataset))
+
+
+def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
+    """Return the texts of the first parts that differ, or None if all are the same.
+
+    >>> difference((("map(f)", "1"), ("batch(2)", "2")), (("map(f)", "1"), ("batch(3)", "3")))
+    ('batch(2)', 'batch(3)')
+    """
+    for left, right in zip(a, b, strict=False):
+        if left[1] != right[1]:
+            return left[0], right[0] if left[0] != right[0] else f"{right[0]} with other content"
+    if len(a) == len(b):
+        return None
+    longer = a if len(a) > len(b) else b
+    extra = f"{longer[min(len(a), len(b))][0]} as part {min(len(a), len(b)) + 1}"
+    return (extra, "nothing there") if longer is a else ("nothing there", extra)
+
+
+def _part(part: Any) -> bytes:
+    """Hash a part without the one dataset that it holds: that dataset's parts stand before it."""
+    held = children(part)
+    if len(held) != 1:
+        return _digest(part)
+    own = [(f.name, getattr(part, f.name)) for f in attrs.fields(type(part)) if f.eq]
+    return _digest((_name(type(part)), [(name, value) for name, value in own if not isinstance(value, Pipeline)]))
+
+
+def _digest(value: object) -> bytes:
+    state = blake2b(digest_size=16)
+    for piece in _pieces(value, ()):
+        state.update(len(piece).to_bytes(8, "little"))  # lengths keep ("ab", "c") and ("a", "bc") apart
+        state.update(piece)
+    return state.digest()
+
+
+def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C901, PLR0912, PLR0915  # one case for each kind of value
+    """Yield bytes that identify a value; `inside` are the functions being hashed, so recursion ends."""
+    match value:
+        case None | bool() | int() | str() | types.EllipsisType():
+            yield f"{type(value).__name__}:{value!r}".encode()
+        case float() | complex():
+            yield f"{type(value).__name__}:{value.hex() if isinstance(value, float) else value!r}".encode()
+        case bytes() | bytearray():
+            yield from (b"bytes", bytes(value))
+        case tuple() | list():
+            yield f"{'tuple' if isinstance(value, tuple) else 'list'}:{len(value)}".encode()
+            for item in value:
+                yield from _pieces(item, inside)
+        case Mapping():
+            yield f"mapping:{len(value)}".encode()
+            yield from sorted(b"".join(_pieces(key, inside)) + b"=" + _digest(item) for key, item in value.items())
+        case set() | frozenset():
+            yield f"set:{len(value)}".encode()
+            yield from sorted(_digest(item) for item in value)
+        case Enum():
+            yield f"enum:{_name(type(value))}.{value.name}".encode()
+        case PurePath():
+            yield f"path:{value.as_posix()}".encode()
+        case re.Pattern():
+            yield f"pattern:{value.flags}:{value.pattern!r}".encode()
+        case Pipeline():
+            yield from (b"pipeline", *(_part(part) for part in flat_parts(value)))
+        case _ if hasattr(type(value), "__fingerprint__"):
+            yield _name(type(value)).encode()
+            yield from _pieces(value.__fingerprint__(), inside)
+        case np.ndarray() | np.generic() if value.dtype.kind != "O":
+            yield from (f"numpy:{value.dtype.str}:{value.shape}".encode(), np.ascontiguousarray(value).tobytes())
+        case np.dtype() | pa.DataType() | pa.Field():
+            yield f"{type(value).__name__}:{value}".encode()
+        case pa.Schema():
+            yield from (b"schema", value.remove_metadata().serialize().to_pybytes())
+        case pa.Table() | pa.RecordBatch() | pa.Array() | pa.ChunkedArray():
+            yield b"arrow"
+            yield from _arrow(value)
+        case functools.partial():
+            yield b"partial"
+            yield from _pieces((value.func, value.args, dict(value.keywords)), inside)
+        case types.MethodType():
+            yield from (b"method", value.__func__.__qualname__.encode())
+            yield from _pieces(value.__self__, inside)
+        case types.FunctionType():
+            yield from _function(value, inside)
+        case type() | types.BuiltinFunctionType() | types.ModuleType() | np.ufunc():
+            yield f"named:{_name(value)}".encode()
+        case _ if attrs.has(type(value)) or is_dataclass(value):
+            kind: Any = type(value)
+            names = [f.name for f in attrs.fields(kind) if f.eq] if attrs.has(kind) else [f.name for f in fields(kind) if f.compare]
+            yield _name(kind).encode()
+            yield from _pieces([(name, getattr(value, name)) for name in names], inside)
+        case _ if hasattr(value, "__wrapped__"):  # lru_cache, toolz.curry and their like
+            yield _name(type(value)).encode()
+            yield from _pieces(value.__wrapped__, inside)
+        case _:
+            raise FingerprintError(
+                f"A {type(value).__name__} has no fingerprint: {value!r:.80}. Make its class a frozen attrs or dataclass value, give it a "
+                "method __fingerprint__ that returns a plain value which identifies it, or load it inside the function that uses it."
+            )
+
+
+def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator[bytes]:
+    yield f"function:{_name(function)}".encode()
+    if id(function) in inside:
+        return
+    inside = (*inside, id(function))
+    if "__fingerprint__" in vars(function):
+        yield from _pieces(vars(function)["__fingerprint__"], inside)
+        return
+    try:
+        yield from _code(function.__code__, inside)
+        cells = [_cell(cell) for cell in function.__closure__ or ()]
+        yield from _pieces((function.__defaults__, function.__kwdefaults__, cells), inside)
+        for name in _global_names(function.__code__):
+            value = function.__globals__.get(name)
+            yield f"global:{name}".encode()
+            if not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
+                yield from _pieces(value, inside)
+    except FingerprintError as error:
+        name = function.__qualname__
+        error.add_note(f"which the function {name} uses. Or name the function's version yourself: {name}.__fingerprint__ = 'v1'.")
+        raise
+
+
+def _cell(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not filled yet
+        return "empty cell"
+
+
+def _code(code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
+    yield from (code.co_code, repr((code.co_names, code.co_varnames, code.co_freevars, code.co_flags)).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _code(constant, inside)
+        else:
+            yield from _pieces(constant, inside)
+
+
+def _global_names(code: types.CodeType) -> list[str]:
+    nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _global_names(constant))
+    return sorted({*code.co_names, *nested})
+
+
+def _arrow(value: Any) -> Iterator[bytes]:
+    """Serialise Arrow data; the same rows give the same bytes however they were chunked, sliced or computed."""
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        value = pa.table({"": value})
+    table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
+    table = table.replace_schema_metadata(None)
+    yield from (table.schema.serialize().to_pybytes(), str(table.num_rows).encode())
+    for first in range(0, table.num_rows, _ROWS_HASHED_AT_ONCE):
+        part = table.slice(first, _ROWS_HASHED_AT_ONCE)
+        part = part.take(pa.array(range(part.num_rows), pa.int64())).combine_chunks()  # a copy: what lies under a null is now zero
+        for batch in part.to_batches():
+            yield batch.serialize().to_pybytes()
+
+
+def _name(value: Any) -> str:
+    return f"{getattr(value, '__module__', None)}.{getattr(value, '__qualname__', None) or value.__name__}"

@@ -1,0 +1,73 @@
+"""Parts of pipelines: frozen attrs values that print as the call that makes them."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from mlxfp.core.errors import ArgumentTypeError
+
+
+class Part:
+    """A stage or a source."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Print as a call, leaving out what has its default: `batch(size=32)`."""
+        kind: Any = type(self)
+        fields = [f for f in attrs.fields(kind) if f.repr and f.name != "dataset"]
+        values = [(f, getattr(self, f.name)) for f in fields]
+        given = [f"{f.name.lstrip('_')}={brief(value)}" for f, value in values if not _same(value, f.default)]
+        return f"{label(type(self))}({', '.join(given)})"
+
+
+class Pipeline:
+    """What holds a source and the stages after it: `Dataset` is the only one. Here so that the run loop need not import it."""
+
+    __slots__ = ()
+
+
+def label(kind: Any) -> str:
+    """Say the public name of a stage or source class.
+
+    >>> class _BatchByTokens: pass
+    >>> label(_BatchByTokens)
+    'batch_by_tokens'
+    """
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__.lstrip("_")).lower()
+
+
+def brief(value: object) -> str:
+    """Print a value in at most 80 characters, functions by their name."""
+    text = str(getattr(value, "__qualname__", None) or repr(value))
+    return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
+
+
+def children(part: object) -> tuple[Any, ...]:
+    """Return the datasets that a source holds, in order."""
+    kind: Any = type(part)
+    held = (getattr(part, f.name) for f in attrs.fields(kind))
+    return tuple(d for value in held for d in (value if isinstance(value, tuple) else (value,)) if isinstance(d, Pipeline))
+
+
+def flat_parts(dataset: Any) -> Iterator[Any]:
+    """Yield sources and stages in the order in which a pipe names them; what joins several datasets stays one part."""
+    held = children(dataset.source)
+    if len(held) == 1:
+        yield from flat_parts(held[0])
+    yield from dataset.parts
+
+
+def check_dataset(dataset: object, stage: object) -> None:
+    """Raise `ArgumentTypeError` unless a stage or function is used on a dataset."""
+    if not isinstance(dataset, Pipeline):
+        raise ArgumentTypeError(
+            f"{brief(stage)} works on a dataset, got {type(dataset).__name__}: {dataset!r:.60}. "
+            "Start with a source, as in pipe(from_examples(rows), ...)."
+        )
+
+
+def _same(value: object, default: object) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))

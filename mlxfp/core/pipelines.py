@@ -1,0 +1,241 @@
+"""`pipe` and `compose`: plain function application, left to right, with types that follow.
+
+The overloads let mypy and pyright infer through a pipe, so that a misplaced stage is underlined in the editor.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+import toolz
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_callable
+from mlxfp.core.parts import brief
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
+F = TypeVar("F")
+G = TypeVar("G")
+H = TypeVar("H")
+N = TypeVar("N")
+J = TypeVar("J")
+K = TypeVar("K")
+L = TypeVar("L")
+M = TypeVar("M")
+
+
+@overload
+def pipe(value: A, /) -> A: ...
+@overload
+def pipe(value: A, f1: Callable[[A], B], /) -> B: ...
+@overload
+def pipe(value: A, f1: Callable[[A], B], f2: Callable[[B], C], /) -> C: ...
+@overload
+def pipe(value: A, f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], /) -> D: ...
+@overload
+def pipe(value: A, f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], f4: Callable[[D], E], /) -> E: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    /,
+) -> F: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    /,
+) -> G: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    /,
+) -> H: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    f8: Callable[[H], N],
+    /,
+) -> N: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    f8: Callable[[H], N],
+    f9: Callable[[N], J],
+    /,
+) -> J: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    f8: Callable[[H], N],
+    f9: Callable[[N], J],
+    f10: Callable[[J], K],
+    /,
+) -> K: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    f8: Callable[[H], N],
+    f9: Callable[[N], J],
+    f10: Callable[[J], K],
+    f11: Callable[[K], L],
+    /,
+) -> L: ...
+@overload
+def pipe(
+    value: A,
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    f8: Callable[[H], N],
+    f9: Callable[[N], J],
+    f10: Callable[[J], K],
+    f11: Callable[[K], L],
+    f12: Callable[[L], M],
+    /,
+) -> M: ...
+@overload
+def pipe(value: Any, /, *functions: Callable[[Any], Any]) -> Any: ...
+def pipe(value: Any, /, *functions: Callable[[Any], Any]) -> Any:
+    """Pass a value through functions, left to right: `pipe(x, f, g)` is `g(f(x))`.
+
+    >>> pipe(3, str, len)
+    1
+
+    See also: `compose` to name a row of stages and use it again.
+    """
+    for place, function in enumerate(functions, 1):
+        check_callable(**{f"argument {place + 1} of pipe": function})
+    return toolz.pipe(value, *functions)
+
+
+@overload
+def compose(f1: Callable[[A], B], /) -> Callable[[A], B]: ...
+@overload
+def compose(f1: Callable[[A], B], f2: Callable[[B], C], /) -> Callable[[A], C]: ...
+@overload
+def compose(f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], /) -> Callable[[A], D]: ...
+@overload
+def compose(f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], f4: Callable[[D], E], /) -> Callable[[A], E]: ...
+@overload
+def compose(
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    /,
+) -> Callable[[A], F]: ...
+@overload
+def compose(
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    /,
+) -> Callable[[A], G]: ...
+@overload
+def compose(
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    /,
+) -> Callable[[A], H]: ...
+@overload
+def compose(
+    f1: Callable[[A], B],
+    f2: Callable[[B], C],
+    f3: Callable[[C], D],
+    f4: Callable[[D], E],
+    f5: Callable[[E], F],
+    f6: Callable[[F], G],
+    f7: Callable[[G], H],
+    f8: Callable[[H], N],
+    /,
+) -> Callable[[A], N]: ...
+@overload
+def compose(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]: ...
+def compose(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Name a row of stages as one value: `compose(f, g)(x)` is `pipe(x, f, g)`. Composing is associative.
+
+    >>> shout = compose(str.strip, str.upper)
+    >>> shout(" hi ")
+    'HI'
+    >>> compose(compose(str.strip), str.upper) == shout
+    True
+    """
+    for place, function in enumerate(functions, 1):
+        check_callable(**{f"argument {place} of compose": function})
+    return _Composed(functions)
+
+
+def _flat(functions: tuple[Callable[[Any], Any], ...]) -> tuple[Callable[[Any], Any], ...]:
+    return tuple(inner for f in functions for inner in (f.functions if isinstance(f, _Composed) else (f,)))
+
+
+@frozen(repr=False)
+class _Composed:
+    functions: tuple[Callable[[Any], Any], ...] = field(converter=_flat)
+
+    def __call__(self, value: Any) -> Any:
+        return toolz.pipe(value, *self.functions)
+
+    def __repr__(self) -> str:
+        return f"compose({', '.join(map(brief, self.functions))})"

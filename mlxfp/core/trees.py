@@ -1,0 +1,168 @@
+"""Trees: nested attrs values, dicts, lists and tuples, taken apart into a structure and its leaves and put together again, exactly.
+
+A tree is an attrs instance, a dict, a list, a tuple, a named tuple or None, holding trees; anything else is a leaf. Subclasses of these
+are leaves: what else they are could not be rebuilt. The structure is a value: equal structures compare equal and hash equal, and a
+tuple is never a list, an empty dict never vanishes, `{"0": x}` never becomes a list and a dot in a key stays a dot.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+import attrs
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+
+# The structure of a node is (type, keys, structures of the children), that of a leaf is (). They are plain tuples because Python
+# builds, hashes and compares those in C: a tree is taken apart before every call of a compiled function.
+_Node = tuple[Any, ...]
+_LEAF: _Node = ()
+
+
+@attrs.frozen
+class TreeDef:
+    """The structure of a tree without its leaves. Hashable."""
+
+    node: _Node
+    size: int = attrs.field(eq=False)
+
+    def __str__(self) -> str:
+        """Show the tree with a star for every leaf."""
+        return str(unflatten(self, [_Star()] * self.size))
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
+    """Take a tree apart into its structure and its leaves.
+
+    Raises `ArgumentTypeError` for dict keys that are neither str nor int.
+
+    >>> structure, leaves = flatten({"a": (1, [2]), "b": {}, "c": None})
+    >>> print(structure, leaves)
+    {'a': (*, [*]), 'b': {}, 'c': None} [1, 2]
+    >>> unflatten(structure, [3, 4])
+    {'a': (3, [4]), 'b': {}, 'c': None}
+    """
+    leaves: list[Any] = []
+    node = _take_apart(tree, leaves)
+    return TreeDef(node, len(leaves)), leaves
+
+
+def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
+    """Put a tree together from its structure and its leaves: the inverse of `flatten`.
+
+    attrs values are rebuilt field by field, without converters, validators or `__attrs_post_init__`: they have run already.
+    Raises `ArgumentError` if there are more or fewer leaves than the structure has.
+
+    >>> unflatten(flatten([1, (2,)])[0], "ab")
+    ['a', ('b',)]
+    """
+    if len(leaves) != structure.size:
+        raise ArgumentError(f"The tree has {structure.size} leaves, got {len(leaves)}: {structure}.")
+    return _put_together(structure.node, iter(leaves))
+
+
+def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
+    """Apply a function to every leaf, or to the leaves at the same places of several trees of one structure.
+
+    Raises `ArgumentError` if a tree has another structure than the first.
+
+    >>> tree_map(lambda a, b: a + b, {"x": (1, 2)}, {"x": (10, 20)})
+    {'x': (11, 22)}
+    """
+    structure, leaves = flatten(tree)
+    columns = [leaves]
+    for other in others:
+        found, more = flatten(other)
+        if found != structure:
+            raise ArgumentError(f"tree_map needs trees of one structure. {difference(structure, found)}")
+        columns.append(more)
+    return unflatten(structure, [function(*row) for row in zip(*columns, strict=True)])
+
+
+def paths(structure: TreeDef) -> tuple[str, ...]:
+    """Name every leaf, in the order of `flatten`, the way Python would reach it; no two leaves share a name.
+
+    >>> structure, _ = flatten({"layers": [{"weight": 0}], "a.b": 1, "0": 2, 0: 3})
+    >>> print(*paths(structure))
+    layers[0].weight ['a.b'] ['0'] [0]
+    """
+    return tuple(name.removeprefix(".") for name in _names(structure.node, ""))
+
+
+def difference(expected: TreeDef, found: TreeDef) -> str:
+    """Say in what two structures differ; the empty string if in nothing.
+
+    >>> difference(flatten({"a": 1, "b": 2})[0], flatten({"a": 1, "c": {"d": 2}})[0])
+    'Missing: b. Unexpected: c.d.'
+    """
+    if expected == found:
+        return ""
+    wanted, had = paths(expected), paths(found)
+    lines = {"Missing": [name for name in wanted if name not in had], "Unexpected": [name for name in had if name not in wanted]}
+    said = " ".join(f"{kind}: {', '.join(names)}." for kind, names in lines.items() if names)
+    return said or f"The same leaves in other containers or in another order: expected {expected!s:.200}, got {found!s:.200}."
+
+
+def _take_apart(tree: Any, leaves: list[Any]) -> _Node:
+    kind = type(tree)
+    keys: Any
+    children: Iterable[Any]
+    if kind is dict:
+        keys, children = tuple(tree), tree.values()
+        for key in keys:
+            if type(key) is not str and type(key) is not int:  # True == 1 == 1.0 would make different structures equal
+                raise ArgumentTypeError(f"The keys of a dict in a tree must be str or int, got {key!r} among {list(keys)}.")
+    elif kind is list or kind is tuple:
+        keys, children = None, tree
+    elif (fields := _fields(kind)) is None:
+        leaves.append(tree)
+        return _LEAF
+    else:
+        keys, children = fields, [getattr(tree, name) for name in fields]
+    return kind, keys, tuple([_take_apart(child, leaves) for child in children])
+
+
+def _put_together(node: _Node, leaves: Iterator[Any]) -> Any:
+    if not node:
+        return next(leaves)
+    kind, keys, nodes = node
+    children = [_put_together(child, leaves) for child in nodes]
+    if kind is dict:
+        return dict(zip(keys, children, strict=True))
+    if kind is list:
+        return children
+    if issubclass(kind, tuple):
+        return tuple.__new__(kind, children)
+    if kind is type(None):
+        return None
+    tree = object.__new__(kind)
+    for name, child in zip(keys, children, strict=True):
+        object.__setattr__(tree, name, child)
+    return tree
+
+
+@cache
+def _fields(kind: Any) -> tuple[str, ...] | None:
+    """Name the fields of a type whose instances are nodes; None for the type of a leaf."""
+    if kind is type(None):
+        return ()
+    if "__attrs_attrs__" in vars(kind):  # not of a base class alone: a plain subclass may hold more than the fields
+        return tuple(field.name for field in attrs.fields(kind))
+    if issubclass(kind, tuple) and "_fields" in vars(kind):
+        return tuple(vars(kind)["_fields"])
+    return None
+
+
+def _names(node: _Node, prefix: str) -> Iterator[str]:
+    if not node:
+        yield prefix
+        return
+    _, keys, children = node
+    for place, child in zip(range(len(children)) if keys is None else keys, children, strict=True):
+        plain = isinstance(place, str) and place.isidentifier()
+        yield from _names(child, f"{prefix}.{place}" if plain else f"{prefix}[{place!r}]")

@@ -1,0 +1,135 @@
+"""Plain values as bytes that are safe to read from anyone: JSON, Arrow IPC and a checksum. Nothing is ever unpickled or executed.
+
+Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes length of the JSON, the JSON, the blobs. In the
+JSON, plain values stand for themselves, arrays are tuples, and `{"tag": ...}` marks everything else; blobs are named by (offset, size).
+"""
+
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from mlxfp.core.errors import ArgumentTypeError, CursorError
+
+_MAGIC = b"MLXFPCUR"
+_VERSION = 1
+_HEAD = len(_MAGIC) + 2 + 16 + 4
+_NUMBERS = "biuf"  # numpy kinds that are plain numbers
+
+
+def pack(value: object, kinds: Mapping[str, type]) -> bytes:
+    """Write a value: None, bool, int, float, str, bytes, tuple, dict, numpy and Arrow data, and the attrs classes in `kinds`."""
+    blobs: list[bytes] = []
+    text = json.dumps(_encode(value, kinds, blobs), allow_nan=False, separators=(",", ":")).encode()
+    body = len(text).to_bytes(4, "little") + text + b"".join(blobs)
+    return _MAGIC + _VERSION.to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
+
+
+def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
+    """Read what `pack` wrote; raises `CursorError` for anything else, whatever the bytes are."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise ArgumentTypeError(f"A cursor is read from bytes, got {type(data).__name__}.")
+    data = bytes(data)
+    if data[:8] != _MAGIC:
+        raise CursorError(
+            f"These bytes are not a cursor: they start with {data[:8]!r}, not {_MAGIC!r}. Pass what Cursor.to_bytes() returned."
+        )
+    version = int.from_bytes(data[8:10], "little")
+    if version != _VERSION:
+        raise CursorError(f"The cursor has version {version}, and this mlxfp reads version {_VERSION}. Use the mlxfp that wrote it.")
+    if len(data) < _HEAD or blake2b(data[26:], digest_size=16).digest() != data[10:26]:
+        raise CursorError(f"The cursor is damaged: its {len(data)} bytes do not have the checksum that was written. Use an earlier one.")
+    size = int.from_bytes(data[26:30], "little")
+    try:
+        return _decode(json.loads(data[30 : 30 + size]), kinds, data[30 + size :])
+    except CursorError:
+        raise
+    except Exception as error:  # bytes made by hand, with a right checksum: whatever fails, it is not a cursor
+        raise CursorError(f"The cursor cannot be read: {type(error).__name__}: {error}. Use what Cursor.to_bytes() returned.") from error
+
+
+def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  # noqa: C901, PLR0911  # one case for each kind of value
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return int(value)
+        case float():
+            return {"tag": "float", "hex": value.hex()}
+        case tuple():
+            return [_encode(item, kinds, blobs) for item in value]
+        case dict():
+            return {"tag": "dict", "items": [[_encode(k, kinds, blobs), _encode(v, kinds, blobs)] for k, v in value.items()]}
+        case bytes():
+            return {"tag": "bytes", "at": _blob(value, blobs)}
+        case pa.RecordBatch():
+            return {"tag": "chunk", "at": _blob(_ipc(value), blobs)}
+        case pa.Schema():
+            return {"tag": "schema", "at": _blob(value.serialize().to_pybytes(), blobs)}
+        case np.generic() | np.ndarray() if value.dtype.kind in _NUMBERS:
+            plain = np.ascontiguousarray(value)
+            return {"tag": "numbers", "dtype": plain.dtype.str, "shape": list(np.shape(value)), "at": _blob(plain.tobytes(), blobs)}
+    for tag, kind in kinds.items():
+        if type(value) is kind:
+            return {"tag": tag, "fields": [_encode(getattr(value, f.name), kinds, blobs) for f in attrs.fields(kind) if f.eq]}
+    raise ArgumentTypeError(
+        f"A cursor cannot write {type(value).__name__}: {value!r:.60}. Build states and positions from None, bool, int, float, str, bytes, "
+        "tuples, dicts, numpy numbers and Arrow record batches."
+    )
+
+
+def _decode(value: Any, kinds: Mapping[str, type], blobs: bytes) -> Any:  # noqa: PLR0911  # one case for each kind of value
+    if isinstance(value, list):
+        return tuple(_decode(item, kinds, blobs) for item in value)
+    if not isinstance(value, dict):
+        return value
+    match value["tag"]:
+        case "float":
+            return float.fromhex(value["hex"])
+        case "dict":
+            return {_decode(k, kinds, blobs): _decode(v, kinds, blobs) for k, v in value["items"]}
+        case "bytes":
+            return _cut(value["at"], blobs)
+        case "chunk":
+            return _chunk(_cut(value["at"], blobs))
+        case "schema":
+            return pa.ipc.read_schema(pa.py_buffer(_cut(value["at"], blobs)))
+        case "numbers":
+            dtype = np.dtype(value["dtype"])
+            if dtype.kind not in _NUMBERS:
+                raise CursorError(f"The cursor holds numbers of the type {dtype}, which no cursor writes.")
+            array = np.frombuffer(_cut(value["at"], blobs), dtype).reshape(value["shape"])
+            return array if value["shape"] else array[()]
+    kind = kinds[value["tag"]]
+    return kind(*(_decode(item, kinds, blobs) for item in value["fields"]))
+
+
+def _blob(data: bytes, blobs: list[bytes]) -> list[int]:
+    at = [sum(map(len, blobs)), len(data)]
+    blobs.append(data)
+    return at
+
+
+def _cut(at: list[int], blobs: bytes) -> bytes:
+    start, size = at
+    if not 0 <= start <= start + size <= len(blobs):
+        raise CursorError(f"The cursor names bytes {start} to {start + size} of {len(blobs)}.")
+    return blobs[start : start + size]
+
+
+def _ipc(chunk: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, chunk.schema) as writer:
+        writer.write_batch(chunk)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _chunk(data: bytes) -> pa.RecordBatch:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        chunk = reader.read_next_batch()
+    chunk.validate(full=True)  # offsets made by hand could point outside their buffers
+    return chunk

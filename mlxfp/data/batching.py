@@ -1,0 +1,74 @@
+"""From examples to groups and back."""
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+from attrs import frozen
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.chunks import Example, RecordBatch, concat_chunks
+from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.examples import Examples
+
+
+def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
+    """Group consecutive examples into groups of `size`.
+
+    The last group may be short; `drop_last=True` leaves it out.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> [len(group) for group in pipe(from_examples([{"x": i} for i in range(5)]), batch(2))]
+    [2, 2, 1]
+
+    See also: `unbatch` for the inverse.
+    """
+    check_positive(size=size)
+    return _Batch(size, drop_last)
+
+
+def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
+    """Dissolve groups into examples, in order: the inverse of `batch`.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), batch(2), unbatch()))
+    [{'x': 1}, {'x': 2}]
+    """
+    return _Unbatch()
+
+
+@frozen(repr=False)
+class _Batch(Stage):
+    size: int
+    drop_last: bool = False
+    emits = "groups"
+
+    def start(self, epoch: int) -> RecordBatch | None:
+        return None  # the rows left over from earlier chunks, fewer than a group
+
+    def step(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[RecordBatch]]:
+        rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows
+        if held + rows < self.size:
+            return (chunk if rest is None else concat_chunks([rest, chunk])), ()
+        start = self.size - held if held else 0  # only the group across the boundary is copied, the others are slices
+        stop = start + (rows - start) // self.size * self.size
+        first = (concat_chunks([rest, chunk.slice(0, start)]),) if held else ()
+        groups = (chunk.slice(at, self.size) for at in range(start, stop, self.size))
+        return (chunk.slice(stop) if stop < rows else None), chain(first, groups)
+
+    def finish(self, rest: RecordBatch | None) -> Iterable[RecordBatch]:
+        return () if rest is None or self.drop_last else (rest,)
+
+    def length(self, count: int) -> int:
+        return count // self.size if self.drop_last else -(-count // self.size)
+
+
+@frozen(repr=False)
+class _Unbatch(Stage):
+    accepts = frozenset({"groups"})
+    emits = "examples"
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
+        return state, (chunk,)

@@ -1,0 +1,136 @@
+"""Shuffle: an exact permutation of all rows, or a bounded buffer for streams."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, concat_chunks, row_keys
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, Wrapper, take_rows
+from mlxfp.core.randomness import fold_in, fold_into_rows
+from mlxfp.data.permuting import permute
+
+
+def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Put the examples in random order, another one each epoch, the same for the same seed and epoch.
+
+    Without `buffer`, every order of all examples is as likely as any other. Where rows can be taken by number (tables, Arrow files, and
+    row-wise stages after them), they are read in the new order; other data is first gathered in memory, which `explain` states.
+    With `buffer=n`, for streams: n rows are held, and each row that comes in takes the place of a random one of them, which comes out;
+    a row moves backward by at most n places, and forward by any number.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(6)]), shuffle(seed=1))]
+    [1, 5, 4, 3, 2, 0]
+    """
+    check_integer(seed=seed)
+    if buffer is None:
+        return Combinator(_Shuffle, {"seed": seed}, frozenset({"examples"}))
+    check_positive(buffer=buffer)
+    return _ShuffleBuffer(seed, buffer)
+
+
+@frozen(repr=False)
+class _Shuffle(Wrapper):
+    seed: int
+
+    @property
+    def indexable(self) -> bool:
+        return self.dataset.indexable
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        gathered = None if self.indexable else self._gathered(epoch)
+        count = (self.length() or 0) if gathered is None else gathered.num_rows
+        for first in range(position or 0, count, CHUNK_ROWS):
+            stop = min(first + CHUNK_ROWS, count)
+            order = self._order(np.arange(first, stop), count, epoch)
+            yield take_rows(self.dataset, epoch, order) if gathered is None else gathered.take(pa.array(order)), stop
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        return take_rows(self.dataset, epoch, self._order(indices, self.length() or 0, epoch))
+
+    def notes(self) -> tuple[str, ...]:
+        return () if self.indexable else ("gathers all rows in memory, and again when resumed; load() before it keeps them",)
+
+    def _order(self, indices: NDArray[np.int64], count: int, epoch: int) -> NDArray[np.int64]:
+        return permute(indices, count=count, key=fold_in(0, "shuffle", self.seed, epoch))
+
+    def _gathered(self, epoch: int) -> RecordBatch:
+        with closing(run(self.dataset, start(epoch, None))) as chunks:
+            held = [chunk for chunk, _ in chunks]
+        return concat_chunks(held) if held else self.schema().empty_table().to_batches()[0]
+
+
+@frozen(repr=False)
+class _ShuffleBuffer(Stage):
+    """The state is (pool, slots): the chunks that hold the rows, and which row of the pool each place of the buffer holds."""
+
+    seed: int
+    buffer: int
+
+    def start(self, epoch: int) -> Any:
+        return (), np.empty(0, np.int64)
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
+        pool, slots = state
+        held = sum(part.num_rows for part in pool)
+        rows = np.arange(held, held + chunk.num_rows)
+        room = min(self.buffer - len(slots), len(rows))
+        slots, coming = np.concatenate([slots, rows[:room]]), rows[room:]
+        if not len(coming):
+            return _compact((*pool, chunk), slots), ()
+        places = (fold_into_rows(row_keys(chunk)[room:], "shuffle", self.seed) % np.uint64(self.buffer)).astype(np.int64)
+        leaving, slots = _replace(slots, places, coming)
+        pool = (*pool, chunk)
+        return _compact(pool, slots), (_gather(pool, leaving),)
+
+    def finish(self, state: Any) -> Iterable[RecordBatch]:
+        pool, slots = state
+        if not len(slots):
+            return ()
+        left = _gather(pool, slots)
+        order = np.argsort(fold_into_rows(row_keys(left), "shuffle", self.seed, "finish"), kind="stable")
+        return (left.take(pa.array(order)),)
+
+    def length(self, count: int) -> int:
+        return count
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"holds {self.buffer:,} rows, at most about twice that with what left them",)
+
+    def __repr__(self) -> str:
+        return f"shuffle(seed={self.seed}, buffer={self.buffer})"
+
+
+def _replace(slots: NDArray[np.int64], places: NDArray[np.int64], coming: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Put each row that comes in its place, in turn: which rows leave, and the slots afterwards. All at once, with one sort.
+
+    The row that leaves a place is the one that came to it last: among the rows of this chunk if one did, else the one held.
+    """
+    order = np.argsort(places, kind="stable")
+    sorted_places, sorted_rows = places[order], coming[order]
+    repeated = np.zeros(len(order), bool)
+    repeated[1:] = sorted_places[1:] == sorted_places[:-1]
+    leaving = np.empty_like(coming)
+    leaving[order] = np.where(repeated, np.roll(sorted_rows, 1), slots[sorted_places])
+    after = slots.copy()
+    after[sorted_places] = sorted_rows  # numpy assigns in order, so the last row to come stays
+    return leaving, after
+
+
+def _gather(pool: tuple[RecordBatch, ...], rows: NDArray[np.int64]) -> RecordBatch:
+    return concat_chunks(pa.Table.from_batches(pool).take(pa.array(rows)).combine_chunks().to_batches())
+
+
+def _compact(pool: tuple[RecordBatch, ...], slots: NDArray[np.int64]) -> Any:
+    """Copy what is held to one chunk once half of the pool has left: each row is copied a bounded number of times."""
+    if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
+        return pool, slots
+    return (_gather(pool, slots),), np.arange(len(slots))

@@ -35,7 +35,7 @@ State = Any
 Position = Any
 Batch = dict[str, Any]  # str -> mx.array, or a tuple of strings for a carried text column; core never imports mlx
 
-Item_co = TypeVar("Item_co", covariant=True)
+Item = TypeVar("Item")  # invariant: a batch is a mapping too, and must not pass for an example
 
 _ORDER: tuple[Level, ...] = ("examples", "groups", "batches")
 _ADVICE: dict[Level, str] = {
@@ -151,7 +151,7 @@ class Source(Part, ABC):
 
 
 @frozen(repr=False)
-class Dataset(Pipeline, Generic[Item_co]):
+class Dataset(Pipeline, Generic[Item]):
     """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it."""
 
     source: Source
@@ -177,7 +177,7 @@ class Dataset(Pipeline, Generic[Item_co]):
         """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
         return resolve(self)
 
-    def __iter__(self) -> Iterator[Item_co]:
+    def __iter__(self) -> Iterator[Item]:
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""
         return (item for item, _ in iterate(self))
 

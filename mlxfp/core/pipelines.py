@@ -12,6 +12,8 @@ from attrs import field, frozen
 from mlxfp.core.checks import check_callable
 from mlxfp.core.parts import brief
 
+Stagelike = Callable[[Any], Any]
+
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -146,8 +148,25 @@ def pipe(
     /,
 ) -> M: ...
 @overload
-def pipe(value: Any, /, *functions: Callable[[Any], Any]) -> Any: ...
-def pipe(value: Any, /, *functions: Callable[[Any], Any]) -> Any:
+def pipe(
+    value: Any,
+    f1: Stagelike,
+    f2: Stagelike,
+    f3: Stagelike,
+    f4: Stagelike,
+    f5: Stagelike,
+    f6: Stagelike,
+    f7: Stagelike,
+    f8: Stagelike,
+    f9: Stagelike,
+    f10: Stagelike,
+    f11: Stagelike,
+    f12: Stagelike,
+    f13: Stagelike,
+    /,
+    *functions: Stagelike,
+) -> Any: ...
+def pipe(value: Any, /, *functions: Stagelike) -> Any:
     """Pass a value through functions, left to right: `pipe(x, f, g)` is `g(f(x))`.
 
     >>> pipe(3, str, len)
@@ -211,8 +230,22 @@ def compose(
     /,
 ) -> Callable[[A], N]: ...
 @overload
-def compose(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]: ...
-def compose(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def compose() -> Stagelike: ...
+@overload
+def compose(
+    f1: Stagelike,
+    f2: Stagelike,
+    f3: Stagelike,
+    f4: Stagelike,
+    f5: Stagelike,
+    f6: Stagelike,
+    f7: Stagelike,
+    f8: Stagelike,
+    f9: Stagelike,
+    /,
+    *functions: Stagelike,
+) -> Stagelike: ...
+def compose(*functions: Stagelike) -> Stagelike:
     """Name a row of stages as one value: `compose(f, g)(x)` is `pipe(x, f, g)`. Composing is associative.
 
     >>> shout = compose(str.strip, str.upper)
@@ -226,13 +259,13 @@ def compose(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return _Composed(functions)
 
 
-def _flat(functions: tuple[Callable[[Any], Any], ...]) -> tuple[Callable[[Any], Any], ...]:
+def _flat(functions: tuple[Stagelike, ...]) -> tuple[Stagelike, ...]:
     return tuple(inner for f in functions for inner in (f.functions if isinstance(f, _Composed) else (f,)))
 
 
 @frozen(repr=False)
 class _Composed:
-    functions: tuple[Callable[[Any], Any], ...] = field(converter=_flat)
+    functions: tuple[Stagelike, ...] = field(converter=_flat)
 
     def __call__(self, value: Any) -> Any:
         return toolz.pipe(value, *self.functions)

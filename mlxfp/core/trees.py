@@ -109,7 +109,7 @@ def difference(expected: TreeDef, found: TreeDef) -> str:
 
 
 def _take_apart(tree: Any, leaves: list[Any]) -> _Node:
-    kind = type(tree)
+    kind: Any = type(tree)
     keys: Any
     children: Iterable[Any]
     if kind is dict:

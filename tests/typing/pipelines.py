@@ -1,0 +1,48 @@
+"""What type checkers infer through `pipe`; `make check` holds them to it. Nothing here runs."""
+
+from collections.abc import Iterator
+from typing import Any, assert_type
+
+from mlxfp.collators import text
+from mlxfp.collators.collating import collate
+from mlxfp.core.chunks import Example
+from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.datasets import Batch, Dataset
+from mlxfp.core.examples import Examples
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.batching import batch, unbatch
+from mlxfp.data.elements import filter, map, select_columns, take
+from mlxfp.data.mixing import repeat
+from mlxfp.data.prefetching import prefetch
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples
+
+rows = from_examples([{"x": 1}])
+assert_type(rows, Dataset[Example])
+assert_type(pipe(rows, shuffle(0), filter(lambda row: row["x"] > 0)), Dataset[Example])
+assert_type(pipe(rows, map(dict), select_columns(["x"]), take(3), repeat(2)), Dataset[Example])
+groups = pipe(rows, shuffle(0), batch(32))
+assert_type(groups, Dataset[Examples])
+assert_type(pipe(groups, unbatch()), Dataset[Example])
+batches = pipe(rows, repeat(3), batch(32), collate(text(pad_id=0)), prefetch(2), take(3))
+assert_type(batches, Dataset[Batch])
+recipe = compose(batch(32), collate(text(pad_id=0)))
+assert_type(pipe(rows, recipe), Dataset[Batch])
+
+
+def items() -> Iterator[tuple[Batch, Cursor]]:
+    """Infer what `iterate` yields."""
+    for item, cursor in iterate(batches):
+        assert_type(item, dict[str, Any])
+        assert_type(cursor, Cursor)
+        yield item, cursor
+
+
+stages = [take(3), take(2)]
+pipe(rows, *stages)  # a list of stages: any number of them
+
+# A misplaced stage is an error: if a checker accepts one of these, the unused ignore is reported.
+pipe(rows, collate(text(pad_id=0)))  # type: ignore[arg-type]  # collate without batch
+pipe(groups, shuffle(0))  # type: ignore[arg-type]  # shuffle after batch
+pipe(batches, batch(2))  # type: ignore[arg-type]  # batch after collate
+pipe([1, 2], batch(2))  # type: ignore[arg-type]  # not a dataset

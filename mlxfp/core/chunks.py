@@ -72,6 +72,16 @@ def concat_chunks(chunks: Sequence[RecordBatch]) -> RecordBatch:
     return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
 
 
+def one_chunk(table: pa.Table) -> RecordBatch:
+    """Join the pieces of a table to one chunk."""
+    return concat_chunks(table.to_batches() or [no_rows(table.schema)])
+
+
+def no_rows(schema: Schema) -> RecordBatch:
+    """Make a chunk without rows."""
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
 def set_column(chunk: RecordBatch, name: str, column: pa.Array) -> RecordBatch:
     """Add the column, or put it in the place of the one with that name."""
     index = chunk.schema.get_field_index(name)
@@ -137,8 +147,9 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
 
 def _values(column: pa.Array) -> list[Any]:
     if isinstance(column.type, pa.FixedShapeTensorType):
-        if column.null_count:
-            return [None if item is None else np.asarray(item).reshape(column.type.shape) for item in column.storage.to_pylist()]
+        if column.null_count:  # the same dtype as without nulls, or values would depend on where a chunk ends
+            dtype, shape = column.type.value_type.to_pandas_dtype(), column.type.shape
+            return [None if item is None else np.asarray(item, dtype).reshape(shape) for item in column.storage.to_pylist()]
         return list(column.to_numpy_ndarray())
     values: list[Any] = column.to_pylist()
     return values

@@ -16,17 +16,18 @@ when the pipeline is built.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import attrs
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import RecordBatch, Schema, number_as
+from mlxfp.core.chunks import RecordBatch, Schema, number_as, to_rows
 from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import length
 from mlxfp.core.errors import PipelineError
+from mlxfp.core.examples import Examples
 from mlxfp.core.inference import Resolved, head, resolve
 from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, flat_parts, label
 
@@ -141,6 +142,17 @@ class Source(Part, ABC):
         """Return the number of rows, groups or batches if it is known without reading the data."""
         return None
 
+    def exact_length(self) -> int:
+        """Return the number of rows of an indexable source, reading what that takes."""
+        count = self.length()
+        if count is None:
+            raise PipelineError(f"{self!r} does not know its number of rows. Put load() or cache(path) after it.")
+        return count
+
+    def version(self) -> Any:
+        """Return a plain value that changes when the data outside changes: sizes and times of files. Caches are keyed by it."""
+        return None
+
     def head(self) -> Iterator[RecordBatch]:
         """Yield the chunks that schemas of user functions are inferred from: any fixed rows near the start."""
         return (chunk for chunk, _ in self.read(0, None))
@@ -181,6 +193,17 @@ class Dataset(Pipeline, Generic[Item]):
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""
         return (item for item, _ in iterate(self))
 
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Examples: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        """Return one example of epoch 0, or a view of a range of them. Raises `PipelineError` without random access."""
+        check_indexable(self, f"dataset[{index}]")
+        found = range(self.source.exact_length())[index]
+        rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))
+        return Examples(rows) if isinstance(index, slice) else to_rows(rows)[0]
+
     def __repr__(self) -> str:
         """Print as the `pipe` that makes it."""
         return f"pipe({', '.join(map(repr, flat_parts(self)))})"
@@ -204,6 +227,10 @@ class Wrapper(Source):
     def length(self) -> int | None:
         """Return the length of the dataset that is held."""
         return length(self.dataset)
+
+    def version(self) -> Any:
+        """Return the version of what is held."""
+        return self.dataset.source.version()
 
     def head(self) -> Iterator[RecordBatch]:
         """Yield the first chunks of the dataset that is held, before any reordering."""
@@ -238,6 +265,15 @@ def check_level(dataset: Dataset[Any], stage: object, accepts: frozenset[Level])
     if dataset.level not in accepts:
         wanted = " or ".join(level for level in _ORDER if level in accepts)
         raise PipelineError(f"{stage!r} takes {wanted}, got {dataset.level} from {dataset.parts[-1]!r}. {_ADVICE[dataset.level]}")
+
+
+def check_indexable(dataset: Dataset[Any], stage: object) -> None:
+    """Raise `PipelineError` unless the dataset is one of examples with random access."""
+    if dataset.level != "examples":
+        raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
+    if not dataset.indexable:
+        barrier: Part = next((part for part in dataset.stages if not part.rowwise), dataset.source)
+        raise PipelineError(f"{stage} needs random access, and {barrier!r} has none. Put load() or cache(path) after it.")
 
 
 def take_rows(dataset: Dataset[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:

@@ -9,11 +9,9 @@ import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_positive, check_unique
 from mlxfp.core.chunks import (
-    CHUNK_ROWS,
     HIDDEN,
     KEY,
     ROW,
@@ -22,19 +20,21 @@ from mlxfp.core.chunks import (
     Schema,
     from_rows,
     hide_beside,
+    no_rows,
     row_keys,
     source_rows,
     to_rows,
     visible,
 )
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Stage, State, Wrapper, take_rows
+from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Stage, State
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.inference import SAMPLE_ROWS
 from mlxfp.core.parts import brief
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stepping import flush, push
 from mlxfp.data.batching import batch
+from mlxfp.data.views import Indices, View
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
@@ -238,14 +238,13 @@ class _Filter(Stage):
 
 
 @frozen(repr=False)
-class _Take(Wrapper):
+class _Take(View):
     count: int
 
-    @property
-    def indexable(self) -> bool:
-        return self.dataset.indexable
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return indices
 
-    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         cursor, left = position or (None, self.count)
         if not left:
             return
@@ -257,33 +256,19 @@ class _Take(Wrapper):
                 if not left:
                     return
 
-    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return take_rows(self.dataset, epoch, indices)
-
-    def length(self) -> int | None:
-        count = Wrapper.length(self)
-        return None if count is None else min(self.count, count)
+    def size(self, count: int) -> int:
+        return min(self.count, count)
 
 
 @frozen(repr=False)
-class _Skip(Wrapper):
+class _Skip(View):
     count: int
 
-    @property
-    def indexable(self) -> bool:
-        return self.dataset.indexable
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return indices + self.count
 
-    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        return self._by_number(epoch, position or 0) if self.indexable else self._in_order(epoch, position or (None, self.count))
-
-    def _by_number(self, epoch: int, first: int) -> Iterator[tuple[Any, Position]]:
-        count = self.length() or 0
-        for at in range(first, count, CHUNK_ROWS):
-            stop = min(at + CHUNK_ROWS, count)
-            yield self.take(epoch, np.arange(at, stop)), stop
-
-    def _in_order(self, epoch: int, position: tuple[Any, int]) -> Iterator[tuple[Any, Position]]:
-        cursor, left = position
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        cursor, left = position or (None, self.count)
         with closing(run(self.dataset, start(epoch, cursor))) as chunks:
             for chunk, cursor in chunks:
                 size = chunk.num_rows if self.level == "examples" else 1
@@ -291,12 +276,8 @@ class _Skip(Wrapper):
                     yield chunk.slice(left) if left else chunk, (cursor, 0)
                 left = max(0, left - size)
 
-    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return take_rows(self.dataset, epoch, indices + self.count)
-
-    def length(self) -> int | None:
-        count = Wrapper.length(self)
-        return None if count is None else max(0, count - self.count)
+    def size(self, count: int) -> int:
+        return max(0, count - self.count)
 
 
 @frozen(repr=False)
@@ -371,12 +352,12 @@ def _mapping(row: Any, number: int, stage: Stage) -> Example:
 def _declare(stage: Any, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
     """Run a stage on the first rows that reach it, 128 at a time until some come out, and declare the schema that they have."""
     groups, states = (batch(SAMPLE_ROWS),), [None]
-    made = schema.empty_table().to_batches()
+    made = [no_rows(schema)]
     for sample in chain(push(groups, states, 0, rows()), flush(groups, states)):
         _, made = stage.step((), sample)
         if made[0].num_rows:
             break
-    declared: Stage = attrs.evolve(stage, declared=visible(made[0]).schema if made else pa.schema([]))
+    declared: Stage = attrs.evolve(stage, declared=visible(made[0]).schema)
     return declared
 
 

@@ -1,17 +1,24 @@
-"""Joining datasets end to end, and with themselves."""
+"""Joining datasets: end to end, in turns, in proportion, and with themselves."""
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, Literal, TypeVar
 
+import numpy as np
+import pyarrow as pa
 from attrs import frozen
+from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_positive
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
-from mlxfp.core.errors import DataError
+from mlxfp.core.checks import check_choice, check_positive
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, number_as, one_chunk, renumber
+from mlxfp.core.cursors import Cursor, run, start
+from mlxfp.core.datasets import Combinator, Dataset, Level, Position, Source, Wrapper, take_rows
+from mlxfp.core.describing import length
+from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
+from mlxfp.core.parts import check_dataset
 
 Item = TypeVar("Item")
+Stop = Literal["first", "all", "restart"]
 
 _EPOCHS_OF_FOREVER = 2**32  # epochs of one endless repeat: a repeat around it starts its next pass with other keys
 

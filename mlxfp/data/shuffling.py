@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_integer, check_positive
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, concat_chunks, row_keys
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, one_chunk, row_keys
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, Wrapper, take_rows
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage
 from mlxfp.core.randomness import fold_in, fold_into_rows
 from mlxfp.data.permuting import permute
+from mlxfp.data.views import Indices, View
 
 
 def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -38,34 +38,28 @@ def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Exampl
 
 
 @frozen(repr=False)
-class _Shuffle(Wrapper):
+class _Shuffle(View):
     seed: int
 
-    @property
-    def indexable(self) -> bool:
-        return self.dataset.indexable
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return self._order(indices, self.exact_length(), epoch)
 
-    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        gathered = None if self.indexable else self._gathered(epoch)
-        count = (self.length() or 0) if gathered is None else gathered.num_rows
+    def size(self, count: int) -> int:
+        return count
+
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        with closing(run(self.dataset, start(epoch, None))) as chunks:
+            gathered = pa.Table.from_batches([chunk for chunk, _ in chunks] or [no_rows(self.schema())])
+        count = gathered.num_rows
         for first in range(position or 0, count, CHUNK_ROWS):
             stop = min(first + CHUNK_ROWS, count)
-            order = self._order(np.arange(first, stop), count, epoch)
-            yield take_rows(self.dataset, epoch, order) if gathered is None else gathered.take(pa.array(order)), stop
-
-    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return take_rows(self.dataset, epoch, self._order(indices, self.length() or 0, epoch))
+            yield one_chunk(gathered.take(pa.array(self._order(np.arange(first, stop), count, epoch)))), stop
 
     def notes(self) -> tuple[str, ...]:
         return () if self.indexable else ("gathers all rows in memory, and again when resumed; load() before it keeps them",)
 
-    def _order(self, indices: NDArray[np.int64], count: int, epoch: int) -> NDArray[np.int64]:
+    def _order(self, indices: Indices, count: int, epoch: int) -> Indices:
         return permute(indices, count=count, key=fold_in(0, "shuffle", self.seed, epoch))
-
-    def _gathered(self, epoch: int) -> RecordBatch:
-        with closing(run(self.dataset, start(epoch, None))) as chunks:
-            held = [chunk for chunk, _ in chunks]
-        return concat_chunks(held) if held else self.schema().empty_table().to_batches()[0]
 
 
 @frozen(repr=False)
@@ -109,7 +103,7 @@ class _ShuffleBuffer(Stage):
         return f"shuffle(seed={self.seed}, buffer={self.buffer})"
 
 
-def _replace(slots: NDArray[np.int64], places: NDArray[np.int64], coming: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _replace(slots: Indices, places: Indices, coming: Indices) -> tuple[Indices, Indices]:
     """Put each row that comes in its place, in turn: which rows leave, and the slots afterwards. All at once, with one sort.
 
     The row that leaves a place is the one that came to it last: among the rows of this chunk if one did, else the one held.
@@ -125,11 +119,11 @@ def _replace(slots: NDArray[np.int64], places: NDArray[np.int64], coming: NDArra
     return leaving, after
 
 
-def _gather(pool: tuple[RecordBatch, ...], rows: NDArray[np.int64]) -> RecordBatch:
-    return concat_chunks(pa.Table.from_batches(pool).take(pa.array(rows)).combine_chunks().to_batches())
+def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
+    return one_chunk(pa.Table.from_batches(pool).take(pa.array(rows)))
 
 
-def _compact(pool: tuple[RecordBatch, ...], slots: NDArray[np.int64]) -> Any:
+def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
     """Copy what is held to one chunk once half of the pool has left: each row is copied a bounded number of times."""
     if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
         return pool, slots

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, concat_chunks, from_rows
+from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, from_rows, one_chunk
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import fingerprint
@@ -87,7 +87,7 @@ class _FromTable(Source):
             yield chunk, first
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return _one_chunk(self.table.take(pa.array(indices)))
+        return one_chunk(self.table.take(pa.array(indices)))
 
     def length(self) -> int:
         return int(self.table.num_rows)
@@ -171,8 +171,3 @@ def _array(column: Any) -> pa.Array:
         return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
     made = pa.array(column)
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
-
-
-def _one_chunk(table: pa.Table) -> RecordBatch:
-    batches = table.combine_chunks().to_batches()
-    return concat_chunks(batches) if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

@@ -1,0 +1,142 @@
+"""Keeping rows: `load` in memory, `cache` in a memory-mapped Arrow file."""
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from tempfile import mkstemp
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.chunks import CHUNK_ROWS, KEY, Example, RecordBatch, one_chunk, row_keys, set_column
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
+from mlxfp.core.errors import DataError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.randomness import fold_into_rows
+
+
+def load() -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep all rows in memory, as Arrow columns: what stands before runs once, and rows can be taken by number.
+
+    Rows are loaded at the first use and kept as long as the dataset. What is random before `load` is so once, as in epoch 0; what
+    stands after it is anew in every epoch.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.elements import filter
+    >>> from mlxfp.data.sources import from_examples
+    >>> even = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0), load())
+    >>> even[-1], even[1:3].column("x").to_pylist()
+    ({'x': 8}, [2, 4])
+
+    See also: `cache` for more than memory holds, or to keep the rows for other runs.
+    """
+    return Combinator(_Load, {}, frozenset({"examples"}))
+
+
+def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep all rows in an Arrow file in the folder `path`, memory-mapped: fast random access to more than memory holds, for every run.
+
+    The file is named by the fingerprint of everything before it and by the sizes and times of the files read, so a changed stage or
+    source makes a new one. It is written at the first use under a temporary name and renamed when complete; several processes may
+    do so at once. What is random before `cache` is so once, as in epoch 0. Raises `FingerprintError` if a function or value before it
+    has no stable content, and says how to give it a name. Old files are yours to delete.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> with TemporaryDirectory() as folder:
+    ...     cached = pipe(from_examples([{"x": i} for i in range(9)]), cache(folder))
+    ...     print(cached[3], len(list(Path(folder).iterdir())))
+    {'x': 3} 1
+    """
+    return Combinator(_Cache, {"path": os.fspath(path)}, frozenset({"examples"}))
+
+
+@frozen(repr=False)
+class _Stored(Wrapper):
+    """Rows in a table with their hidden columns, as they were in epoch 0."""
+
+    @property
+    @abstractmethod
+    def table(self) -> pa.Table:
+        """The rows, with the hidden columns."""
+
+    @property
+    def indexable(self) -> bool:
+        return True
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        first = position or 0
+        for chunk in self.table.slice(first).to_batches(max_chunksize=CHUNK_ROWS):
+            first += chunk.num_rows
+            yield _in_epoch(chunk, epoch), first
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        return _in_epoch(one_chunk(self.table.take(pa.array(indices))), epoch)
+
+    def exact_length(self) -> int:
+        return int(self.table.num_rows)
+
+
+@frozen(repr=False)
+class _Load(_Stored):
+    @cached_property
+    def table(self) -> pa.Table:
+        with closing(run(self.dataset, start(0, None))) as chunks:
+            held = [chunk for chunk, _ in chunks]
+        return pa.Table.from_batches(held).combine_chunks() if held else self.schema().empty_table()
+
+    def notes(self) -> tuple[str, ...]:
+        return ("holds all rows in memory from the first use on",)
+
+
+@frozen(repr=False)
+class _Cache(_Stored):
+    path: str
+
+    @cached_property
+    def table(self) -> pa.Table:
+        file = Path(self.path).expanduser() / f"{fingerprint((self.dataset, self.dataset.source.version()))}.arrow"
+        if not file.exists():
+            _write(self.dataset, file)
+        try:
+            with pa.memory_map(str(file)) as mapped:
+                return pa.ipc.open_file(mapped).read_all()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"The cache file {file} cannot be read: {error}. Delete it: it is made again at the next use.") from error
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"memory-mapped from {self.path}",)
+
+
+def _write(dataset: Dataset[Any], file: Path) -> None:
+    """Write a temporary file and rename it: whoever sees the name sees all the rows."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = mkstemp(prefix=f"{file.stem}.", suffix=".partial", dir=file.parent)
+    try:
+        with os.fdopen(handle, "wb") as out, closing(run(dataset, start(0, None))) as chunks:
+            first = next((chunk for chunk, _ in chunks), None)
+            schema = dataset.resolved.schemas[-1] if first is None else first.schema
+            with pa.ipc.new_file(out, schema) as writer:
+                if first is not None:
+                    writer.write_batch(first)
+                for chunk, _ in chunks:
+                    writer.write_batch(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink()
+        raise
+
+
+def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:
+    """Give the rows the keys of an epoch: those of epoch 0 are stored."""
+    return chunk if epoch == 0 else set_column(chunk, KEY, pa.array(fold_into_rows(row_keys(chunk), "epoch", epoch)))

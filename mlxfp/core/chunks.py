@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
+from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
 Example = Mapping[str, Any]
 RecordBatch: TypeAlias = pa.RecordBatch
@@ -22,6 +22,7 @@ ROW = "__row__"
 KEY = "__key__"
 HIDDEN = (ROW, KEY)
 
+LEAF_BITS = 44  # where datasets are joined, `__row__` holds the number of the leaf source above so many bits for the row in it
 CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly
 
 
@@ -38,6 +39,16 @@ def number_as(chunk: RecordBatch, epoch: int, rows: NDArray[np.int64]) -> Record
         return chunk
     keys = fold_in_rows(fold_in(0, epoch), rows)
     return chunk.append_column(ROW, pa.array(rows)).append_column(KEY, pa.array(keys))
+
+
+def number_joined(chunk: RecordBatch, place: int, leaf: int) -> RecordBatch:
+    """Mark rows as those of dataset `place` of several joined ones, whose first leaf source has the number `leaf`.
+
+    Their keys become different from those of the other datasets, and `__row__` says which leaf they come from.
+    """
+    if leaf:
+        chunk = set_column(chunk, ROW, pa.array(source_rows(chunk) + (leaf << LEAF_BITS)))
+    return set_column(chunk, KEY, pa.array(fold_into_rows(row_keys(chunk), "joined", place)))
 
 
 def visible(chunk: RecordBatch) -> RecordBatch:

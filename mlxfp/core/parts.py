@@ -60,6 +60,15 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
     yield from dataset.parts
 
 
+def leaves(dataset: Any) -> Iterator[Any]:
+    """Yield the sources that hold no dataset, from the first joined one to the last."""
+    held = children(dataset.source)
+    if not held:
+        yield dataset.source
+    for child in held:
+        yield from leaves(child)
+
+
 def check_dataset(dataset: object, stage: object) -> None:
     """Raise `ArgumentTypeError` unless a stage or function is used on a dataset."""
     if not isinstance(dataset, Pipeline):

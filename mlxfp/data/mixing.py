@@ -1,6 +1,6 @@
-"""Joining datasets: end to end, in turns, in proportion, and with themselves."""
+"""Joining datasets: end to end, in turns, in proportion."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, Literal, TypeVar
 
@@ -9,50 +9,262 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, number_as, one_chunk, renumber
+from mlxfp.core.checks import check_choice
+from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, number_joined
 from mlxfp.core.cursors import Cursor, run, start
-from mlxfp.core.datasets import Combinator, Dataset, Level, Position, Source, Wrapper, take_rows
+from mlxfp.core.datasets import Dataset, Level, Position, Source, take_rows
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
-from mlxfp.core.parts import check_dataset
+from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
+from mlxfp.core.inference import head
+from mlxfp.core.parts import check_dataset, leaves
+from mlxfp.data.repeating import FOREVER
 
 Item = TypeVar("Item")
+Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
+Times = NDArray[np.float64]
 
-_EPOCHS_OF_FOREVER = 2**32  # epochs of one endless repeat: a repeat around it starts its next pass with other keys
 
+def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
+    """Join datasets end to end; they have the same columns and types.
 
-def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented anew.
-
-    >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources import from_examples
-    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), repeat(2)))
-    [{'x': 1}, {'x': 2}, {'x': 1}, {'x': 2}]
+    >>> list(concat([from_examples([{"x": 1}]), from_examples([{"x": 2}])]))
+    [{'x': 1}, {'x': 2}]
     """
-    if epochs is not None:
-        check_positive(epochs=epochs)
-    return Combinator(_Repeat, {"epochs": epochs})
+    return Dataset(_Concat(_joinable(datasets, "concat")))
+
+
+def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
+    """Take one item of each dataset in turn; one that has ended is left out from then on.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> a, b = (from_examples([{"x": x} for x in text]) for text in ("abc", "12"))
+    >>> "".join(row["x"] for row in interleave([a, b]))
+    'a1b2c'
+    """
+    joined = _joinable(datasets, "interleave")
+    return Dataset(_Mix(joined, (1.0,) * len(joined), "examples", "all"))
+
+
+def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Measure = "examples", stop: Stop = "restart") -> Dataset[Item]:
+    """Mix datasets in proportion to `weights`, deterministically: the next item is of the dataset that is furthest behind its share.
+
+    `by="tokens"` counts the tokens in `input_ids` instead of examples, and works before `batch`. When a dataset ends, the mixture ends
+    (`stop="first"`), goes on without it ("all"), or starts it again with its next epoch, endlessly ("restart"). A dataset of weight 0
+    gives nothing. Shares are exact at every moment to within one item of each dataset.
+
+    >>> from itertools import islice
+    >>> from mlxfp.data.sources import from_examples
+    >>> a, b = (from_examples([{"x": x}]) for x in "ab")
+    >>> "".join(row["x"] for row in islice(mix([a, b], [3, 1]), 12))
+    'abaaabaaabaa'
+    """
+    joined = _joinable(datasets, "mix")
+    check_choice(("examples", "tokens"), by=by)
+    check_choice(("first", "all", "restart"), stop=stop)
+    if len(weights) != len(joined):
+        raise ArgumentError(f"mix needs one weight for each dataset, got {len(weights)} for {len(joined)}.")
+    if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
+        raise ArgumentError(f"weights must be at least 0 and not all 0, got {list(weights)}.")
+    if by == "tokens" and joined[0].level != "examples":
+        raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
+    return Dataset(_Mix(joined, tuple(map(float, weights)), by, stop))
+
+
+def _joinable(datasets: Sequence[Dataset[Any]], name: str) -> tuple[Dataset[Any], ...]:
+    if isinstance(datasets, Dataset) or not len(datasets):
+        raise ArgumentError(f"{name} takes a list of at least one dataset, got {datasets!r:.60}.")
+    for dataset in datasets:
+        check_dataset(dataset, name)
+    levels = [dataset.level for dataset in datasets]
+    if len(set(levels)) > 1:
+        raise PipelineError(f"{name} joins datasets of one level, got {', '.join(levels)}. Put batch and collate after {name}.")
+    return tuple(datasets)
 
 
 @frozen(repr=False)
-class _Repeat(Wrapper):
-    epochs: int | None
+class _Joined(Source):
+    datasets: tuple[Dataset[Any], ...]
+
+    @property
+    def level(self) -> Level:
+        return self.datasets[0].level
+
+    def schema(self) -> Schema:
+        schemas = [dataset.resolved.schemas[-1] for dataset in self.datasets]
+        for place, schema in enumerate(schemas):
+            if not schema.equals(schemas[0]):
+                raise SchemaError(
+                    f"Joined datasets have the same columns; number 0 has {_fields(schemas[0])}, number {place} has {_fields(schema)}. "
+                    "Use select_columns, rename_columns or map before joining them."
+                )
+        return schemas[0]
+
+    def version(self) -> Any:
+        return tuple(dataset.source.version() for dataset in self.datasets)
+
+    def head(self) -> Iterator[RecordBatch]:
+        for place, dataset in enumerate(self.datasets):
+            yield from (self._marked(chunk, place) for chunk in head(dataset, dataset.resolved.stages))
+
+    def _marked(self, chunk: Any, place: int) -> Any:
+        if self.level == "batches":
+            return chunk
+        return number_joined(chunk, place, sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset)))
+
+
+@frozen(repr=False)
+class _Concat(_Joined):
+    @property
+    def indexable(self) -> bool:
+        return self.level == "examples" and all(dataset.indexable for dataset in self.datasets)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        done, cursor = position or (0, None)
-        passes = self.epochs or _EPOCHS_OF_FOREVER
-        while done < passes:
-            resumed, empty = cursor is not None, True
-            with closing(run(self.dataset, start(epoch * passes + done, cursor))) as chunks:
+        first, cursor = position or (0, None)
+        for place in range(first, len(self.datasets)):
+            with closing(run(self.datasets[place], start(epoch, cursor))) as chunks:
                 for chunk, cursor in chunks:
-                    empty = False
-                    yield chunk, (done, cursor)
-            if empty and not resumed and self.epochs is None:
-                raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
-            done, cursor = done + 1, None
+                    yield self._marked(chunk, place), (place, cursor)
+            cursor = None
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        ends = np.cumsum([dataset.source.exact_length() for dataset in self.datasets])
+        places = np.searchsorted(ends, indices, side="right")
+        order = np.argsort(places, kind="stable")
+        asked = [place for place in np.unique(places)] or [0]
+        starts = np.concatenate([[0], ends])
+        parts = [take_rows(self.datasets[p], epoch, indices[order][places[order] == p] - starts[p]) for p in asked]
+        found = concat_chunks([self._marked(part, int(place)) for part, place in zip(parts, asked, strict=True)])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return found.take(pa.array(back))
 
     def length(self) -> int | None:
-        count = Wrapper.length(self)
-        return None if count is None or self.epochs is None else count * self.epochs
+        counts = [length(dataset) for dataset in self.datasets]
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
+
+    def exact_length(self) -> int:
+        return sum(dataset.source.exact_length() for dataset in self.datasets)
+
+
+@frozen(repr=False)
+class _Mix(_Joined):
+    """Every item has a due time: what its dataset gave before it, divided by its weight. Items come in the order of their times.
+
+    So the order is a sort, done for many rows at once: of the rows at hand, those due before any dataset could run out of them.
+    """
+
+    weights: tuple[float, ...]
+    by: Measure
+    stop: Stop
+
+    def schema(self) -> Schema:
+        schema = super().schema()
+        if self.by == "tokens" and "input_ids" not in schema.names:
+            raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {_fields(schema)}.')
+        return schema
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        given, passes, cursors = position or ((0,) * len(self.datasets), (0,) * len(self.datasets), (None,) * len(self.datasets))
+        with ExitStack() as stack:
+            readers = {
+                place: _Reader(self, place, epoch, given[place], passes[place], cursors[place])
+                for place, weight in enumerate(self.weights)
+                if weight and passes[place] >= 0
+            }
+            stack.callback(lambda: [reader.close() for reader in readers.values()])
+            while True:
+                for place in [place for place, reader in readers.items() if not reader.fill()]:
+                    if self.stop == "first":
+                        return
+                    readers.pop(place).close()
+                if not readers:
+                    return
+                yield self._due(readers), self._position(readers)
+
+    def _due(self, readers: "dict[int, _Reader]") -> Any:
+        """Take the items that are due before any reader runs out of what it holds."""
+        horizon = min(reader.times[-1] for reader in readers.values())
+        if self.level != "examples":
+            place = min(readers, key=lambda place: (readers[place].times[0], place))
+            return readers[place].take(1)
+        counts = {place: int(np.searchsorted(reader.times[:-1], horizon)) for place, reader in readers.items()}
+        times = np.concatenate([readers[place].times[:count] for place, count in counts.items()])
+        rows = concat_chunks([readers[place].take(count) for place, count in counts.items() if count])
+        return rows.take(pa.array(np.argsort(times, kind="stable")))
+
+    def _position(self, readers: "dict[int, _Reader]") -> Position:
+        held = [readers.get(place) for place in range(len(self.datasets))]
+        return (
+            tuple(0 if reader is None else reader.given for reader in held),
+            tuple(-1 if reader is None else reader.passes for reader in held),  # -1: ended
+            tuple(None if reader is None else reader.cursor for reader in held),
+        )
+
+
+class _Reader:
+    """One dataset of a mixture while it runs: the rows at hand and their due times. Running machinery, never part of a value."""
+
+    def __init__(self, mixture: _Mix, place: int, epoch: int, given: int, passes: int, cursor: Cursor | None) -> None:
+        self._mixture, self._place, self._epoch = mixture, place, epoch
+        self.given, self.passes, self.cursor = given, passes, cursor
+        self.times: Times = np.empty(0)
+        self._chunk: Any = None
+        self._after: Cursor | None = cursor
+        self._chunks = self._run(cursor)
+
+    def _run(self, cursor: Cursor | None) -> Any:
+        passes = FOREVER if self._mixture.stop == "restart" else 1
+        return run(self._mixture.datasets[self._place], start(self._epoch * passes + self.passes, cursor))
+
+    def fill(self) -> bool:
+        """Hold at least one item; False when the dataset has ended for good."""
+        fresh = False
+        while self._chunk is None:
+            item = next(self._chunks, None)
+            if item is not None:
+                self._hold(self._mixture._marked(item[0], self._place), item[1])
+            elif self._mixture.stop != "restart" or fresh:  # fresh: a whole pass gave nothing
+                return False
+            else:
+                self.passes, self.cursor, self._after, fresh = self.passes + 1, None, None, True
+                self._chunks = self._run(None)
+        return True
+
+    def take(self, count: int) -> Any:
+        """Give the first items that are held."""
+        if self._mixture.level != "examples":
+            taken, rest = self._chunk, None
+        else:
+            taken = self._chunk.slice(0, count)
+            rest = self._chunk.slice(count) if count < self._chunk.num_rows else None
+        self.given += int(self._costs(taken).sum())
+        self._hold(rest, self._after)
+        return taken
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._chunks.close()
+
+    def _hold(self, chunk: Any, after: Cursor | None) -> None:
+        self._chunk, self._after = chunk, after
+        if chunk is None:
+            self.cursor = after
+            return
+        if after is not None and self._mixture.level == "examples":
+            self.cursor = Cursor(after.base, after.done - chunk.num_rows)  # the rows at hand are still to come
+        costs = self._costs(chunk)
+        self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]
+
+    def _costs(self, chunk: Any) -> NDArray[np.int64]:
+        if self._mixture.level != "examples":
+            return np.ones(1, np.int64)
+        if self._mixture.by == "examples":
+            return np.ones(chunk.num_rows, np.int64)
+        return np.maximum(np.diff(chunk.column("input_ids").offsets.to_numpy()), 1).astype(np.int64)
+
+
+def _fields(schema: Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

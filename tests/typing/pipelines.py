@@ -12,7 +12,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.elements import filter, map, select_columns, take
-from mlxfp.data.mixing import repeat
+from mlxfp.data.repeating import repeat
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples

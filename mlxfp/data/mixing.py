@@ -72,8 +72,8 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
     return Dataset(_Mix(joined, tuple(map(float, weights)), by, stop))
 
 
-def _joinable(datasets: Sequence[Dataset[Any]], name: str) -> tuple[Dataset[Any], ...]:
-    if isinstance(datasets, Dataset) or not len(datasets):
+def _joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
+    if not isinstance(datasets, Sequence) or not datasets:
         raise ArgumentError(f"{name} takes a list of at least one dataset, got {datasets!r:.60}.")
     for dataset in datasets:
         check_dataset(dataset, name)
@@ -106,9 +106,10 @@ class _Joined(Source):
 
     def head(self) -> Iterator[RecordBatch]:
         for place, dataset in enumerate(self.datasets):
-            yield from (self._marked(chunk, place) for chunk in head(dataset, dataset.resolved.stages))
+            yield from (self.marked(chunk, place) for chunk in head(dataset, dataset.resolved.stages))
 
-    def _marked(self, chunk: Any, place: int) -> Any:
+    def marked(self, chunk: Any, place: int) -> Any:
+        """Say in the hidden columns which dataset a chunk comes from."""
         if self.level == "batches":
             return chunk
         return number_joined(chunk, place, sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset)))
@@ -125,17 +126,17 @@ class _Concat(_Joined):
         for place in range(first, len(self.datasets)):
             with closing(run(self.datasets[place], start(epoch, cursor))) as chunks:
                 for chunk, cursor in chunks:
-                    yield self._marked(chunk, place), (place, cursor)
+                    yield self.marked(chunk, place), (place, cursor)
             cursor = None
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         ends = np.cumsum([dataset.source.exact_length() for dataset in self.datasets])
         places = np.searchsorted(ends, indices, side="right")
         order = np.argsort(places, kind="stable")
-        asked = [place for place in np.unique(places)] or [0]
+        asked = np.unique(places).tolist() or [0]
         starts = np.concatenate([[0], ends])
         parts = [take_rows(self.datasets[p], epoch, indices[order][places[order] == p] - starts[p]) for p in asked]
-        found = concat_chunks([self._marked(part, int(place)) for part, place in zip(parts, asked, strict=True)])
+        found = concat_chunks([self.marked(part, place) for part, place in zip(parts, asked, strict=True)])
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return found.take(pa.array(back))
@@ -170,11 +171,12 @@ class _Mix(_Joined):
         given, passes, cursors = position or ((0,) * len(self.datasets), (0,) * len(self.datasets), (None,) * len(self.datasets))
         with ExitStack() as stack:
             readers = {
-                place: _Reader(self, place, epoch, given[place], passes[place], cursors[place])
+                place: _Reader(self, place, epoch, (given[place], passes[place], cursors[place]))
                 for place, weight in enumerate(self.weights)
                 if weight and passes[place] >= 0
             }
-            stack.callback(lambda: [reader.close() for reader in readers.values()])
+            for reader in readers.values():
+                stack.callback(reader.close)
             while True:
                 for place in [place for place, reader in readers.items() if not reader.fill()]:
                     if self.stop == "first":
@@ -207,13 +209,13 @@ class _Mix(_Joined):
 class _Reader:
     """One dataset of a mixture while it runs: the rows at hand and their due times. Running machinery, never part of a value."""
 
-    def __init__(self, mixture: _Mix, place: int, epoch: int, given: int, passes: int, cursor: Cursor | None) -> None:
+    def __init__(self, mixture: _Mix, place: int, epoch: int, before: tuple[int, int, Cursor | None]) -> None:
         self._mixture, self._place, self._epoch = mixture, place, epoch
-        self.given, self.passes, self.cursor = given, passes, cursor
+        self.given, self.passes, self.cursor = before
         self.times: Times = np.empty(0)
         self._chunk: Any = None
-        self._after: Cursor | None = cursor
-        self._chunks = self._run(cursor)
+        self._after: Cursor | None = self.cursor
+        self._chunks = self._run(self.cursor)
 
     def _run(self, cursor: Cursor | None) -> Any:
         passes = FOREVER if self._mixture.stop == "restart" else 1
@@ -225,7 +227,7 @@ class _Reader:
         while self._chunk is None:
             item = next(self._chunks, None)
             if item is not None:
-                self._hold(self._mixture._marked(item[0], self._place), item[1])
+                self._hold(self._mixture.marked(item[0], self._place), item[1])
             elif self._mixture.stop != "restart" or fresh:  # fresh: a whole pass gave nothing
                 return False
             else:
@@ -263,7 +265,8 @@ class _Reader:
             return np.ones(1, np.int64)
         if self._mixture.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
-        return np.maximum(np.diff(chunk.column("input_ids").offsets.to_numpy()), 1).astype(np.int64)
+        lengths: NDArray[np.int64] = np.diff(chunk.column("input_ids").offsets.to_numpy()).astype(np.int64)
+        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
 
 
 def _fields(schema: Schema) -> str:

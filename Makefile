@@ -1,0 +1,79 @@
+# mlxfp: every command works from a fresh clone. The first one creates .venv and installs; later ones use it.
+# Written for GNU make 3.81, which macOS has.
+
+VENV    := .venv
+PYTHON  := $(VENV)/bin/python
+# The extra to install: cuda where an NVIDIA driver answers, else cpu (which adds nothing on macOS). Or say it: make demo BACKEND=cpu
+BACKEND = $(shell if nvidia-smi -L >/dev/null 2>&1; then echo cuda; else echo cpu; fi)
+# The share of core and data, in percent of branches, that `make test` must reach. It only rises.
+COVERAGE_FLOOR ?= 0
+
+PYTEST   := $(PYTHON) -m pytest
+COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
+
+.PHONY: help demo test test-thorough check format bench clean compiler
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/installed-run  ## install and run the main job: passengers to sentences to a trained model
+	@$(PYTHON) -m mlxfp.runtime
+	@$(PYTHON) examples/titanic.py $(ARGS)
+
+test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
+	$(PYTEST) $(COVERAGE) $(ARGS)
+
+test-thorough: $(VENV)/installed-dev  ## the same with many more random examples (an hour or more)
+	$(PYTEST) --hypothesis-profile=thorough $(ARGS)
+
+check: $(VENV)/installed-dev  ## format, lint, types, and imports that point one way
+	$(PYTHON) -m ruff format --check .
+	$(PYTHON) -m ruff check .
+	$(PYTHON) -m mypy mlxfp $(wildcard examples/*.py tests/typing/*.py)
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/installed-dev  ## let ruff format the code and mend what it can
+	$(PYTHON) -m ruff check --fix --exit-zero --quiet .
+	$(PYTHON) -m ruff format .
+
+bench: $(VENV)/installed-bench  ## measure against other libraries, side by side
+	$(PYTHON) -m benchmarks $(ARGS)
+
+clean:  ## remove .venv and the caches of the tools
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+
+# A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
+$(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
+	@echo "Installing mlxfp[$(BACKEND)] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND)]"
+	@touch $@
+
+$(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)
+	@echo "Installing mlxfp[$(BACKEND),dev] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),dev]"
+	@touch $(VENV)/installed-run $@
+
+$(VENV)/installed-bench: pyproject.toml | compiler $(PYTHON)
+	@echo "Installing mlxfp[$(BACKEND),bench] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),bench]"
+	@touch $(VENV)/installed-run $@
+
+# MLX has wheels for Python 3.11 to 3.14. Another one than the first found: make demo BASE_PYTHON=/path/to/python3.12
+$(PYTHON):
+	@for python in $(BASE_PYTHON) python3 python3.13 python3.12 python3.11 python3.14; do \
+	    if $$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' >/dev/null 2>&1; then \
+	        echo "Creating $(VENV) with `$$python --version` ..."; \
+	        $$python -m venv $(VENV) && exit 0; \
+	        rm -rf $(VENV); exit 1; \
+	    fi; \
+	done; \
+	echo "mlxfp needs Python 3.11 to 3.14, and none was found. Install one (macOS: brew install python@3.12;"; \
+	echo "Debian, Ubuntu: apt-get install python3 python3-venv), or name one: make demo BASE_PYTHON=/path/to/python3.12"; \
+	exit 1
+
+compiler:
+	@if [ "`uname -s`" = Linux ] && [ "$(BACKEND)" = cpu ] && ! command -v g++ >/dev/null 2>&1; then \
+	    echo "MLX compiles training steps with g++ on Linux without a GPU, and there is none."; \
+	    echo "Install it (Debian, Ubuntu: apt-get install g++; Fedora: dnf install gcc-c++) and run make again."; \
+	    exit 1; \
+	fi

@@ -1,0 +1,98 @@
+"""Predict who survived from the passenger list, written as sentences: the main job, from a CSV file to a trained model.
+
+    python examples/titanic.py --data titanic/train.csv
+
+Without --data, a passenger list with the same columns is made up (see passengers.py). For each seed, a fifth of the passengers is held
+out; the tokenizer is trained on the others only. Beside the accuracy stands that of the "sex rule": women survive, men do not.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import mlxfp as fp
+
+fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
+
+import mlx.core as mx
+from passengers import write_passengers
+
+SENTENCE = (
+    "{Name}. {Sex}, {Age:.0f} years old, class {Pclass}, {SibSp} siblings or spouse, {Parch} parents or children, "
+    "paid {Fare:.0f}, cabin {Cabin}, from {Embarked}."
+)
+
+
+def main() -> None:
+    """Train once for each seed and print the accuracies."""
+    options = _options()
+    with TemporaryDirectory() as folder:
+        path = options.data
+        if path is None:
+            path = Path(folder) / "passengers.csv"
+            write_passengers(path, count=1500, seed=0)
+            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see examples/passengers.py).\n")
+        results = [run(path, seed, options.epochs) for seed in range(options.seeds)]
+    ours, rule = (sum(column) / len(results) for column in zip(*results, strict=True))
+    print(f"\nmean over {len(results)} seeds: validation accuracy {ours:.3f}, sex rule {rule:.3f}")
+
+
+def run(path: Path, seed: int, epochs: int) -> tuple[float, float]:
+    """Train on four fifths of the passengers; return the accuracy on the others, ours and the sex rule's."""
+    passengers = fp.pipe(fp.read_csv(path), fp.template(SENTENCE, missing="unknown"), fp.load())
+    train, valid = fp.pipe(passengers, fp.split([0.8, 0.2], seed=seed, stratify="Survived"))
+    tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
+    tokens = fp.tokenize(tokenizer, max_length=96)
+    collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="Survived", pad_multiple=32))
+    batches = fp.pipe(train, tokens, fp.shuffle(seed), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
+    held_out = fp.pipe(valid, tokens, fp.batch(64), collate)
+
+    body = fp.models.Encoder(fp.models.EncoderConfig(vocabulary=tokenizer.vocab_size, width=64, depth=2, dropout=0.1), seed=seed)
+    model = fp.models.Classifier(body, outputs=2, seed=seed)
+    steps = epochs * (fp.length(batches) or 0)
+    optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(1e-3, steps=steps, warmup=steps // 10), weight_decay=0.01)
+    check = fp.evaluate(model, measure)
+
+    began = time.perf_counter()
+    end = fp.last(
+        fp.pipe(
+            fp.fit(fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed), batches, epochs=epochs),
+            fp.observers.progress(),
+        )
+    )
+    rate = 32 * end.step / (time.perf_counter() - began)
+    accuracy = check(end.state, held_out)["accuracy"]
+    right = [(row["Sex"] == "female") == row["Survived"] for row in valid]
+    rule = sum(right) / len(right)
+    print(f"seed {seed}: validation accuracy {accuracy:.3f}, sex rule {rule:.3f}, {rate:,.0f} samples/s, {end.step} steps")
+    return accuracy, rule
+
+
+def logits(model: Any, batch: dict[str, Any]) -> mx.array:
+    """Score both classes, float[B, 2]."""
+    scores: mx.array = model(batch["input_ids"], batch["attention_mask"])
+    return scores
+
+
+def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
+    """Sum of the cross entropies, and how many there are."""
+    return fp.losses.cross_entropy(logits(model, batch), batch["labels"])
+
+
+def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
+    """Count the passengers whose fate is told right."""
+    return {"accuracy": fp.metrics.accuracy(logits(model, batch), batch["labels"])}
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a train.csv with the columns of Kaggle's Titanic competition")
+    parser.add_argument("--seeds", type=int, default=1, help="how many runs, each with its own split (default 1)")
+    parser.add_argument("--epochs", type=int, default=10, help="passes over the training passengers (default 10)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""Data and training for MLX as values and pure functions.
+
+This file is a table of contents. A name is imported when it is first used, so `import mlxfp` loads neither MLX nor Arrow.
+To add a name: its module below, an import for type checkers, and `__all__`; `tests/test_import.py` holds the three equal.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # type checkers take it as True; importing it from typing would cost more than the rest of this file
+if TYPE_CHECKING:
+    from mlxfp import collators, models, runtime, testing
+    from mlxfp.collators.collating import collate
+    from mlxfp.core.cursors import Cursor, aiterate, iterate
+    from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
+    from mlxfp.core.describing import explain, length, schema
+    from mlxfp.core.errors import (
+        ArgumentError,
+        ArgumentTypeError,
+        CheckpointError,
+        CursorError,
+        CursorMismatchError,
+        DataError,
+        FingerprintError,
+        MissingExtraError,
+        MissingFileError,
+        MlxfpError,
+        PipelineError,
+        SchemaError,
+        UnknownNameError,
+    )
+    from mlxfp.core.examples import Examples
+    from mlxfp.core.identity import fingerprint
+    from mlxfp.core.pipelines import compose, pipe
+    from mlxfp.data.batching import batch, unbatch
+    from mlxfp.data.caching import cache, load
+    from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+    from mlxfp.data.mixing import concat, interleave, mix
+    from mlxfp.data.prefetching import prefetch
+    from mlxfp.data.repeating import repeat
+    from mlxfp.data.selecting import select, split
+    from mlxfp.data.sharding import World, shard
+    from mlxfp.data.shuffling import shuffle
+    from mlxfp.data.sources import from_examples, from_iterable, from_table
+    from mlxfp.evaluation import metrics
+    from mlxfp.text.padding import pad
+    from mlxfp.text.templates import Template, template
+    from mlxfp.text.tokenizer_files import load_tokenizer
+    from mlxfp.text.tokenizer_training import train_tokenizer
+    from mlxfp.text.tokenizers import Tokenizer
+    from mlxfp.text.tokenizing import tokenize
+    from mlxfp.training import events, losses, observers, optimizers, schedules
+    from mlxfp.training.loops import evaluate, fit, last, predict
+    from mlxfp.training.state import TrainState, train_state
+    from mlxfp.training.steps import train_step
+    from mlxfp.training.transforms import functional, jit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "CheckpointError",
+    "Combinator",
+    "Cursor",
+    "CursorError",
+    "CursorMismatchError",
+    "DataError",
+    "Dataset",
+    "Examples",
+    "FingerprintError",
+    "MissingExtraError",
+    "MissingFileError",
+    "MlxfpError",
+    "PipelineError",
+    "RowWise",
+    "SchemaError",
+    "Source",
+    "Stage",
+    "Template",
+    "Tokenizer",
+    "TrainState",
+    "UnknownNameError",
+    "World",
+    "Wrapper",
+    "aiterate",
+    "batch",
+    "cache",
+    "collate",
+    "collators",
+    "compose",
+    "concat",
+    "drop_columns",
+    "evaluate",
+    "events",
+    "explain",
+    "filter",
+    "fingerprint",
+    "fit",
+    "flat_map",
+    "from_examples",
+    "from_iterable",
+    "from_table",
+    "functional",
+    "interleave",
+    "iterate",
+    "jit",
+    "last",
+    "length",
+    "load",
+    "load_tokenizer",
+    "losses",
+    "map",
+    "map_chunks",
+    "metrics",
+    "mix",
+    "models",
+    "observers",
+    "optimizers",
+    "pad",
+    "pipe",
+    "predict",
+    "prefetch",
+    "rename_columns",
+    "repeat",
+    "runtime",
+    "schedules",
+    "schema",
+    "select",
+    "select_columns",
+    "shard",
+    "shuffle",
+    "skip",
+    "split",
+    "take",
+    "template",
+    "testing",
+    "tokenize",
+    "train_state",
+    "train_step",
+    "train_tokenizer",
+    "unbatch",
+]
+
+# Module -> the public names that live in it.
+_NAMES: dict[str, tuple[str, ...]] = {
+    "mlxfp.collators.collating": ("collate",),
+    "mlxfp.core.cursors": ("Cursor", "aiterate", "iterate"),
+    "mlxfp.core.datasets": ("Combinator", "Dataset", "RowWise", "Source", "Stage", "Wrapper"),
+    "mlxfp.core.describing": ("explain", "length", "schema"),
+    "mlxfp.core.errors": (
+        "ArgumentError",
+        "ArgumentTypeError",
+        "CheckpointError",
+        "CursorError",
+        "CursorMismatchError",
+        "DataError",
+        "FingerprintError",
+        "MissingExtraError",
+        "MissingFileError",
+        "MlxfpError",
+        "PipelineError",
+        "SchemaError",
+        "UnknownNameError",
+    ),
+    "mlxfp.core.examples": ("Examples",),
+    "mlxfp.core.identity": ("fingerprint",),
+    "mlxfp.core.pipelines": ("compose", "pipe"),
+    "mlxfp.data.batching": ("batch", "unbatch"),
+    "mlxfp.data.caching": ("cache", "load"),
+    "mlxfp.data.elements": ("drop_columns", "filter", "flat_map", "map", "map_chunks", "rename_columns", "select_columns", "skip", "take"),
+    "mlxfp.data.mixing": ("concat", "interleave", "mix"),
+    "mlxfp.data.prefetching": ("prefetch",),
+    "mlxfp.data.repeating": ("repeat",),
+    "mlxfp.data.selecting": ("select", "split"),
+    "mlxfp.data.sharding": ("World", "shard"),
+    "mlxfp.data.shuffling": ("shuffle",),
+    "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
+    "mlxfp.text.padding": ("pad",),
+    "mlxfp.text.templates": ("Template", "template"),
+    "mlxfp.text.tokenizer_files": ("load_tokenizer",),
+    "mlxfp.text.tokenizer_training": ("train_tokenizer",),
+    "mlxfp.text.tokenizers": ("Tokenizer",),
+    "mlxfp.text.tokenizing": ("tokenize",),
+    "mlxfp.training.loops": ("evaluate", "fit", "last", "predict"),
+    "mlxfp.training.state": ("TrainState", "train_state"),
+    "mlxfp.training.steps": ("train_step",),
+    "mlxfp.training.transforms": ("functional", "jit"),
+}
+
+# Family -> the module that holds its members: `fp.losses.mse` lives in mlxfp/training/losses.py.
+_FAMILIES = {
+    "collators": "mlxfp.collators",
+    "events": "mlxfp.training.events",
+    "losses": "mlxfp.training.losses",
+    "metrics": "mlxfp.evaluation.metrics",
+    "models": "mlxfp.models",
+    "observers": "mlxfp.training.observers",
+    "optimizers": "mlxfp.training.optimizers",
+    "runtime": "mlxfp.runtime",
+    "schedules": "mlxfp.training.schedules",
+    "testing": "mlxfp.testing",
+}
+
+_HOMES = {name: module for module, names in _NAMES.items() for name in names} | _FAMILIES
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mlxfp' has no attribute {name!r}", name=name, obj=import_module(__name__))
+    module = import_module(_HOMES[name])
+    value = module if name in _FAMILIES else getattr(module, name)
+    globals()[name] = value  # the next use does not come here
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,149 @@
+"""OpenBLAS for MLX on Linux: which library answers MLX's three BLAS calls, and how to put a fast one in front.
+
+MLX takes `cblas_sgemm`, `cblas_dgemm` and `cblas_cgemm` by name when `mlx.core` is imported. The dynamic loader
+asks the libraries that were loaded for everybody (RTLD_GLOBAL) before those that MLX brings, so the first one wins.
+"""
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from hashlib import sha256
+from itertools import takewhile
+from pathlib import Path
+
+SYSTEM_LIBRARY = "libopenblas.so.0"  # the package libopenblas0 of Debian and Ubuntu; the same name elsewhere
+
+# The wheel scipy-openblas32 exports every function with the prefix scipy_; these three lines take it off again.
+SHIM = """\
+#define FORWARD(name, scalar, array) \\
+  void scipy_##name(int, int, int, int, int, int, scalar, const array *, int, const array *, int, scalar, array *, int); \\
+  void name(int order, int ta, int tb, int m, int n, int k, scalar alpha, const array *a, int lda, const array *b, int ldb, \\
+            scalar beta, array *c, int ldc) { scipy_##name(order, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc); }
+FORWARD(cblas_sgemm, float, float)
+FORWARD(cblas_dgemm, double, double)
+FORWARD(cblas_cgemm, const void *, void)
+"""
+
+
+class _SymbolInfo(ctypes.Structure):  # Dl_info of <dlfcn.h>
+    _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
+
+
+class _LibraryInfo(ctypes.Structure):  # the head of struct dl_phdr_info of <link.h>
+    _fields_ = (("address", ctypes.c_void_p), ("file", ctypes.c_char_p))
+
+
+def load_openblas() -> str | None:
+    """Load OpenBLAS for everybody: the system's, else that of the wheel. Return None, or what is missing in words."""
+    return None if _load_system() else _load_wheel()
+
+
+def blas_library(extension: str) -> Path | None:
+    """Find the file that `extension`, an extension module that is loaded already, takes `cblas_sgemm` from.
+
+    None where the function is not looked up by name at all.
+    """
+    loaded_earlier = takewhile(lambda file: file != Path(extension).resolve(), _loaded_libraries())
+    for_everybody = _file_of(ctypes.CDLL(None))
+    return for_everybody if for_everybody and for_everybody in loaded_earlier else _file_of(ctypes.CDLL(extension))
+
+
+def is_reference(library: Path) -> bool:
+    """Tell the slow reference BLAS by its file name; the fast ones that take its name live behind a link or in a folder of their own.
+
+    >>> is_reference(Path("mlx_cpu.libs/libblas-bd8a282c.so.3.10.0")), is_reference(Path("openblas-pthread/libblas.so.3"))
+    (True, False)
+    """
+    place = f"{library.parent.name}/{library.name}"
+    fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
+    return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in place for word in fast)
+
+
+def _load_system() -> bool:
+    try:
+        return hasattr(ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL), "cblas_sgemm")
+    except OSError:
+        return False
+
+
+def _load_wheel() -> str | None:
+    try:
+        import scipy_openblas32 as wheel
+
+        ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(_shim(_cache_folder())), mode=ctypes.RTLD_GLOBAL)
+    except ModuleNotFoundError:
+        return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
+    except subprocess.CalledProcessError as error:
+        return f"The C compiler failed on the three functions that lead to OpenBLAS: {error.stderr.strip()}"
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        return f"OpenBLAS is installed and could not be put in place: {error}"
+    return None
+
+
+def _cache_folder() -> Path:
+    wanted = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (wanted if wanted.is_absolute() else Path.home() / ".cache") / "mlxfp"
+
+
+def _shim(folder: Path) -> Path:
+    """Return the shim in `folder`, built first where it is not there yet; raise `OSError` or `CalledProcessError` where that fails."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_ours(folder)
+    content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
+    library = folder / f"openblas-shim-{content[:16]}.so"
+    if not library.exists():
+        _build(library)
+    _check_ours(library)
+    return library
+
+
+def _check_ours(path: Path) -> None:
+    """Raise unless only this user can write `path`: a library that others can put there would run as us."""
+    status = path.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise PermissionError(
+            f"{path} belongs to another user or can be written by others, so nothing is loaded from it. "
+            "Remove it, or set XDG_CACHE_HOME to a folder of your own."
+        )
+
+
+def _build(library: Path) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        raise FileNotFoundError(
+            "there is no C compiler (cc, gcc or clang). Install one, on Debian: apt-get install g++ (mx.compile needs that too)."
+        )
+    # Built beside its place and moved there in one step: another process sees the whole library or none.
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        draft = Path(folder, library.name)
+        command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]
+        subprocess.run(command, input=SHIM, text=True, capture_output=True, check=True)  # noqa: S603  # our own words, no shell
+        draft.chmod(0o700)
+        draft.replace(library)
+
+
+def _file_of(library: ctypes.CDLL) -> Path | None:
+    if not hasattr(library, "cblas_sgemm"):
+        return None
+    info = _SymbolInfo()
+    found = ctypes.CDLL(None).dladdr(ctypes.cast(library.cblas_sgemm, ctypes.c_void_p), ctypes.byref(info))
+    return Path(os.fsdecode(info.file)).resolve() if found and info.file else None
+
+
+def _loaded_libraries() -> list[Path]:
+    """List the files of the loaded libraries, in the order in which they were loaded."""
+    files: list[Path] = []
+
+    def visit(info: "ctypes._Pointer[_LibraryInfo]", _size: int, _data: object) -> int:
+        name = info.contents.file or os.fsencode(sys.executable)  # the program itself comes first, without a name
+        files.append(Path(os.fsdecode(name)).resolve())
+        return 0
+
+    visitor = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LibraryInfo), ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(visitor(visit), None)
+    return files

@@ -1,0 +1,117 @@
+"""What MLX runs on here, and a fast BLAS for it on Linux without a GPU.
+
+The MLX wheel for Linux CPU multiplies matrices with the reference BLAS, on one core and without vector instructions.
+OpenBLAS does the same some twenty to thirty times faster, if it is loaded before MLX: `use_fast_blas` does that.
+`python -m mlxfp.runtime` prints what a program that calls it gets.
+"""
+
+import sys
+import warnings
+from functools import cache
+from importlib.metadata import version
+from time import perf_counter
+from typing import Literal
+
+from attrs import frozen
+
+from mlxfp._blas import blas_library, is_reference, load_openblas
+from mlxfp.core.checks import check_positive
+from mlxfp.core.errors import MissingExtraError
+
+
+@frozen
+class Runtime:
+    """What MLX runs on: its version, backend and device, the library that multiplies matrices on the CPU, and whether that is slow."""
+
+    mlx: str
+    backend: Literal["metal", "cuda", "cpu"]
+    device: str
+    blas: str
+    slow: bool
+
+    def __str__(self) -> str:
+        remark = "  (the reference BLAS: slow)" if self.slow else ""
+        return f"mlx      {self.mlx}\nbackend  {self.backend}\ndevice   {self.device}\nblas     {self.blas}{remark}"
+
+
+def use_fast_blas() -> None:
+    """Make MLX on Linux CPU multiply matrices with OpenBLAS.
+
+    Call it before anything imports `mlx.core`. It loads the system's OpenBLAS (`libopenblas0` on Debian), or that of the wheel
+    scipy-openblas32, which the extra `cpu` installs; the wheel names its functions differently, so three C functions are compiled once
+    into the user's cache folder (`$XDG_CACHE_HOME/mlxfp`, else `~/.cache/mlxfp`). Calling it again, on macOS or on CUDA changes nothing.
+    Where it comes too late, or no OpenBLAS can be had, a `RuntimeWarning` says what to do, and MLX works on slowly.
+
+    >>> use_fast_blas()
+
+    See also: `report`, `warn_if_slow`.
+    """
+    if sys.platform != "linux":
+        return
+    missing = "mlx.core was imported before it. Call it first, at the top of the program." if "mlx.core" in sys.modules else load_openblas()
+    if missing and report().slow:
+        warnings.warn(f"use_fast_blas() changed nothing: {missing}", RuntimeWarning, stacklevel=2)
+
+
+def report() -> Runtime:
+    """Report what MLX runs on here.
+
+    Raise `MissingExtraError` where MLX is installed without a backend, as plain `pip install mlx` leaves it on Linux.
+
+    >>> report().backend in ("metal", "cuda", "cpu")
+    True
+    """
+    try:
+        import mlx.core as mx
+    except ImportError as error:
+        message = f'MLX cannot start: {error}. On Linux it needs a backend. Install it with: pip install "mlxfp[cpu]"'
+        raise MissingExtraError(f'{message} (or "mlxfp[cuda]" where there is an NVIDIA GPU).') from error
+    backend: Literal["metal", "cuda", "cpu"] = "metal" if mx.metal.is_available() else "cuda" if mx.cuda.is_available() else "cpu"
+    library = blas_library(mx.__file__) if sys.platform == "linux" else None
+    return Runtime(
+        mlx=version("mlx"),
+        backend=backend,
+        device=str(mx.device_info()["device_name"]),
+        blas="Accelerate" if sys.platform == "darwin" else str(library or "inside MLX"),
+        slow=backend == "cpu" and library is not None and is_reference(library),
+    )
+
+
+def measure_matmul(*, size: int = 1024) -> float:
+    """Measure the speed of a float32 product of two square matrices, in GFLOP/s: the best of five.
+
+    >>> measure_matmul(size=64) > 0
+    True
+    """
+    check_positive(size=size)
+    import mlx.core as mx
+
+    left, right = mx.random.normal((2, size, size), key=mx.random.key(0))
+    mx.eval(left, right)
+    seconds = float("inf")
+    for _ in range(5):
+        start = perf_counter()
+        mx.eval(left @ right)
+        seconds = min(seconds, perf_counter() - start)
+    return 2 * size**3 / seconds / 1e9
+
+
+@cache  # once per process
+def warn_if_slow() -> None:
+    """Warn, once per process, where MLX multiplies matrices with the reference BLAS.
+
+    >>> warn_if_slow()
+    """
+    now = report()
+    if now.slow:
+        warnings.warn(
+            f"MLX multiplies matrices with the reference BLAS here ({now.blas}), some 20 times slower than OpenBLAS. "
+            "Call mlxfp.runtime.use_fast_blas() before anything imports mlx.core; it says what to install where OpenBLAS is missing.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+if __name__ == "__main__":
+    use_fast_blas()
+    print(f"{report()}\nmatmul   {measure_matmul():.0f} GFLOP/s (float32, 1024 x 1024)")  # noqa: T201  # this is what the command is for

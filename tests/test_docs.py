@@ -1,0 +1,71 @@
+"""Every code block of README.md and docs/ runs, and every file of examples/.
+
+The blocks of a page run in order, in one namespace, in an empty folder of their own. What a page needs and should not show (a small
+input file) stands in a ```python block inside an HTML comment: it runs, and readers do not see it.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
+
+# What makes an example quick; the others run as they stand.
+ARGUMENTS: dict[str, tuple[str, ...]] = {}
+
+
+def blocks(text: str) -> list[tuple[int, str]]:
+    """Each block of Python in a Markdown text, with the number of lines above its code."""
+    return [(text.count("\n", 0, match.start("code")), dedent(match["code"])) for match in BLOCK.finditer(text)]
+
+
+def run_page(page: Path) -> None:
+    """Run the blocks of a page in order, as one module, so that errors point at the page's own lines."""
+    module = ModuleType("page")
+    sys.modules["page"] = module  # what is defined on a page can be pickled and found like any other code
+    try:
+        for line, code in blocks(page.read_text(encoding="utf-8")):
+            exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+    finally:
+        del sys.modules["page"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    run_page(page)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs(example: Path, tmp_path: Path):
+    command = [sys.executable, "-W", "error", str(example), *ARGUMENTS.get(example.name, ())]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, f"{example.name} failed:\n{run.stdout}\n{run.stderr}"
+
+
+def test_every_example_with_arguments_exists():
+    assert set(ARGUMENTS) <= {example.name for example in EXAMPLES}
+
+
+def test_blocks_are_found_in_lists_and_comments_and_nothing_else_is():
+    text = (
+        "a\n```python\nx = 1\n```\n- item\n  ```python\n  if x:\n      y = 2\n  ```\n<!--\n```python\nz = 3\n```\n-->\n```text\nno\n```\n"
+    )
+    assert blocks(text) == [(2, "x = 1\n"), (6, "if x:\n    y = 2\n"), (11, "z = 3\n")]
+
+
+def test_a_page_with_an_error_fails_at_its_own_line(tmp_path: Path):
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError) as caught:
+        run_page(page)
+    last = caught.traceback[-1]
+    assert (Path(last.path), last.lineno + 1) == (page, 8)

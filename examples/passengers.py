@@ -29,9 +29,10 @@ def _passenger(number: int, rng: np.random.Generator) -> dict[str, object]:
     pclass = int(rng.choice([1, 2, 3], p=[0.24, 0.21, 0.55]))
     male = bool(rng.random() < (0.55, 0.59, 0.71)[pclass - 1])
     age = float(np.clip(rng.normal((38, 30, 25)[pclass - 1], 14), 0.5, 80).round(1))
-    siblings, parents = int(rng.poisson(0.5)), int(rng.poisson(0.4))
+    siblings, parents = int(rng.poisson(0.6)), int(rng.poisson(0.5))
     fare = float(np.exp(rng.normal((4.1, 2.9, 2.3)[pclass - 1], 0.5)) * (1 + 0.3 * (siblings + parents)))
-    log_odds = (-1.4 if male else 1.6) + (1.0, 0.3, -0.6)[pclass - 1] + (1.5 if age < 13 else 0) - 0.4 * max(0, siblings + parents - 2)
+    family = siblings + parents
+    log_odds = (-1.5 if male else 2.0) + (1.0, 0.3, -2.6)[pclass - 1] + (2.8 if age < 13 else 0) - (2.2 if family > 2 else 0)
     title = ("Master" if age < 13 else "Mr") if male else ("Miss" if age < 20 or siblings == 0 else "Mrs")
     cabin = f"{'ABCDE'[rng.integers(5)]}{rng.integers(1, 120)}" if rng.random() < (0.8, 0.1, 0.03)[pclass - 1] else ""
     return {

@@ -1,0 +1,1 @@
+"""Text: rows become sentences, sentences become tokens."""

@@ -1,0 +1,119 @@
+"""The pattern of a template, parsed once: literal text and fields, cut into phrases."""
+
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from string import Formatter
+
+from attrs import frozen
+
+from mlxfp.core.errors import ArgumentError
+
+
+@frozen
+class Field:
+    """A place for a column's value: `{name!conversion:spec}` of Python's format strings."""
+
+    name: str
+    conversion: str | None = None
+    spec: str = ""
+
+    @property
+    def write(self) -> Callable[[object], str]:
+        """The function that writes one value, as `str.format` does."""
+        return f"{{0{self._format}}}".format
+
+    @property
+    def _format(self) -> str:
+        return (f"!{self.conversion}" if self.conversion else "") + (f":{self.spec}" if self.spec else "")
+
+    def __str__(self) -> str:
+        """Print as it stands in a pattern."""
+        return f"{{{self.name}{self._format}}}"
+
+
+Piece = str | Field
+
+
+@frozen
+class Phrase:
+    """Pieces that are dropped together, and the separator between this phrase and the next one."""
+
+    pieces: tuple[Piece, ...]
+    end: str
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields of the phrase, in order."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, Field))
+
+
+# A literal that ends the pattern may close a phrase with its last character; before a field a mark closes one only with a space after
+# it, so `{km}.{m}` stays whole.
+_CUT = re.compile(r"(\s*[.,;|!?]+\s+|\s*\n\s*)")
+_LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
+
+
+@lru_cache(maxsize=256)
+def parse(pattern: str) -> tuple[Phrase, ...]:
+    """Cut a pattern into phrases, at least one; raise `ArgumentError` where it is not one.
+
+    >>> [phrase.end for phrase in parse("{a} and {b}, {c:.2f}.")]
+    [', ', '.']
+    """
+    pieces = _pieces(pattern)
+    phrases: list[Phrase] = []
+    phrase: list[Piece] = []
+    for place, piece in enumerate(pieces):
+        if isinstance(piece, Field):
+            phrase.append(piece)
+            continue
+        texts = (_LAST_CUT if place == len(pieces) - 1 else _CUT).split(piece)
+        for text, end in zip(texts[:-1:2], texts[1::2], strict=True):
+            phrases.append(Phrase((*phrase, text) if text else tuple(phrase), end))
+            phrase = []
+        phrase += [texts[-1]] if texts[-1] else []
+    return tuple(phrases) if phrases and not phrase else (*phrases, Phrase(tuple(phrase), ""))
+
+
+def _pieces(pattern: str) -> list[Piece]:
+    try:
+        parsed = list(Formatter().parse(pattern))
+    except ValueError as error:
+        raise ArgumentError(f"The template {pattern!r} is not a format string: {error}. Write {{{{ and }}}} for literal braces.") from error
+    return list(_joined(piece for item in parsed for piece in _piece(pattern, *item)))
+
+
+def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conversion: str | None) -> Iterator[Piece]:
+    if literal:
+        yield literal
+    if name is None:
+        return
+    place = f"The template {pattern!r}, field {{{name}}}"
+    if not name or name.isdigit():
+        raise ArgumentError(f"{place}: a field needs the name of a column, got {name!r}. Write it as in {{Age}}.")
+    if "." in name or "[" in name:
+        raise ArgumentError(
+            f"{place}: a template reads whole columns, not attributes or items of their values. "
+            "Make a column of the part with map, or rename the column with rename_columns."
+        )
+    if conversion not in (None, "r", "s", "a"):
+        raise ArgumentError(f"{place}: conversions are !r, !s and !a, got !{conversion}.")
+    if "{" in (spec or ""):
+        raise ArgumentError(f"{place}: a format that is itself a field is not supported, got {spec!r}. Write the numbers out.")
+    yield Field(name, conversion, spec or "")
+
+
+def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """Join neighbouring literals: `{{` comes as a piece of its own, and `. ` must be seen whole to be a cut."""
+    text = ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        if text:
+            yield text
+        text = ""
+        yield piece
+    if text:
+        yield text

@@ -1,0 +1,218 @@
+"""The law of tokenizing: a chunk's ids are those of the tokenizer itself, token for token."""
+
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tokenizers as hf
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import RecordBatch, number_rows
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.sources import from_examples
+from mlxfp.text.columns import Ragged
+from mlxfp.text.encoding import encode_chunk
+from mlxfp.text.tokenizer_files import load_tokenizer
+from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizing import Truncation, tokenize
+from tests.text.corpora import TEXTS, framings, trained
+
+Rows = list[tuple[str, str]]
+Ids = list[tuple[list[int], list[int] | None]]
+
+
+def reference(tokenizer: Tokenizer, rows: Rows, *, pair: bool, max_length: int | None, side: str, special: bool) -> Ids:
+    """Encode row by row with the tokenizer's own truncation."""
+    own = hf.Tokenizer.from_str(tokenizer.json)
+    if max_length is not None:
+        own.enable_truncation(max_length, strategy="longest_first", direction=side)
+    encodings = [own.encode(first, second if pair else None, add_special_tokens=special) for first, second in rows]
+    return [(encoding.ids, encoding.type_ids if pair else None) for encoding in encodings]
+
+
+def ids_of(chunk: RecordBatch) -> Ids:
+    ids = chunk["input_ids"].to_pylist()
+    types = chunk["token_type_ids"].to_pylist() if "token_type_ids" in chunk.schema.names else [None] * len(ids)
+    return list(zip(ids, types, strict=True))
+
+
+def assert_tokenizes_alike(apply: Callable[[RecordBatch], RecordBatch], rows: Rows, expected: Ids) -> None:
+    """Law: tokenizing a chunk equals encoding each row."""
+    chunk = pa.record_batch({"text": pa.array([a for a, _ in rows], pa.string()), "other": pa.array([b for _, b in rows], pa.string())})
+    found = apply(chunk)
+    assert found["input_ids"].type == pa.list_(pa.int32())
+    assert ids_of(found) == expected
+
+
+def stage_of(transform: Callable[[Dataset[Any]], Dataset[Any]]) -> Any:
+    """See a transform as the stage that it is, to apply it to single chunks."""
+    return transform
+
+
+@example(place=0, rows=[("a class", "a class")], pair=True, max_length=6, side="right", special=True)  # a tie, and an odd room
+@example(place=7, rows=[("a class", "")], pair=False, max_length=None, side="right", special=False)  # a frame that writes the text twice
+@given(
+    place=st.integers(0, 8),
+    rows=st.lists(st.tuples(TEXTS, TEXTS), max_size=5),
+    pair=st.booleans(),
+    max_length=st.none() | st.integers(5, 24),
+    side=st.sampled_from(["right", "left"]),
+    special=st.booleans(),
+)
+def test_a_chunk_is_tokenized_as_the_tokenizer_does_each_row(
+    place: int, rows: Rows, *, pair: bool, max_length: int | None, side: Truncation, special: bool
+) -> None:
+    tokenizer = framings()[place]
+    expected = reference(tokenizer, rows, pair=pair, max_length=max_length, side=side, special=special)
+    truncation: Truncation = side if max_length is not None else "right"
+    stage = tokenize(tokenizer, pair="other" if pair else None, max_length=max_length, truncation=truncation, special=special)
+    assert_tokenizes_alike(stage_of(stage).apply, rows, expected)
+
+
+@given(st.sampled_from(["wordpiece", "bpe", "unigram"]), st.lists(TEXTS, max_size=6))
+def test_a_chunk_is_encoded_as_each_text(kind: Any, texts: list[str]) -> None:
+    tokenizer = trained(kind)
+    for column in (pa.array(texts, pa.string()), pa.array(texts, pa.large_string())):
+        assert encode_chunk(tokenizer, column).to_pylist() == [tokenizer.encode(text, special=False) for text in texts]
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
+@pytest.mark.parametrize("max_length", [None, 16])
+def test_real_tokenizers_are_followed_token_for_token(data_folder: Path, name: str, max_length: int | None) -> None:
+    tokenizer = load_tokenizer(data_folder / "tokenizers" / name)
+    lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").splitlines()[:400]
+    rows = list(zip(lines, reversed(lines), strict=True))
+    for pair in (False, True):
+        expected = reference(tokenizer, rows, pair=pair, max_length=max_length, side="right", special=True)
+        stage = tokenize(tokenizer, pair="other" if pair else None, max_length=max_length)
+        assert_tokenizes_alike(stage_of(stage).apply, rows, expected)
+
+
+def _forget_special(rows: Ragged, kept: Any, side: str) -> Ragged:
+    return Ragged(rows.values, rows.starts, np.minimum(kept + 1, rows.lengths))
+
+
+def _always_right(rows: Ragged, kept: Any, side: str) -> Ragged:
+    return Ragged(rows.values, rows.starts, kept)
+
+
+def _second_first(lengths: Any, room: int) -> Any:
+    if len(lengths) == 1:
+        return (np.minimum(lengths[0], room),)
+    second = np.clip(room - lengths[0], 0, lengths[1])
+    return np.minimum(lengths[0], room), second
+
+
+@pytest.mark.parametrize(("name", "broken"), [("cut", _forget_special), ("cut", _always_right), ("fit", _second_first)])
+def test_the_law_catches_truncation_that_is_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
+    rows = [("year old male in class", "a paid class in the year old"), ("in", "male")]
+    tokenizer = trained("wordpiece")
+    expected = reference(tokenizer, rows, pair=True, max_length=7, side="left", special=True)
+    stage = stage_of(tokenize(tokenizer, pair="other", max_length=7, truncation="left"))
+    assert_tokenizes_alike(stage.apply, rows, expected)
+    monkeypatch.setattr(f"mlxfp.text.tokenizing.{name}", broken)
+    with pytest.raises(AssertionError):
+        assert_tokenizes_alike(stage.apply, rows, expected)
+
+
+def test_the_law_catches_a_text_that_lost_its_special_tokens() -> None:
+    rows = [("in class", "")]
+    expected = reference(trained("bpe"), rows, pair=False, max_length=None, side="right", special=True)
+    with pytest.raises(AssertionError):
+        assert_tokenizes_alike(stage_of(tokenize(trained("bpe"), special=False)).apply, rows, expected)
+
+
+def test_a_row_has_its_tokens_beside_its_other_columns() -> None:
+    tokenizer = trained("wordpiece")
+    (row,) = pipe(from_examples([{"text": "in class 3", "label": 1}]), tokenize(tokenizer))
+    assert row["label"] == 1
+    assert tokenizer.tokens(row["input_ids"]) == ["[CLS]", "in", "class", "3", "[SEP]"]
+
+
+def test_a_pair_says_which_ids_belong_to_which_text() -> None:
+    tokenizer = trained("wordpiece")
+    (row,) = pipe(from_examples([{"text": "in class", "reply": "male"}]), tokenize(tokenizer, pair="reply"))
+    assert tokenizer.tokens(row["input_ids"]) == ["[CLS]", "in", "class", "[SEP]", "male", "[SEP]"]
+    assert row["token_type_ids"] == [0, 0, 0, 0, 1, 1]
+    assert (row["input_ids"], row["token_type_ids"]) == tokenizer.encode_pair("in class", "male")
+
+
+def test_text_in_dictionary_and_view_columns_is_text_too() -> None:
+    tokenizer = trained("bpe")
+    texts = pa.array(["in class", "male", "in class"])
+    expected = [tokenizer.encode(text) for text in texts.to_pylist()]
+    for column in (texts.dictionary_encode(), texts.cast(pa.string_view()), texts.cast(pa.large_string())):
+        chunk = pa.record_batch({"text": column})
+        stage = stage_of(tokenize(tokenizer))
+        assert stage.schema(chunk.schema).names == ["text", "input_ids"]
+        assert stage.apply(chunk)["input_ids"].to_pylist() == expected
+
+
+def test_stages_are_values() -> None:
+    stage = tokenize(trained("bpe"), pair="b", max_length=9, truncation="left")
+    copy = pickle.loads(pickle.dumps(stage))
+    assert copy == stage
+    assert (hash(copy), fingerprint(copy)) == (hash(stage), fingerprint(stage))
+    assert tokenize(trained("bpe"), into="ids") == tokenize(trained("bpe"), into="ids")
+    assert tokenize(trained("bpe")) != tokenize(trained("unigram"))
+    assert repr(tokenize(trained("bpe"), max_length=9)) == "tokenize(tokenizer=Tokenizer(BPE, vocab_size=300), max_length=9)"
+
+
+def test_threads_with_other_lengths_do_not_disturb_each_other() -> None:
+    tokenizer = trained("bpe")
+    chunk = pa.record_batch({"text": ["a 22 year old male travelling in class"] * 200})
+    stages = [stage_of(tokenize(tokenizer, max_length=length)) for length in range(3, 11)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda stage: stage.apply(chunk), stages * 4))
+    assert [out["input_ids"].to_pylist() for out in found] == [stage.apply(chunk)["input_ids"].to_pylist() for stage in stages * 4]
+
+
+def test_a_missing_text_is_named_with_its_row() -> None:
+    chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
+    with pytest.raises(DataError, match=r"tokenize needs text in column 'text', which is missing in row 41\. Leave such rows out"):
+        stage_of(tokenize(trained("bpe"))).apply(chunk)
+
+
+def test_a_row_that_is_too_long_is_named_where_cutting_is_refused() -> None:
+    chunk = number_rows(pa.record_batch({"text": ["in", "in class in class"]}), 0, 7)
+    stage = stage_of(tokenize(trained("wordpiece"), max_length=5, truncation="error"))
+    with pytest.raises(DataError, match=r"tokenize gave 6 ids for row 8, above max_length=5\. Choose truncation="):
+        stage.apply(chunk)
+    assert stage.apply(chunk.slice(0, 1)).num_rows == 1
+
+
+def test_columns_are_checked_before_any_row() -> None:
+    rows = from_examples([{"text": 5, "label": "x"}])
+    with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Write values as text with template first"):
+        _ = pipe(rows, tokenize(trained("bpe"))).resolved
+    with pytest.raises(SchemaError, match=r"tokenize needs the column 'body', which is not there\..* Columns: 'text', 'label'"):
+        _ = pipe(rows, tokenize(trained("bpe"), column="body")).resolved
+    with pytest.raises(SchemaError, match="tokenize needs the column 'reply'"):
+        _ = pipe(rows, tokenize(trained("bpe"), column="label", pair="reply")).resolved
+
+
+def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+    tokenizer = trained("bpe")
+    with pytest.raises(ArgumentTypeError, match="tokenizer must be Tokenizer, got str"):
+        tokenize("bert-base-uncased")  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ArgumentError, match="max_length=2 leaves no room for text beside the 2 special tokens"):
+        tokenize(tokenizer, max_length=2)
+    with pytest.raises(ArgumentError, match="max_length=3 leaves no room for text beside the 3 special tokens"):
+        tokenize(tokenizer, pair="b", max_length=3)
+    with pytest.raises(ArgumentError, match="max_length must be at least 1"):
+        tokenize(tokenizer, max_length=0, special=False)
+    with pytest.raises(ArgumentError, match="truncation='left' does nothing without max_length"):
+        tokenize(tokenizer, truncation="left")
+    with pytest.raises(UnknownNameError, match="No truncation is named 'middle'"):
+        tokenize(tokenizer, max_length=9, truncation="middle")  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ArgumentError, match="into='token_type_ids' cannot name the column of ids"):
+        tokenize(tokenizer, into="token_type_ids")

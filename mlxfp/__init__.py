@@ -33,14 +33,19 @@ if TYPE_CHECKING:
     from mlxfp.core.pipelines import compose, pipe
     from mlxfp.data.batching import batch, unbatch
     from mlxfp.data.caching import cache, load
+    from mlxfp.data.csv_files import read_csv
     from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+    from mlxfp.data.json_files import read_jsonl
     from mlxfp.data.mixing import concat, interleave, mix
+    from mlxfp.data.packing import pack
     from mlxfp.data.prefetching import prefetch
     from mlxfp.data.repeating import repeat
     from mlxfp.data.selecting import select, split
     from mlxfp.data.sharding import World, shard
     from mlxfp.data.shuffling import shuffle
     from mlxfp.data.sources import from_examples, from_iterable, from_table
+    from mlxfp.data.text_files import read_text
+    from mlxfp.data.windowing import windows
     from mlxfp.evaluation import metrics
     from mlxfp.text.padding import pad
     from mlxfp.text.templates import Template, template
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
     from mlxfp.text.tokenizers import Tokenizer
     from mlxfp.text.tokenizing import tokenize
     from mlxfp.training import events, losses, observers, optimizers, schedules
+    from mlxfp.training.checkpoints import load_state, save_state
     from mlxfp.training.loops import evaluate, fit, last, predict
     from mlxfp.training.state import TrainState, train_state
     from mlxfp.training.steps import train_step
@@ -107,6 +113,7 @@ __all__ = [
     "last",
     "length",
     "load",
+    "load_state",
     "load_tokenizer",
     "losses",
     "map",
@@ -116,13 +123,18 @@ __all__ = [
     "models",
     "observers",
     "optimizers",
+    "pack",
     "pad",
     "pipe",
     "predict",
     "prefetch",
+    "read_csv",
+    "read_jsonl",
+    "read_text",
     "rename_columns",
     "repeat",
     "runtime",
+    "save_state",
     "schedules",
     "schema",
     "select",
@@ -139,6 +151,7 @@ __all__ = [
     "train_step",
     "train_tokenizer",
     "unbatch",
+    "windows",
 ]
 
 # Module -> the public names that live in it.
@@ -167,20 +180,26 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.core.pipelines": ("compose", "pipe"),
     "mlxfp.data.batching": ("batch", "unbatch"),
     "mlxfp.data.caching": ("cache", "load"),
+    "mlxfp.data.csv_files": ("read_csv",),
     "mlxfp.data.elements": ("drop_columns", "filter", "flat_map", "map", "map_chunks", "rename_columns", "select_columns", "skip", "take"),
+    "mlxfp.data.json_files": ("read_jsonl",),
     "mlxfp.data.mixing": ("concat", "interleave", "mix"),
+    "mlxfp.data.packing": ("pack",),
     "mlxfp.data.prefetching": ("prefetch",),
     "mlxfp.data.repeating": ("repeat",),
     "mlxfp.data.selecting": ("select", "split"),
     "mlxfp.data.sharding": ("World", "shard"),
     "mlxfp.data.shuffling": ("shuffle",),
     "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
+    "mlxfp.data.text_files": ("read_text",),
+    "mlxfp.data.windowing": ("windows",),
     "mlxfp.text.padding": ("pad",),
     "mlxfp.text.templates": ("Template", "template"),
     "mlxfp.text.tokenizer_files": ("load_tokenizer",),
     "mlxfp.text.tokenizer_training": ("train_tokenizer",),
     "mlxfp.text.tokenizers": ("Tokenizer",),
     "mlxfp.text.tokenizing": ("tokenize",),
+    "mlxfp.training.checkpoints": ("load_state", "save_state"),
     "mlxfp.training.loops": ("evaluate", "fit", "last", "predict"),
     "mlxfp.training.state": ("TrainState", "train_state"),
     "mlxfp.training.steps": ("train_step",),

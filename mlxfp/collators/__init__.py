@@ -1,5 +1,35 @@
 """Collators: pure functions from a sequence of examples to a dict of MLX arrays."""
 
+from mlxfp.collators.causal_lm import causal
+from mlxfp.collators.choosing import COLLATORS, for_task
+from mlxfp.collators.columns import Collator
+from mlxfp.collators.combining import multimodal
+from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
+from mlxfp.collators.masked_lm import masked
+from mlxfp.collators.plain import default
+from mlxfp.collators.sequence_to_sequence import seq2seq
+from mlxfp.collators.spectrograms import LogMel
 from mlxfp.collators.texts import text
+from mlxfp.collators.waveforms import audio
+from mlxfp.collators.words import continuations
+from mlxfp.data.task_specs import TASKS, TaskSpec
 
-__all__ = ["text"]
+__all__ = [
+    "COLLATORS",
+    "NORMALIZATIONS",
+    "TASKS",
+    "Collator",
+    "LogMel",
+    "Normalization",
+    "TaskSpec",
+    "audio",
+    "causal",
+    "continuations",
+    "default",
+    "for_task",
+    "masked",
+    "multimodal",
+    "seq2seq",
+    "text",
+    "vision",
+]

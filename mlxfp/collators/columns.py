@@ -1,21 +1,32 @@
-"""Reading columns of a group: whole Arrow columns where there is a view, the same from a list of mappings."""
+"""Reading columns of a group: whole Arrow columns where there is a view, the same from a list of mappings.
 
-from collections.abc import Mapping, Sequence
+Every collator starts here, so a list and a view give the same batch, and every mistake in the data is named in the same way. Numbers come
+out in the 32 bits that MLX computes in: integers as int32, floats as float32; only tensors keep smaller types, such as uint8 of images.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import Example, from_rows
-from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
-from mlxfp.core.examples import Examples
+from mlxfp.core.checks import check_unique
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.examples import Examples, Row
+from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
 
+Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
+Ends = NDArray[np.int64]  # where the values of each row end, after a first 0: int64[B + 1]
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
-    """Return a view of a non-empty group: of an `Examples` as it is, of a list of mappings through Arrow."""
+    """Return a view of a non-empty group: of an `Examples` as it is, of a list of mappings through Arrow.
+
+    Rows of a view keep their types, source rows and keys; for other mappings, types are inferred from all of them.
+    """
     if not len(examples):
         raise DataError("A collator was given an empty group. A batch needs at least one example.")
     if isinstance(examples, Examples):
@@ -25,15 +36,24 @@ def as_view(examples: Sequence[Example]) -> Examples:
             raise ArgumentTypeError(
                 f"A collator takes mappings, got {type(example).__name__} at place {place} of the group: {example!r:.60}."
             )
-    return Examples(from_rows(examples, None, range(len(examples))))
+    rows = [example if isinstance(example, Row) else None for example in examples]
+    numbers = [place if row is None else row.number for place, row in enumerate(rows)]
+    chunk = from_rows(examples, _shared_schema(rows), numbers)
+    if any(row is not None for row in rows):
+        known = pa.array([-1 if row is None else row.number for row in rows], pa.int64())
+        keys = pa.array([None if row is None else row.key for row in rows], pa.uint64())
+        chunk = chunk.append_column(ROW, known).append_column(KEY, keys)
+    return Examples(chunk)
 
 
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
     """Return a column without nulls, or say which example lacks a value."""
-    if name not in examples.names:
+    chunk = examples.chunk
+    index = chunk.schema.get_field_index(name)
+    if index < 0 or name in HIDDEN:
         have = ", ".join(map(repr, examples.names)) or "none"
         raise SchemaError(f"{wanted_by} needs the column {name!r}, which is not there. Columns: {have}.")
-    column = examples.column(name)
+    column = chunk.column(index)
     if column.null_count:
         place = column.is_null().to_pylist().index(True)
         raise DataError(
@@ -48,41 +68,193 @@ def where(examples: Examples, place: int) -> str:
     return f"example {place} of the group" + (f" (source row {row})" if row >= 0 else "")
 
 
-def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, NDArray[np.int64]]:
-    """Return a column of integer lists as (values int32[sum of lengths], ends int64[B + 1])."""
+def at_place(examples: Examples, name: str, place: int, wanted_by: str) -> str:
+    """Begin a message about a value of a group."""
+    return f"{wanted_by}: column {name!r} of {where(examples, place)}"
+
+
+def row_of(ends: Ends, place: int) -> int:
+    """Say which row a value belongs to: the one at `place` among the values of all rows, end to end."""
+    return int(np.searchsorted(ends, place, side="right")) - 1
+
+
+def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
+    """Return a column of lists of numbers, or of tensors with one axis, as (values of all rows, end to end; ends int64[B + 1]).
+
+    The values are int32, float32 or bool.
+    """
     column = column_of(examples, name, wanted_by)
-    if pa.types.is_null(getattr(column.type, "value_type", None) or pa.int32()):  # lists of a group that are all empty
-        column = column.cast(pa.list_(pa.int32()))
-    listed = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
-    if not (listed and pa.types.is_integer(column.type.value_type)):
-        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of integers, got {column.type}. Put tokenize before batch.")
-    ends = column.offsets.to_numpy().astype(np.int64)
-    values = column.values.slice(ends[0], ends[-1] - ends[0])
+    if isinstance(column, pa.ListArray | pa.LargeListArray):
+        ends = column.offsets.to_numpy().astype(np.int64)
+        values, ends = column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
+    elif pa.types.is_fixed_size_list(column.type) or is_tensor(column.type, axes=1):
+        storage = column.storage if is_tensor(column.type) else column
+        values, ends = storage.flatten(), np.arange(len(column) + 1) * storage.type.list_size
+    else:
+        cure = " Put tokenize before batch." if is_text(column.type) else ""
+        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
+    if pa.types.is_null(values.type):  # the lists of a group that are all empty, in a list of mappings
+        values = values.cast(pa.int32())
     if values.null_count:
-        place = int(np.searchsorted(ends - ends[0], values.is_null().to_pylist().index(True), side="right")) - 1
-        raise DataError(f"{wanted_by}: the list in column {name!r} of {where(examples, place)} holds a null. Token ids are integers.")
-    plain = values.to_numpy(zero_copy_only=False)
-    if plain.dtype != np.int32 and len(plain) and (plain.min() < -(2**31) or plain.max() >= 2**31):
-        raise DataError(f"{wanted_by}: column {name!r} holds ids beyond 32 bits: {plain.min()} to {plain.max()}.")
-    return plain.astype(np.int32, copy=False), ends - ends[0]
+        place = row_of(ends, values.is_null().to_pylist().index(True))
+        raise DataError(f"{wanted_by}: the list in column {name!r} of {where(examples, place)} holds a null. Fill it before batch.")
+    if not is_number(values.type):
+        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.")
+    return _plain(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
+
+
+def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
+    """Return a column of integer lists as (values int32[sum of lengths], ends int64[B + 1])."""
+    values, ends = ragged_of(examples, name, wanted_by)
+    if values.dtype != np.int32:
+        kind = examples.column(name).type
+        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of integers, got {kind}. Put tokenize before batch.")
+    return values, ends
 
 
 def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
-    """Return a column of numbers or fixed-shape tensors as an array [B] or [B, ...], 64-bit numbers made 32-bit."""
+    """Return a column of numbers as int32[B], float32[B] or bool[B], of fixed-shape tensors as [B, ...] of their dtype, 64 bits made 32."""
     column = column_of(examples, name, wanted_by)
-    if isinstance(column.type, pa.FixedShapeTensorType):
+    if is_tensor(column.type):
         plain = column.to_numpy_ndarray()
-    elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_boolean(column.type):
-        plain = column.to_numpy(zero_copy_only=False)
-    else:
+        return narrow(plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by))
+    if not is_number(column.type):
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.")
-    return narrow(plain, name, wanted_by)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    return _plain(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))
 
 
-def narrow(plain: Numbers, name: str, wanted_by: str) -> Numbers:
-    """Make 64-bit numbers 32-bit, which is what MLX computes in; raise `DataError` for an integer that does not fit."""
-    if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8:
-        if len(plain) and (plain.min() < -(2**31) or plain.max() >= 2**31):
-            raise DataError(f"{wanted_by}: column {name!r} holds integers beyond 32 bits: {plain.min()} to {plain.max()}.")
-        return plain.astype(np.int32)
-    return plain.astype(np.float32) if plain.dtype == np.float64 else plain
+def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wanted_by: str) -> Numbers:
+    """Return the labels of a group: of kind "class" int32[B], below `classes` if that is given; of kind "value" float32[B] or [B, ...]."""
+    plain = numbers_of(examples, name, wanted_by)
+    if kind == "value":
+        return plain.astype(np.float32, copy=False)
+    if plain.dtype.kind == "f":
+        whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
+        why = 'which is no class: a whole number is needed. For regression, give label_kind="value"'
+        _refuse(~whole_numbers, plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by), why)
+    whole = plain.astype(np.int32, copy=False)
+    if classes is not None and len(whole) and int(whole.view(np.uint32).max()) >= classes:  # as unsigned, negative ones are large
+        place = int(np.argwhere((whole < 0) | (whole >= classes))[0][0])
+        raise DataError(
+            f"{wanted_by}: the class label in column {name!r} of {where(examples, place)} is {whole[place]}, outside the "
+            f"{classes} classes 0 to {classes - 1}. Correct the data, or give the right number of classes."
+        )
+    return whole
+
+
+def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
+    """Return the key of each example, uint64[B]; an example that comes from no pipeline gets one from its values, the same in any epoch."""
+    index = examples.chunk.schema.get_field_index(KEY)
+    column = None if index < 0 else examples.chunk.column(index)
+    if column is not None and not column.null_count:
+        keys: Keys = column.to_numpy()
+        return keys
+    within = np.arange(len(values)) - np.repeat(ends[:-1], np.diff(ends))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), within))])
+    made = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], np.diff(ends))
+    if column is None:
+        return made
+    return np.where(column.is_null().to_numpy(zero_copy_only=False), made, column.fill_null(0).to_numpy())
+
+
+def check_ids(examples: Examples, name: str, found: tuple[NDArray[np.int32], Ends], vocab_size: int | None, wanted_by: str) -> None:
+    """Raise `DataError` for the first token id that is not below `vocab_size`, naming its place."""
+    ids, ends = found
+    if vocab_size is None or not len(ids) or int(ids.view(np.uint32).max()) < vocab_size:  # as unsigned, negative ones are large
+        return
+    at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
+    place = row_of(ends, at)
+    raise DataError(
+        f"{wanted_by}: token {at - ends[place]} in column {name!r} of {where(examples, place)} has the id {ids[at]}, outside the "
+        f"vocabulary of {vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+    )
+
+
+def check_aligned(examples: Examples, first: tuple[str, Ends], second: tuple[str, Ends], wanted_by: str) -> None:
+    """Raise `DataError` unless two columns have lists of the same lengths."""
+    differing = np.flatnonzero(first[1] != second[1])
+    if len(differing):
+        place = int(differing[0]) - 1
+        lengths = [int(ends[place + 1] - ends[place]) for ends in (first[1], second[1])]
+        raise DataError(
+            f"{wanted_by}: {first[0]} and {second[0]} of {where(examples, place)} have different lengths: {lengths[0]} and {lengths[1]}."
+        )
+
+
+def column_names(**given: Sequence[str]) -> tuple[str, ...]:
+    """Return an argument that is a list of column names as a tuple; raise unless it is one."""
+    ((argument, names),) = given.items()
+    if isinstance(names, str):
+        raise ArgumentError(f"{argument} must be a list of column names, got the string {names!r}. Write [{names!r}].")
+    check_unique({argument: names})
+    return tuple(names)
+
+
+def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
+    """Make 64-bit numbers 32-bit, which is what MLX computes in.
+
+    Raises `DataError` for a number that does not fit; `at` says where the value with a flat index is.
+    """
+    if plain.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            small = plain.astype(np.float32)
+        _refuse(np.isinf(small) & np.isfinite(plain), plain, at, "beyond 32-bit floats. Scale it before batch")
+        return small
+    return _int32(plain, at) if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8 else plain
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of numbers."""
+    if pa.types.is_dictionary(kind):
+        return is_number(kind.value_type)
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of lists."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def is_tensor(kind: pa.DataType, *, axes: int | None = None) -> bool:
+    """Whether an Arrow type is one of fixed-shape tensors, with so many axes if that is given."""
+    return isinstance(kind, pa.FixedShapeTensorType) and axes in (None, len(kind.shape))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is one of text."""
+    if pa.types.is_dictionary(kind):
+        return is_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
+    """Return the schema that rows of views have in common, if all of them are such rows and still have its columns."""
+    first = rows[0]
+    if first is None:
+        return None
+    names, schema = set(first.schema.names), first.schema
+    same = (row is not None and row.keys() == names and (row.schema is schema or row.schema.equals(schema)) for row in rows)
+    return schema if all(same) else None
+
+
+def _plain(plain: Numbers, at: Callable[[int], str]) -> Numbers:
+    """Make integers int32 and floats float32."""
+    if plain.dtype.kind in "iu":
+        return plain.astype(np.int32, copy=False) if plain.dtype.itemsize < 4 else _int32(plain, at)
+    return narrow(plain, at).astype(np.float32, copy=False) if plain.dtype.kind == "f" else plain
+
+
+def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
+    small = plain.astype(np.int32, copy=False)
+    if small is not plain and not (small == plain).all():
+        _refuse(small != plain, plain, at, "beyond 32-bit integers. Number such values anew before batch")
+    return small
+
+
+def _refuse(wrong: NDArray[np.bool_], plain: Numbers, at: Callable[[int], str], why: str) -> None:
+    """Raise `DataError` for the first number that is wrong, if one is."""
+    if wrong.any():
+        first = int(np.argmax(wrong))
+        raise DataError(f"{at(first)} holds {plain.flat[first]}, {why}.")

@@ -4,6 +4,7 @@
 randomness derives from. User functions never see them.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -24,6 +25,11 @@ HIDDEN = (ROW, KEY)
 
 LEAF_BITS = 44  # where datasets are joined, `__row__` holds the number of the leaf source above so many bits for the row in it
 CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly
+
+
+_PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times keep their unit
+_TENSORS = "iuf"
+_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
@@ -124,9 +130,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
     column that the schema lacks, naming the row.
     """
     names = schema.names if schema is not None else list(dict.fromkeys(name for row in rows for name in row))
-    reserved = [name for name in names if name in HIDDEN]
-    if reserved:
-        raise SchemaError(f"The column name {reserved[0]!r} is reserved; rename the column.")
+    _check_names(names)
     if schema is not None:
         known = set(names)
         for row, number in zip(rows, numbers, strict=True):
@@ -142,6 +146,14 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     fields = schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
     return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def _check_names(names: Sequence[Any]) -> None:
+    for name in names:
+        if not isinstance(name, str):
+            raise SchemaError(f"Column names are strings, got {name!r} among {', '.join(map(repr, names)):.80}.")
+        if name in HIDDEN:
+            raise SchemaError(f"The column name {name!r} is reserved; rename the column.")
 
 
 def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
@@ -170,31 +182,35 @@ def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Seq
     shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ())
     if isinstance(kind, pa.FixedShapeTensorType) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
+    values = [v.item() if isinstance(v, np.generic) and v.dtype.kind in _PLAIN else v for v in values]
     try:
-        return pa.array([v.tolist() if isinstance(v, np.generic) else v for v in values], kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        place, value, wanted = _misfit(values, kind)
+        return pa.array(values, kind)
+    except _MISFITS as error:
+        place = bisect_left(range(len(values)), True, key=lambda place: _fails(values[: place + 1], kind))
+        wanted = kind if kind is not None else f"{pa.array(values[:place]).type} of the rows before it" if place else "of any Arrow column"
         raise SchemaError(
-            f"Column {name!r} of row {numbers[place]}: {value!r:.80} does not fit the type {wanted}"
-            f"{' of the rows before it' if kind is None else ''}. Make the values of a column one type, or declare it with schema=."
+            f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} does not fit the type {wanted}. "
+            "Make the values of a column one type, or declare it with schema=."
         ) from error
 
 
-def _misfit(values: list[Any], kind: pa.DataType | None) -> tuple[int, Any, Any]:
-    """Find the first value that breaks the column."""
-    for place in range(len(values)):
-        try:
-            pa.array(values[: place + 1] if kind is None else [values[place]], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
-            wanted = kind if kind is not None or place == 0 else pa.array(values[:place]).type
-            return place, values[place], wanted if wanted is not None else "of any Arrow column"
-    return 0, values[0], kind
+def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
+    try:
+        pa.array(values, kind)
+    except _MISFITS:
+        return True
+    return False
 
 
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
     first = next((np.asarray(v) for v in values if v is not None), None)
     if kind is None:
         assert first is not None  # a tensor was seen, or we would not be here
+        if not first.size or first.dtype.kind not in _TENSORS:
+            raise SchemaError(
+                f"Column {name!r} cannot hold arrays of shape {first.shape} and dtype {first.dtype}: Arrow's tensors are of integers or "
+                "floats, and not empty. Cast them, or turn them to lists with tolist()."
+            )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
     shape, dtype = tuple(kind.shape), kind.value_type.to_pandas_dtype()
     for value, number in zip(values, numbers, strict=True):

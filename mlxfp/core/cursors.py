@@ -67,8 +67,9 @@ class Cursor:
     def from_bytes(data: bytes) -> "Cursor":
         """Read what `to_bytes` wrote; raises `CursorError` for anything else."""
         match unpack(data, _KINDS):
-            case (tuple() as owner, Cursor(base=Snapshot(epoch=int(), rows=int()) as base, done=int(done))):
-                return Cursor(base, done, owner)
+            case (tuple() as owner, Cursor(base=Snapshot(epoch=int(), rows=int(), states=None | tuple()) as base, done=int(done))):
+                if all(isinstance(part, tuple) and tuple(map(type, part)) == (str, str) for part in owner):
+                    return Cursor(base, done, owner)
         raise CursorError("The cursor cannot be read: its parts are not those of a cursor. Use what Cursor.to_bytes() returned.")
 
 
@@ -186,3 +187,6 @@ def _check_cursor(dataset: "Dataset[Any]", cursor: Cursor) -> None:
             f"The cursor belongs to another pipeline. First difference: the cursor has {found[0]}, the pipeline {found[1]}. "
             "Iterate over the pipeline that made the cursor, or start this one without a cursor."
         )
+    states = cursor.base.states
+    if states is not None and len(states) != len(dataset.stages):
+        raise CursorError(f"The cursor holds the states of {len(states)} stages, and the pipeline has {len(dataset.stages)}: {dataset!r}.")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema, number_as, to_rows
 from mlxfp.core.cursors import iterate
-from mlxfp.core.describing import length
+from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.inference import Resolved, head, resolve
@@ -142,12 +142,9 @@ class Source(Part, ABC):
         """Return the number of rows, groups or batches if it is known without reading the data."""
         return None
 
-    def exact_length(self) -> int:
-        """Return the number of rows of an indexable source, reading what that takes."""
-        count = self.length()
-        if count is None:
-            raise PipelineError(f"{self!r} does not know its number of rows. Put load() or cache(path) after it.")
-        return count
+    def exact_length(self) -> int | None:
+        """Return what `length` does, but for rows that are kept (`load`, `cache`) even if they must be read first."""
+        return self.length()
 
     def version(self) -> Any:
         """Return a plain value that changes when the data outside changes: sizes and times of files. Caches are keyed by it."""
@@ -200,7 +197,7 @@ class Dataset(Pipeline, Generic[Item]):
     def __getitem__(self, index: int | slice) -> Any:
         """Return one example of epoch 0, or a view of a range of them. Raises `PipelineError` without random access."""
         check_indexable(self, f"dataset[{index}]")
-        found = range(self.source.exact_length())[index]
+        found = range(row_count(self))[index]
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))
         return Examples(rows) if isinstance(index, slice) else to_rows(rows)[0]
 
@@ -224,9 +221,19 @@ class Wrapper(Source):
         """Return the schema of the dataset that is held."""
         return self.dataset.resolved.schemas[-1]
 
+    def size(self, count: int) -> int | None:
+        """Return how many items come out of `count` items of the dataset that is held."""
+        return count
+
     def length(self) -> int | None:
-        """Return the length of the dataset that is held."""
-        return length(self.dataset)
+        """Return the length, if that of the dataset that is held is known without reading it."""
+        count = known_length(self.dataset)
+        return None if count is None else self.size(count)
+
+    def exact_length(self) -> int | None:
+        """Return the length, even if rows that are kept must be read first."""
+        count = length(self.dataset)
+        return None if count is None else self.size(count)
 
     def version(self) -> Any:
         """Return the version of what is held."""
@@ -274,6 +281,14 @@ def check_indexable(dataset: Dataset[Any], stage: object) -> None:
     if not dataset.indexable:
         barrier: Part = next((part for part in dataset.stages if not part.rowwise), dataset.source)
         raise PipelineError(f"{stage} needs random access, and {barrier!r} has none. Put load() or cache(path) after it.")
+
+
+def row_count(dataset: Dataset[Any]) -> int:
+    """Return the number of rows of an indexable dataset."""
+    count = dataset.source.exact_length()
+    if count is None:
+        raise PipelineError(f"{dataset.source!r} can take rows by number and must say how many there are: its length() returned None.")
+    return count
 
 
 def take_rows(dataset: Dataset[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:

@@ -28,6 +28,8 @@ def schema(dataset: "Dataset[Any]") -> Schema:
 def length(dataset: "Dataset[Any]") -> int | None:
     """Return how many items an iteration gives, or None where only reading the data would tell.
 
+    Rows that `load` or `cache` keep are read for it.
+
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.batching import batch
     >>> from mlxfp.data.sources import from_examples
@@ -35,7 +37,15 @@ def length(dataset: "Dataset[Any]") -> int | None:
     3
     """
     check_dataset(dataset, length)
-    count = dataset.source.length()
+    return _through(dataset, dataset.source.exact_length())
+
+
+def known_length(dataset: "Dataset[Any]") -> int | None:
+    """Return how many items an iteration gives, if that is known without reading anything."""
+    return _through(dataset, dataset.source.length())
+
+
+def _through(dataset: "Dataset[Any]", count: int | None) -> int | None:
     for stage in dataset.stages:
         count = None if count is None else stage.length(count)
     return count
@@ -62,13 +72,16 @@ def _lines(dataset: "Dataset[Any]", indent: str) -> Iterator[str]:
     for child in held:
         yield from _lines(child, indent + ("  | " if len(held) > 1 else ""))
     parts: tuple[Source | Stage, ...] = (dataset.source, *dataset.stages)
+    indexable = bool(held) and all(child.indexable for child in held)
     for count, part in enumerate(parts):
         yield f"{indent}{part!r}"
         so_far = type(dataset)(dataset.source, dataset.stages[:count])
         facts = [f"{so_far.level}: {_columns(so_far)}"]
-        items = length(so_far)
+        items = known_length(so_far)
         facts += [f"{items:,} of them"] if items is not None else ["length known only by reading"]
-        facts += ["random access"] if so_far.indexable and so_far.level == "examples" else []
+        if so_far.level == "examples":
+            facts += ["random access"] if so_far.indexable else ["no random access from here on"] if indexable else []
+            indexable = so_far.indexable
         yield f"{indent}    {'; '.join([*facts, *part.notes()])}"
 
 

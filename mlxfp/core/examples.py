@@ -1,15 +1,28 @@
 """Examples: a group of rows, seen as a sequence of mappings."""
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, source_rows, to_rows, visible
+from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
 from mlxfp.core.errors import unknown_name
+
+
+class Row(dict[str, Any]):
+    """An example of a group: a dict that also knows what its values alone do not say, so a list of rows collates as their view does.
+
+    `schema` is the Arrow schema of the columns, `number` the source row (-1 where it is not known), `key` the key that its randomness
+    derives from (None where there is none). Equal to a plain dict of the same values; a changed copy, as in `{**row, "x": 1}`, is one.
+    """
+
+    __slots__ = ("key", "number", "schema")
+    schema: Schema
+    number: int
+    key: int | None
 
 
 @frozen(repr=False, eq=False)
@@ -48,11 +61,11 @@ class Examples(Sequence[Example]):
         """Return one example as a dict, or a view of several."""
         if isinstance(index, slice):
             return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())))
-        return to_rows(self.chunk.slice(range(len(self))[index], 1))[0]
+        return _rows(self.chunk.slice(range(len(self))[index], 1))[0]
 
     def __iter__(self) -> Iterator[Example]:
         """Yield the examples as dicts."""
-        return iter(to_rows(self.chunk))
+        return iter(_rows(self.chunk))
 
     def __len__(self) -> int:
         """Return the number of examples."""
@@ -69,3 +82,11 @@ class Examples(Sequence[Example]):
     def __repr__(self) -> str:
         """Show the columns and the number of examples."""
         return f"Examples({len(self)} x {', '.join(self.names)})"
+
+
+def _rows(chunk: RecordBatch) -> list[Row]:
+    rows, schema = [Row(values) for values in to_rows(chunk)], visible(chunk).schema
+    keys = chunk.column(KEY).to_pylist() if KEY in chunk.schema.names else [None] * len(rows)
+    for row, number, key in zip(rows, source_rows(chunk).tolist(), keys, strict=True):
+        row.schema, row.number, row.key = schema, number, key
+    return rows

@@ -5,11 +5,13 @@ are hashed by their name, byte code, constants, defaults, closure and the plain 
 changes between versions of Python, and with it the fingerprint.
 """
 
+import datetime as dt
 import functools
 import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
 from enum import Enum
 from hashlib import blake2b
 from pathlib import PurePath
@@ -18,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from mlxfp.core.chunks import one_chunk
 from mlxfp.core.errors import FingerprintError
 from mlxfp.core.parts import Pipeline, children, flat_parts
 
@@ -42,6 +46,14 @@ def fingerprint(value: object) -> str:
     (True, False)
     """
     return _digest(value).hex()
+
+
+def comparable(value: object) -> object:
+    """Return what stands for a value in comparisons: its fingerprint, so that a pickled copy is equal, or itself where it has none."""
+    try:
+        return fingerprint(value)
+    except FingerprintError:
+        return value
 
 
 def identify(dataset: "Dataset[Any]") -> Identity:
@@ -74,9 +86,9 @@ def _part(part: Any) -> bytes:
     return _digest((_name(type(part)), [(name, value) for name, value in own if not isinstance(value, Pipeline)]))
 
 
-def _digest(value: object) -> bytes:
+def _digest(value: object, inside: tuple[int, ...] = ()) -> bytes:
     state = blake2b(digest_size=16)
-    for piece in _pieces(value, ()):
+    for piece in _pieces(value, inside):
         state.update(len(piece).to_bytes(8, "little"))  # lengths keep ("ab", "c") and ("a", "bc") apart
         state.update(piece)
     return state.digest()
@@ -97,10 +109,12 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
                 yield from _pieces(item, inside)
         case Mapping():
             yield f"mapping:{len(value)}".encode()
-            yield from sorted(b"".join(_pieces(key, inside)) + b"=" + _digest(item) for key, item in value.items())
+            yield from sorted(b"".join(_pieces(key, inside)) + b"=" + _digest(item, inside) for key, item in value.items())
         case set() | frozenset():
             yield f"set:{len(value)}".encode()
-            yield from sorted(_digest(item) for item in value)
+            yield from sorted(_digest(item, inside) for item in value)
+        case dt.date() | dt.time() | dt.timedelta() | dt.tzinfo() | Decimal() | range() | slice():
+            yield f"{type(value).__name__}:{value!r}".encode()
         case Enum():
             yield f"enum:{_name(type(value))}.{value.name}".encode()
         case PurePath():
@@ -191,17 +205,54 @@ def _global_names(code: types.CodeType) -> list[str]:
 
 
 def _arrow(value: Any) -> Iterator[bytes]:
-    """Serialise Arrow data; the same rows give the same bytes however they were chunked, sliced or computed."""
+    """Yield bytes of Arrow data; the same rows give the same bytes however they were chunked, sliced or computed."""
     if isinstance(value, pa.Array | pa.ChunkedArray):
         value = pa.table({"": value})
     table = pa.Table.from_batches([value]) if isinstance(value, pa.RecordBatch) else value
-    table = table.replace_schema_metadata(None)
-    yield from (table.schema.serialize().to_pybytes(), str(table.num_rows).encode())
+    yield from (table.schema.remove_metadata().serialize().to_pybytes(), str(table.num_rows).encode())
     for first in range(0, table.num_rows, _ROWS_HASHED_AT_ONCE):
-        part = table.slice(first, _ROWS_HASHED_AT_ONCE)
-        part = part.take(pa.array(range(part.num_rows), pa.int64())).combine_chunks()  # a copy: what lies under a null is now zero
-        for batch in part.to_batches():
-            yield batch.serialize().to_pybytes()
+        for column in one_chunk(table.slice(first, _ROWS_HASHED_AT_ONCE)).columns:
+            yield from _column(column)
+
+
+def _column(column: pa.Array) -> Iterator[bytes]:
+    """Yield bytes of the values alone: what lies under a null, and which dictionary encodes them, are no part of them."""
+    column = _decoded(column)
+    kind = column.type
+    yield f"{len(column)}:{column.null_count}".encode()
+    if column.null_count:
+        yield np.packbits(column.is_null().to_numpy(zero_copy_only=False)).tobytes()
+        column = column.drop_null()
+    if isinstance(kind, pa.BaseExtensionType):
+        yield from _column(column.storage)
+    elif pa.types.is_struct(kind):
+        for part in column.flatten():
+            yield from _column(part)
+    elif pa.types.is_map(kind):
+        ends = column.offsets.to_numpy()
+        yield np.diff(ends).tobytes()
+        for part in (column.keys, column.items):
+            yield from _column(part.slice(ends[0], ends[-1] - ends[0]))
+    elif pa.types.is_nested(kind) and not pa.types.is_union(kind):  # lists of every sort
+        yield pc.list_value_length(column).to_numpy().astype(np.int64).tobytes()
+        yield from _column(column.flatten())
+    elif pa.types.is_floating(kind):
+        values = column.to_numpy()
+        yield np.where(np.isnan(values), np.nan, values).astype(values.dtype).tobytes()
+    else:
+        plain = column.take(pa.array(range(len(column)), pa.int64()))  # a copy, without what a slice leaves out
+        yield pa.record_batch([plain], [""]).serialize().to_pybytes()
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _decoded(column.dictionary_decode())
+    if pa.types.is_run_end_encoded(kind):
+        return _decoded(pc.run_end_decode(column))
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _name(value: Any) -> str:

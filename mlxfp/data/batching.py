@@ -50,6 +50,8 @@ class _Batch(Stage):
 
     def step(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[RecordBatch]]:
         rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows
+        if not rows:
+            return rest, ()
         if held + rows < self.size:
             return (chunk if rest is None else concat_chunks([rest, chunk])), ()
         start = self.size - held if held else 0  # only the group across the boundary is copied, the others are slices

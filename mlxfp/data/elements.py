@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain
-from typing import Any, TypeVar
+from itertools import chain, repeat
+from typing import Any, TypeVar, overload
 
 import attrs
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 
-from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_positive, check_unique
+from mlxfp.core.checks import check_callable, check_columns, check_integer, check_not_negative, check_positive, check_unique
 from mlxfp.core.chunks import (
     HIDDEN,
     KEY,
@@ -35,25 +35,49 @@ from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stepping import flush, push
 from mlxfp.data.batching import batch
 from mlxfp.data.views import Indices, View
+from mlxfp.data.working import generators, in_order
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
 
-def map(function: Callable[[Example], Example], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]:
+@overload
+def map(
+    function: Callable[[Example], Example], *, schema: Schema | None = None, workers: int = 1
+) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
+@overload
+def map(
+    function: Callable[[Example, np.random.Generator], Example], *, seed: int, schema: Schema | None = None, workers: int = 1
+) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
+def map(
+    function: Callable[..., Example], *, schema: Schema | None = None, seed: int | None = None, workers: int = 1
+) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Turn every example into another one: what `function` returns replaces it.
 
     `function` must be pure: it may run again after a resume. Without `schema`, the types are those of what it returns for the first 128
     rows; a later value of another type raises `SchemaError` naming the row. An exception in `function` keeps its traceback and gains the
     row. Per-row Python: for speed over whole columns, use `map_chunks`.
 
+    With `seed`, for augmentation, `function` also gets a numpy generator of the row's own: what it draws depends on the seed, the epoch
+    and the row, and on nothing else. Two stages with one seed draw the same numbers. The generator is of use during the call only.
+
+    `workers` threads share the rows of a chunk: faster where `function` releases Python's lock, as reading files and decoding images do,
+    slower where it does not. Values, their order and the error that comes out are the same for any number, so it is no part of the
+    stage's fingerprint: a run may continue with another one.
+
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources import from_examples
-    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), map(lambda row: {"y": row["x"] * 10})))
+    >>> rows = from_examples([{"x": 1}, {"x": 2}])
+    >>> list(pipe(rows, map(lambda row: {"y": row["x"] * 10})))
     [{'y': 10}, {'y': 20}]
+    >>> list(pipe(rows, map(lambda row, random: {"y": row["x"] + random.integers(100)}, seed=0)))
+    [{'y': 32}, {'y': 55}]
     """
     check_callable(function=function)
-    return _Map(function, schema)
+    check_positive(workers=workers)
+    if seed is not None:
+        check_integer(seed=seed)
+    return _Map(function, schema, seed, workers)
 
 
 def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]:
@@ -163,13 +187,21 @@ def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset
 
 @frozen(repr=False)
 class _Map(RowWise):
-    function: Callable[[Example], Example]
+    function: Callable[..., Example]
     declared: Schema | None = None
+    seed: int | None = None
+    workers: int = field(default=1, eq=False)  # how it runs, not what it gives
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        numbers = source_rows(chunk)
-        made = [_call(self.function, row, number) for row, number in zip(to_rows(chunk), numbers, strict=True)]
-        return hide_beside(from_rows([_mapping(row, n, self) for row, n in zip(made, numbers, strict=True)], self.declared, numbers), chunk)
+        numbers, rows = source_rows(chunk), to_rows(chunk)
+        keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "map", self.seed)
+
+        def work(some: slice) -> list[Example]:
+            drawn = repeat(()) if keys is None else ((random,) for random in generators(keys[some]))
+            cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
+            return [_mapping(_call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
+
+        return hide_beside(from_rows(in_order(work, len(rows), workers=self.workers), self.declared, numbers), chunk)
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
         return self if self.declared is not None else _declare(self, schema, rows)
@@ -184,6 +216,8 @@ class _MapChunks(RowWise):
     declared: Schema | None = None
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
+        if self.declared is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
+            return hide_beside(no_rows(self.declared), chunk)
         made = self.function(visible(chunk))
         if not isinstance(made, pa.RecordBatch):
             raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(made).__name__}, in {self!r}.")
@@ -331,9 +365,9 @@ def _names(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def _call(function: Callable[[Example], Any], row: Example, number: int) -> Any:
+def _call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
     try:
-        return function(row)
+        return function(row, *extra)
     except Exception as error:
         error.add_note(f"on source row {number}: {brief(row)}")
         raise

@@ -1,6 +1,6 @@
 """Joining datasets: end to end, in turns, in proportion."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any, Literal, TypeVar
 
@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, number_joined
 from mlxfp.core.cursors import Cursor, run, start
-from mlxfp.core.datasets import Dataset, Level, Position, Source, take_rows
-from mlxfp.core.describing import length
+from mlxfp.core.datasets import Dataset, Level, Position, Source, row_count, take_rows
+from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
 from mlxfp.core.inference import head
 from mlxfp.core.parts import check_dataset, leaves
@@ -130,7 +130,7 @@ class _Concat(_Joined):
             cursor = None
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        ends = np.cumsum([dataset.source.exact_length() for dataset in self.datasets])
+        ends = np.cumsum([row_count(dataset) for dataset in self.datasets])
         places = np.searchsorted(ends, indices, side="right")
         order = np.argsort(places, kind="stable")
         asked = np.unique(places).tolist() or [0]
@@ -142,12 +142,10 @@ class _Concat(_Joined):
         return found.take(pa.array(back))
 
     def length(self) -> int | None:
-        counts = [length(dataset) for dataset in self.datasets]
-        known = [count for count in counts if count is not None]
-        return sum(known) if len(known) == len(counts) else None
+        return _sum(known_length(dataset) for dataset in self.datasets)
 
-    def exact_length(self) -> int:
-        return sum(dataset.source.exact_length() for dataset in self.datasets)
+    def exact_length(self) -> int | None:
+        return _sum(length(dataset) for dataset in self.datasets)
 
 
 @frozen(repr=False)
@@ -267,6 +265,11 @@ class _Reader:
             return np.ones(chunk.num_rows, np.int64)
         lengths: NDArray[np.int64] = np.diff(chunk.column("input_ids").offsets.to_numpy()).astype(np.int64)
         return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
 
 
 def _fields(schema: Schema) -> str:

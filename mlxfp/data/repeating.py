@@ -46,6 +46,5 @@ class _Repeat(Wrapper):
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
 
-    def length(self) -> int | None:
-        count = Wrapper.length(self)
-        return None if count is None or self.epochs is None else count * self.epochs
+    def size(self, count: int) -> int | None:
+        return None if self.epochs is None else count * self.epochs

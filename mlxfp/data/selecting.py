@@ -12,7 +12,7 @@ from attrs import field, frozen
 from mlxfp.core.checks import check_integer, check_text
 from mlxfp.core.chunks import Example, RecordBatch, source_rows, visible
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, State, check_indexable, check_level
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, State, check_indexable, check_level, row_count
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
@@ -70,7 +70,7 @@ class _Select(View):
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         found: Indices = self.indices[indices]
-        count = self.dataset.source.exact_length()
+        count = row_count(self.dataset)
         if found.size and found.max() >= count:
             raise ArgumentError(f"{self!r} asks for row {found.max()} of a dataset with {count} rows, in {self.dataset!r}.")
         return found
@@ -131,12 +131,11 @@ class _Split(View):
         found: Indices = self.members[indices]
         return found
 
-    def size(self, count: int) -> int:
-        return len(self.members)
+    def size(self, count: int) -> int | None:
+        return len(self.members) if self.indexable else None
 
     def length(self) -> int | None:
-        plain = self.stratify is None and self.group is None
-        return super().length() if plain and self.indexable else None
+        return super().length() if self.stratify is None and self.group is None else None
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         if self.stratify is not None:
@@ -148,7 +147,7 @@ class _Split(View):
         if self.group is not None:
             assert values is not None  # read above
             return _cut(values, self.fractions, self.seed)
-        count = self.dataset.source.exact_length()
+        count = row_count(self.dataset)
         order = generator(fold_in(0, "split", self.seed)).permutation(count)
         kinds = np.zeros(count, np.uint64) if values is None else values
         order = order[np.argsort(kinds[order], kind="stable")]  # each kind in random order, one kind after another

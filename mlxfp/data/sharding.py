@@ -10,7 +10,7 @@ from attrs import frozen
 from mlxfp.core.checks import check_choice, check_integer, check_positive
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, take_rows
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, row_count, take_rows
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.views import Indices, View
 
@@ -87,11 +87,11 @@ class _Shard(View):
         return set_field(schema, "weight", pa.float32()) if self.ends == "pad" else schema
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
-        return np.minimum(indices * self.count + self.index, self.dataset.source.exact_length() - 1)
+        return np.minimum(indices * self.count + self.index, row_count(self.dataset) - 1)
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         chunk = take_rows(self.dataset, epoch, self.rows(indices, epoch))
-        return _weighted(chunk, indices * self.count + self.index < self.dataset.source.exact_length()) if self.ends == "pad" else chunk
+        return _weighted(chunk, indices * self.count + self.index < row_count(self.dataset)) if self.ends == "pad" else chunk
 
     def size(self, count: int) -> int:
         if self.ends == "uneven":

@@ -11,7 +11,7 @@ from attrs import frozen
 from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, one_chunk, row_keys
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, row_count
 from mlxfp.core.randomness import fold_in, fold_into_rows
 from mlxfp.data.permuting import permute
 from mlxfp.data.views import Indices, View
@@ -42,10 +42,7 @@ class _Shuffle(View):
     seed: int
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
-        return self._order(indices, self.exact_length(), epoch)
-
-    def size(self, count: int) -> int:
-        return count
+        return self._order(indices, row_count(self.dataset), epoch)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         with closing(run(self.dataset, start(epoch, None))) as chunks:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, from_rows, one_chunk
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
-from mlxfp.core.identity import fingerprint
+from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.inference import SAMPLE_ROWS
 
 
@@ -105,7 +105,7 @@ class _FromExamples(_FromTable):
 
 @frozen(repr=False)
 class _FromIterable(Source):
-    examples: Iterable[Example] | Callable[[], Iterable[Example]]
+    examples: Iterable[Example] | Callable[[], Iterable[Example]] = field(eq=comparable)
     declared: Schema | None = None
 
     def schema(self) -> Schema:

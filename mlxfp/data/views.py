@@ -26,19 +26,6 @@ class View(Wrapper):
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read a dataset that has no random access."""
 
-    @abstractmethod
-    def size(self, count: int) -> int:
-        """Return the number of rows of a view on `count` rows."""
-
-    def length(self) -> int | None:
-        """Return the number of rows, if that of the dataset is known without reading it."""
-        count = super().length()
-        return None if count is None else self.size(count)
-
-    def exact_length(self) -> int:
-        """Return the number of rows."""
-        return self.size(self.dataset.source.exact_length())
-
     @property
     def indexable(self) -> bool:
         """Whether the dataset that is held is."""
@@ -53,7 +40,7 @@ class View(Wrapper):
         return take_rows(self.dataset, epoch, self.rows(indices, epoch))
 
     def _by_number(self, epoch: int, first: int) -> Iterator[tuple[RecordBatch, int]]:
-        count = self.exact_length()
+        count = self.exact_length() or 0
         for at in range(first, count, CHUNK_ROWS):
             stop = min(at + CHUNK_ROWS, count)
             yield self.take(epoch, np.arange(at, stop)), stop

@@ -1,0 +1,136 @@
+"""The collator for causal language models: each token is predicted from those before it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.collators.columns import Collator, Ends, as_view, check_aligned, check_ids, column_names, lists_of, ragged_of, where
+from mlxfp.collators.padding import Side, check_padding, pad_rows, padded_length, real_places
+from mlxfp.collators.texts import carried
+from mlxfp.core.checks import check_integer, check_positive, check_text
+from mlxfp.core.chunks import Example
+from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.examples import Examples
+from mlxfp.core.parts import Part
+from mlxfp.data.shaping import check_lengths
+
+
+def causal(  # noqa: PLR0913  # all have defaults but one, and are named
+    *,
+    pad_id: int,
+    prompt_mask: str | None = None,
+    packed: bool = False,
+    vocab_size: int | None = None,
+    ignore_index: int = -100,
+    length: int | None = None,
+    lengths: Sequence[int] = (),
+    pad_multiple: int = 1,
+    side: Side = "right",
+    carry: Sequence[str] = (),
+) -> Collator:
+    """Make the collator for causal language models, from token ids in `input_ids`.
+
+    A row of n tokens gives n - 1 predictions: `input_ids` int32[B, L] are all its tokens but the last, `labels` int32[B, L] all but the
+    first, so the label at each place is the token that follows. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding, where the
+    labels are `ignore_index`. They are that too where the label is a token of the prompt: `prompt_mask` names a column of lists that are
+    true, or not 0, on such tokens. `packed=True` is for rows that `pack` made: the batch also holds `segment_ids` and `positions`
+    int32[B, L] (0 on padding), and nothing is predicted across documents. Columns in `carry` go along as in `text`.
+
+    L is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest row rounded up to
+    `pad_multiple`. So rows have at most `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly.
+    Raises `DataError` for a longer row, an id that is not below `vocab_size`, and columns whose lists differ in length.
+
+    >>> collator = causal(pad_id=0, prompt_mask="prompt")
+    >>> batch = collator([{"input_ids": [5, 6, 7, 8], "prompt": [1, 1, 0, 0]}, {"input_ids": [5, 9], "prompt": [0, 0]}])
+    >>> batch["input_ids"].tolist(), batch["labels"].tolist()
+    ([[5, 6, 7], [5, 0, 0]], [[-100, 7, 8], [9, -100, -100]])
+
+    See also: `windows` and `pack`, which make the rows.
+    """
+    check_integer(pad_id=pad_id, ignore_index=ignore_index)
+    check_text(**({} if prompt_mask is None else {"prompt_mask": prompt_mask}))
+    check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
+    check_padding(length=length, pad_multiple=pad_multiple, side=side)
+    if lengths:
+        check_lengths(lengths)
+        if length is not None or pad_multiple != 1:
+            raise ArgumentError(f"lengths={list(lengths)} say what to pad to. Leave out length and pad_multiple.")
+    fixed = tuple(lengths) if length is None else (length,)
+    return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, column_names(carry=carry))
+
+
+@frozen(repr=False)
+class _Causal(Part):
+    pad_id: int
+    prompt_mask: str | None = None
+    packed: bool = False
+    vocab_size: int | None = None
+    ignore_index: int = -100
+    lengths: tuple[int, ...] = ()
+    pad_multiple: int = 1
+    side: Side = "right"
+    carry: tuple[str, ...] = ()
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        view = as_view(examples)
+        ids, ends = lists_of(view, "input_ids", _NAME)
+        check_ids(view, "input_ids", (ids, ends), self.vocab_size, _NAME)
+        real = real_places(_shorter(ends), self._length(view, ends), self.side)
+        inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
+        labels, silent = ids[labelled], np.zeros(real.sum(), bool)
+        columns = {"input_ids": (ids, self.pad_id)}
+        if self.prompt_mask is not None:
+            silent |= self._beside(view, self.prompt_mask, ends)[labelled] != 0
+        if self.packed:
+            columns |= {name: (self._beside(view, name, ends), 0) for name in ("segment_ids", "positions")}
+            segments = columns["segment_ids"][0]
+            silent |= segments[inputs] != segments[labelled]
+        labels[silent] = self.ignore_index
+        batch = {name: mx.array(pad_rows(values[inputs], real, fill)) for name, (values, fill) in columns.items()}
+        batch |= {"attention_mask": mx.array(real.astype(np.int32)), "labels": mx.array(pad_rows(labels, real, self.ignore_index))}
+        return batch | carried(view, self.carry, _NAME)
+
+    @property
+    def longest(self) -> int | None:
+        """The longest row that can be collated; None: any."""
+        return self.lengths[-1] + 1 if self.lengths else None
+
+    def padded(self, longest: int) -> int:
+        """Return L for a group whose longest row has so many tokens."""
+        needed = max(0, longest - 1)
+        return next(length for length in self.lengths if length >= needed) if self.lengths else padded_length(needed, self.pad_multiple)
+
+    def _length(self, view: Examples, ends: Ends) -> int:
+        counts = ends[1:] - ends[:-1]
+        longest = int(counts.max())
+        if self.longest is not None and longest > self.longest:
+            raise DataError(
+                f"{_NAME}: {where(view, int(counts.argmax()))} has {longest} tokens and so {longest - 1} predictions, more than the length "
+                f"of {self.lengths[-1]}. Cut the rows with tokenize(max_length={self.longest}) or windows, or pad to a larger length."
+            )
+        return self.padded(longest)
+
+    def _beside(self, view: Examples, name: str, ends: Ends) -> NDArray[Any]:
+        """Return the values of a column that has one for each token."""
+        values, own = ragged_of(view, name, _NAME)
+        check_aligned(view, ("input_ids", ends), (name, own), _NAME)
+        return values
+
+
+_NAME = "collators.causal"
+
+
+def _shorter(ends: Ends) -> Ends:
+    """Return where rows end that have lost one token each, if they had any."""
+    return np.concatenate([[0], np.cumsum(np.maximum(0, np.diff(ends) - 1))])
+
+
+def _all_but(places: NDArray[np.int64], ends: Ends) -> NDArray[np.bool_]:
+    """Choose the tokens of all rows but one of each, at `places`, which means nothing for an empty row."""
+    kept = np.ones(ends[-1], bool)
+    kept[places[np.diff(ends) > 0]] = False
+    return kept

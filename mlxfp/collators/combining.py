@@ -1,0 +1,55 @@
+"""The collator of several collators."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import frozen
+
+from mlxfp.collators.columns import Collator, as_view
+from mlxfp.core.checks import check_callable
+from mlxfp.core.chunks import Example
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.parts import Part, brief
+
+
+def multimodal(collators: Sequence[Collator]) -> Collator:
+    """Make the collator that gives what several collators give together, each from its own columns of the same examples.
+
+    Raises `ArgumentError` if two of them give an array of one name: only one may have the labels, for instance.
+
+    >>> from mlxfp.collators.images import vision
+    >>> from mlxfp.collators.texts import text
+    >>> import numpy as np
+    >>> collator = multimodal([text(pad_id=0, label="y"), vision()])
+    >>> batch = collator([{"input_ids": [5, 6], "image": np.zeros((8, 8, 3), np.uint8), "y": 1}])
+    >>> {name: values.shape for name, values in batch.items()}
+    {'input_ids': (1, 2), 'attention_mask': (1, 2), 'labels': (1,), 'images': (1, 8, 8, 3)}
+    """
+    if not isinstance(collators, Sequence):
+        raise ArgumentTypeError(f"collators must be a list of collators, got {type(collators).__name__}. Write multimodal([...]).")
+    for place, collator in enumerate(collators):
+        check_callable(**{f"collator {place} of multimodal": collator})
+    if len(collators) < 2:  # one alone needs no combining
+        raise ArgumentError(f"multimodal combines at least two collators, got {len(collators)}.")
+    return _Multimodal(tuple(collators))
+
+
+@frozen(repr=False)
+class _Multimodal(Part):
+    collators: tuple[Collator, ...]
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        view = as_view(examples)
+        batch: dict[str, Any] = {}
+        givers: dict[str, Collator] = {}
+        for collator in self.collators:
+            made = collator(view)
+            twice = next((name for name in made if name in givers), None)
+            if twice is not None:
+                raise ArgumentError(
+                    f"Two collators of multimodal give {twice!r}: {brief(givers[twice])} and {brief(collator)}. "
+                    "Leave it out of one of them, or wrap one in a function that renames it."
+                )
+            givers |= dict.fromkeys(made, collator)
+            batch |= made
+        return batch

@@ -1,0 +1,187 @@
+"""The collator for masked language models: some tokens are hidden, and are the labels."""
+
+from collections.abc import Collection, Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.collators.columns import Collator, Ends, as_view, column_names, keys_of
+from mlxfp.collators.padding import Padded, Side, check_padding, pad_rows, tokens_of, type_ids_of
+from mlxfp.collators.texts import carried
+from mlxfp.core.checks import check_integer, check_positive, check_types
+from mlxfp.core.chunks import Example
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
+
+Ids = NDArray[np.int32]
+
+
+def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
+    *,
+    pad_id: int,
+    mask_id: int,
+    special_ids: Collection[int],
+    vocab_size: int,
+    seed: int,
+    rate: float = 0.15,
+    continuations: Collection[int] | None = None,
+    ignore_index: int = -100,
+    length: int | None = None,
+    lengths: Sequence[int] = (),
+    pad_multiple: int = 1,
+    side: Side = "right",
+    type_ids: bool = False,
+    carry: Sequence[str] = (),
+) -> Collator:
+    """Make the collator for masked language models: it hides tokens of `input_ids`, and the labels are what was there.
+
+    Each token is chosen with probability `rate`, never one of `special_ids`, `pad_id` or `mask_id`. Of the chosen ones, 80 % become
+    `mask_id`, 10 % a random token that is not special, and 10 % stay (Devlin et al., "BERT", 2019, section 3.1). With `continuations`, the
+    ids of tokens that continue a word, words are chosen whole (BERT's "whole word masking" of 2019).
+
+    The batch is that of `text`, with `labels` int32[B, L]: the id at chosen places, `ignore_index` elsewhere.
+
+    Choices are keyed: they follow from `seed`, the example and the epoch, and not from the batch, its padding or its order. Examples that
+    come from no pipeline have no epoch: theirs follow from `seed` and their tokens. Raises `DataError` for an id that is not below
+    `vocab_size`, and what `text` raises.
+
+    >>> collator = masked(pad_id=0, mask_id=1, special_ids={0, 1, 2}, vocab_size=30, seed=0, rate=0.3)
+    >>> batch = collator([{"input_ids": [2, 10, 11, 12, 13, 14, 2]}, {"input_ids": [2, 20, 21, 2]}])
+    >>> batch["input_ids"].tolist()
+    [[2, 10, 11, 12, 1, 14, 2], [2, 20, 21, 2, 0, 0, 0]]
+    >>> batch["labels"].tolist()
+    [[-100, -100, -100, -100, 13, -100, -100], [-100, -100, -100, -100, -100, -100, -100]]
+
+    See also: `continuations`, which finds them for a tokenizer.
+    """
+    check_integer(pad_id=pad_id, mask_id=mask_id, seed=seed, ignore_index=ignore_index)
+    check_positive(vocab_size=vocab_size)
+    check_types((int, float), rate=rate)
+    if not 0 < rate <= 1:
+        raise ArgumentError(f"rate must be above 0 and at most 1, got rate={rate!r}.")
+    for name, ids in (("special_ids", special_ids), ("continuations", continuations or ()), ("mask_id", [mask_id])):
+        _check_known(name, ids, vocab_size)
+    if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
+        raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
+    fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
+    words = None if continuations is None else frozenset(continuations)
+    return _Masked(
+        pad_id,
+        mask_id,
+        frozenset(special_ids),
+        vocab_size,
+        seed,
+        float(rate),
+        words,
+        ignore_index,
+        fixed,
+        pad_multiple,
+        side,
+        type_ids,
+        column_names(carry=carry),
+    )
+
+
+@frozen(repr=False)
+class _Masked(Padded):
+    pad_id: int
+    mask_id: int
+    special_ids: frozenset[int]
+    vocab_size: int
+    seed: int
+    rate: float = 0.15
+    continuations: frozenset[int] | None = None
+    ignore_index: int = -100
+    lengths: tuple[int, ...] = ()
+    pad_multiple: int = 1
+    side: Side = "right"
+    type_ids: bool = False
+    carry: tuple[str, ...] = ()
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        view = as_view(examples)
+        tokens = tokens_of(
+            view,
+            "input_ids",
+            _NAME,
+            vocab_size=self.vocab_size,
+            lengths=self.lengths,
+            pad_multiple=self.pad_multiple,
+            side=self.side,
+        )
+        shown, labels = self._mask(tokens.ids, tokens.ends, keys_of(view, tokens.ids, tokens.ends))
+        batch = {
+            "input_ids": mx.array(pad_rows(shown, tokens.real, self.pad_id)),
+            "attention_mask": tokens.mask(),
+            "labels": mx.array(pad_rows(labels, tokens.real, self.ignore_index)),
+        }
+        if self.type_ids:
+            batch["token_type_ids"] = type_ids_of(view, tokens, _NAME)
+        return batch | carried(view, self.carry, _NAME)
+
+    def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
+        """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""
+        firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
+        places = _place_keys(self.seed, 1 << int(lengths.max()).bit_length())
+        within = np.arange(len(ids)) - np.repeat(firsts, lengths)
+        tokens = fold_into_rows(np.repeat(keys, lengths) ^ places[within], "token")  # the upper half chooses, the lower half replaces
+        deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
+        chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
+        draws, hidden = (tokens[chosen] & _LOWER).astype(np.int64), ids[chosen]
+        kinds, others = draws % 10, self._known[draws // 10 % len(self._known)]
+        labels = np.full(len(ids), self.ignore_index, np.int32)
+        labels[chosen] = hidden
+        shown = ids.copy()
+        shown[chosen] = np.where(kinds < 8, np.int32(self.mask_id), np.where(kinds < 9, others, hidden))
+        return shown, labels
+
+    def _word_starts(self, ids: Ids, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for every token where its word begins. Words end at rows and at special tokens."""
+        special = ~self._ordinary[ids]
+        begins = special | ~self._continuing[ids]
+        begins[1:] |= special[:-1]
+        begins[firsts] = True
+        starts: NDArray[np.int64] = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
+        return starts
+
+    @cached_property
+    def _ordinary(self) -> NDArray[np.bool_]:
+        """Which ids may be chosen: bool[vocab_size]."""
+        return ~_table({*self.special_ids, self.mask_id, self.pad_id}, self.vocab_size)
+
+    @cached_property
+    def _known(self) -> Ids:
+        """The ids that may be chosen, in order."""
+        return np.flatnonzero(self._ordinary).astype(np.int32)
+
+    @cached_property
+    def _continuing(self) -> NDArray[np.bool_]:
+        """Which ids continue a word: bool[vocab_size]."""
+        return _table(self.continuations or (), self.vocab_size)
+
+
+_NAME = "collators.masked"
+_HALF, _LOWER = np.uint64(32), np.uint64(2**32 - 1)
+
+
+@lru_cache(maxsize=32)
+def _place_keys(seed: int, count: int) -> Keys:
+    """Return one key for each place in a row: uint64[count]."""
+    return fold_in_rows(fold_in(0, "masked", seed), np.arange(count))
+
+
+def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
+    table = np.zeros(vocab_size, np.bool_)
+    table[[number for number in ids if 0 <= number < vocab_size]] = True  # a pad id may lie outside
+    return table
+
+
+def _check_known(name: str, ids: Collection[int], vocab_size: int) -> None:
+    for number in ids:
+        check_integer(**{f"an id of {name}": number})
+        if not 0 <= number < vocab_size:
+            raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from one tokenizer.")

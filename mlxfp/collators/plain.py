@@ -1,0 +1,72 @@
+"""The collator that needs to be told nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+
+from mlxfp.collators.columns import Collator, as_view, column_of, is_list, is_number, is_tensor, is_text, numbers_of, ragged_of
+from mlxfp.collators.padding import pad_rows, padded_length, real_places
+from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.chunks import Example
+from mlxfp.core.errors import SchemaError
+from mlxfp.core.examples import Examples
+from mlxfp.core.parts import Part
+
+
+def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
+    """Make the collator that takes every column as it is: what stacks is stacked, and lists are padded.
+
+    Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L], `pad_id` on padding, with a second array
+    int32[B, L] named `<column>_mask`, 1 on values and 0 on padding; L is the longest row rounded up to `pad_multiple`. Integers are
+    int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings. What a column gives follows from its type, never
+    from its values, so all batches have the same arrays. Raises `SchemaError` for a column of another type, and for one without values.
+
+    >>> batch = default()([{"x": [1, 2], "y": 0.5, "name": "a"}, {"x": [3], "y": 1.5, "name": "b"}])
+    >>> batch["x"].tolist(), batch["x_mask"].tolist(), batch["y"].tolist(), batch["name"]
+    ([[1, 2], [3, 0]], [[1, 1], [1, 0]], [0.5, 1.5], ('a', 'b'))
+
+    See also: `text`, `vision` and `audio`, which know what their columns mean.
+    """
+    check_integer(pad_id=pad_id)
+    check_positive(pad_multiple=pad_multiple)
+    return _Default(pad_id, pad_multiple)
+
+
+@frozen(repr=False)
+class _Default(Part):
+    pad_id: int = 0
+    pad_multiple: int = 1
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        view = as_view(examples)
+        if not view.names:
+            raise SchemaError(f"{_NAME} needs at least one column, got examples without any.")
+        batch: dict[str, Any] = {}
+        for name in view.names:
+            made = self._column(view, name)
+            taken = next((each for each in made if each != name and each in view.names), None)
+            if taken is not None:
+                raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {taken!r}. Rename that one.")
+            batch |= made
+        return batch
+
+    def _column(self, view: Examples, name: str) -> dict[str, Any]:
+        kind = column_of(view, name, _NAME).type
+        if is_text(kind):
+            return {name: tuple(view.column(name).to_pylist())}
+        if is_tensor(kind) or is_number(kind):
+            return {name: mx.array(numbers_of(view, name, _NAME))}
+        if not is_list(kind):
+            raise SchemaError(
+                f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
+                f"Turn it into one of these before batch, or leave it out with drop_columns([{name!r}])."
+            )
+        values, ends = ragged_of(view, name, _NAME)
+        real = real_places(ends, padded_length(int(np.diff(ends).max()), self.pad_multiple), "right")
+        return {name: mx.array(pad_rows(values, real, self.pad_id)), f"{name}_mask": mx.array(real.astype(np.int32))}
+
+
+_NAME = "collators.default"

@@ -1,0 +1,101 @@
+"""The audio collator: waveforms to padded samples or spectrograms."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+
+from mlxfp.collators.columns import Collator, Ends, as_view, at_place, column_names, labels_of, ragged_of, row_of
+from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
+from mlxfp.collators.spectrograms import Floats, LogMel
+from mlxfp.collators.texts import LabelKind, carried, check_label
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.chunks import Example
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.examples import Examples
+from mlxfp.core.parts import Part
+
+
+def audio(  # noqa: PLR0913  # all have defaults, and are named
+    *,
+    waveform: str = "waveform",
+    spectrogram: LogMel | None = None,
+    label: str | None = None,
+    label_kind: LabelKind = "class",
+    classes: int | None = None,
+    length: int | None = None,
+    lengths: Sequence[int] = (),
+    pad_multiple: int = 1,
+    carry: Sequence[str] = (),
+) -> Collator:
+    """Make the collator for sound of one channel.
+
+    The column `waveform` holds lists or tensors [T]: floats, which stay as they are, or 16-bit samples, which are divided by 32768. The
+    batch holds `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels]; `lengths` int32[B], the samples or
+    frames of each; and `mask` int32[B, T], 1 where they are and 0 on padding, which is 0. `labels` and `carry` are as for `text`.
+
+    T is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest, rounded up to
+    `pad_multiple`. All of these count samples or, with `spectrogram`, frames. Raises `DataError` for a longer waveform, and for integers
+    beyond 16 bits, naming the example.
+
+    >>> batch = audio()([{"waveform": [0.5, -0.5, 0.25]}, {"waveform": [1.0]}])
+    >>> batch["waveforms"].tolist(), batch["lengths"].tolist()
+    ([[0.5, -0.5, 0.25], [1.0, 0.0, 0.0]], [3, 1])
+    >>> audio(spectrogram=LogMel(8000, size=200, hop=80, mels=20))([{"waveform": [0.5] * 800}])["features"].shape
+    (1, 11, 20)
+    """
+    check_text(waveform=waveform)
+    check_types((LogMel, type(None)), spectrogram=spectrogram)
+    check_label(label, label_kind, classes)
+    fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
+    return _Audio(waveform, spectrogram, label, label_kind, classes, fixed, pad_multiple, column_names(carry=carry))
+
+
+@frozen(repr=False)
+class _Audio(Part):
+    waveform: str = "waveform"
+    spectrogram: LogMel | None = None
+    label: str | None = None
+    label_kind: LabelKind = "class"
+    classes: int | None = None
+    lengths: tuple[int, ...] = ()
+    pad_multiple: int = 1
+    carry: tuple[str, ...] = ()
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        view = as_view(examples)
+        values, ends = _samples(view, self.waveform)
+        if self.spectrogram is not None:
+            values, ends = self.spectrogram.frames(values, ends)
+        lengths, at = ends[1:] - ends[:-1], partial(at_place, view, self.waveform, wanted_by=_NAME)
+        real = real_places(ends, common_length(lengths, at, lengths=self.lengths, pad_multiple=self.pad_multiple), "right")
+        batch = {
+            "waveforms" if self.spectrogram is None else "features": mx.array(pad_rows(values, real, 0)),
+            "lengths": mx.array(lengths.astype(np.int32)),
+            "mask": mx.array(real.astype(np.int32)),
+        }
+        if self.label is not None:
+            batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
+        return batch | carried(view, self.carry, _NAME)
+
+
+_NAME = "collators.audio"
+
+
+def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
+    """Return the samples of all waveforms, end to end, between -1 and 1 where they were integers, and where each one's end."""
+    values, ends = ragged_of(view, name, _NAME)
+    if values.dtype == np.bool_:
+        raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
+    if values.dtype == np.float32:
+        return values, ends
+    wrong = np.flatnonzero((values < -32768) | (values > 32767))
+    if len(wrong):
+        raise DataError(
+            f"{at_place(view, name, row_of(ends, int(wrong[0])), _NAME)} holds {values[wrong[0]]}, and integers are taken as 16-bit "
+            "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
+        )
+    return values.astype(np.float32) / np.float32(32768), ends

@@ -1,0 +1,67 @@
+"""Registries: names to values, as values. Nothing is ever registered into one; `registry | {...}` is another registry."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Any, TypeVar
+
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.errors import unknown_name
+
+T = TypeVar("T")
+
+
+def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
+    """Sort by name, so that registries with the same entries are equal however they came about."""
+    if isinstance(entries, tuple):  # from attrs.evolve
+        return entries
+    check_types(Mapping, entries=entries)
+    for name in entries:
+        check_text(**{f"the name of entry {name!r}": name})
+    return tuple(sorted(entries.items()))
+
+
+@frozen(repr=False)
+class Registry(Mapping[str, T]):
+    """An immutable mapping from names to values of one kind, in the order of their names.
+
+    A name that is not there raises `UnknownNameError`, a `KeyError`, with the nearest one that is. `registry | {"mine": value}` is a new
+    registry; a name that is there already gets the new value.
+
+    >>> shapes = Registry("shape", {"round": 0, "square": 4})
+    >>> mine = shapes | {"triangle": 3}
+    >>> mine["triangle"], len(shapes), mine
+    (3, 2, Registry of 3 shapes: round, square, triangle)
+    >>> shapes["sqare"]
+    Traceback (most recent call last):
+    mlxfp.core.errors.UnknownNameError: No shape is named 'sqare'. Did you mean 'square'? Known: round, square.
+    """
+
+    kind: str
+    entries: tuple[tuple[str, T], ...] = field(converter=_entries)
+
+    @cached_property
+    def _found(self) -> dict[str, T]:
+        return dict(self.entries)
+
+    def __getitem__(self, name: str) -> T:
+        """Return the value; raises `UnknownNameError` for a name that is not there."""
+        if name not in self._found:
+            raise unknown_name(self.kind, str(name), self._found)
+        return self._found[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __or__(self, others: Mapping[str, T]) -> "Registry[T]":
+        """Return a registry with these entries too."""
+        check_types(Mapping, others=others)
+        return Registry(self.kind, self._found | dict(others))
+
+    def __repr__(self) -> str:
+        """Print the names."""
+        return f"Registry of {len(self)} {self.kind}s: {', '.join(self) or 'none'}"

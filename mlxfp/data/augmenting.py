@@ -1,0 +1,156 @@
+"""Noise in token columns, keyed by the row and the place in it: the same for any chunks, shards and threads, another one each epoch."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_integer, check_text, check_types, check_unique
+from mlxfp.core.chunks import Example, RecordBatch, Schema, row_keys, set_column, set_field
+from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
+from mlxfp.data.tokens import TOKENS, Indices, check_tokens, counted, ends_of, name_row, read_tokens, to_lists
+
+
+def drop_tokens(
+    rate: float, *, seed: int, keep: Collection[int] = (), column: str = "input_ids", aligned: Sequence[str] = ()
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Leave out each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
+
+    Ids in `keep` stay, as in `keep=tokenizer.special_ids`. Columns named in `aligned` are lists with one value for each token, such as
+    `token_type_ids`, and lose the same places. Nothing keeps a row without such ids from losing all that it has.
+
+    Raises `SchemaError` unless the columns hold lists of integers; `DataError` naming a row whose lists are missing or differ in length.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> [row["input_ids"] for row in pipe(from_examples([{"input_ids": [1, 5, 6, 7, 8, 2]}]), drop_tokens(0.5, seed=0, keep=[1, 2]))]
+    [[1, 6, 2]]
+
+    See also: `replace_tokens`; `map(seed=)` for noise of your own.
+    """
+    if isinstance(aligned, str):
+        raise ArgumentTypeError(f"aligned must be a list of names, got the string {aligned!r}. Write [{aligned!r}].")
+    check_unique({"column and aligned": (column, *aligned)})
+    return _DropTokens(_rate(rate), _seed(seed), _ids(keep, "keep"), _name(column), tuple(aligned))
+
+
+def replace_tokens(
+    rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Put one of `replacements` in the place of each token with probability `rate`, any one as likely as another.
+
+    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` puts random ones there. Ids in `keep` stay. For the
+    labels of masked language models, use `collators.masked` instead.
+
+    Raises `SchemaError` unless the column holds lists of integers; `DataError` naming a row whose list is missing.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> [row["input_ids"] for row in pipe(from_examples([{"input_ids": [5, 6, 7, 8]}]), replace_tokens(0.5, [0], seed=1))]
+    [[0, 0, 7, 8]]
+    """
+    chosen = _ids(replacements, "replacements")
+    if not chosen:
+        raise ArgumentError("replacements must name at least one id, got none.")
+    return _ReplaceTokens(_rate(rate), chosen, _seed(seed), _ids(keep, "keep"), _name(column))
+
+
+@frozen(repr=False)
+class _DropTokens(RowWise):
+    rate: float
+    seed: int
+    keep: Sequence[int] = ()
+    column: str = "input_ids"
+    aligned: tuple[str, ...] = ()
+
+    def schema(self, schema: Schema) -> Schema:
+        for name in (self.column, *self.aligned):
+            check_tokens(schema, name, "drop_tokens")
+            schema = set_field(schema, name, TOKENS)
+        return schema
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        tokens, lengths = read_tokens(chunk, self.column, "drop_tokens")
+        keys = fold_into_rows(row_keys(chunk), "drop_tokens", self.seed)
+        kept = ~_chosen(tokens, lengths, keys, self.rate, self.keep)
+        ends = np.concatenate([[0], np.cumsum(kept)])[ends_of(lengths)]
+        for name in (self.column, *self.aligned):
+            values, others = read_tokens(chunk, name, "drop_tokens")
+            if (lengths != others).any():
+                place = int(np.argmax(lengths != others))
+                raise DataError(
+                    f"drop_tokens: {name_row(chunk, place)} has {lengths[place]} tokens and {others[place]} values in column {name!r}. "
+                    "Columns named in aligned have one value for each token."
+                )
+            chunk = set_column(chunk, name, to_lists(values[kept], ends))
+        return chunk
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: no row becomes longer."""
+        return tokens
+
+
+@frozen(repr=False)
+class _ReplaceTokens(RowWise):
+    rate: float
+    replacements: Sequence[int]
+    seed: int
+    keep: Sequence[int] = ()
+    column: str = "input_ids"
+
+    def schema(self, schema: Schema) -> Schema:
+        check_tokens(schema, self.column, "replace_tokens")
+        return set_field(schema, self.column, TOKENS)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        tokens, lengths = read_tokens(chunk, self.column, "replace_tokens")
+        keys = fold_into_rows(row_keys(chunk), "replace_tokens", self.seed)
+        chosen = _chosen(tokens, lengths, keys, self.rate, self.keep)
+        draws = _draws(fold_into_rows(keys, "by"), lengths)[chosen] % np.uint64(len(self.replacements))
+        noisy = tokens.copy()
+        noisy[chosen] = np.array(self.replacements, np.int32)[draws.astype(np.int64)]
+        return set_column(chunk, self.column, to_lists(noisy, ends_of(lengths)))
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: rows stay as long as they are."""
+        return tokens
+
+
+def _draws(keys: Keys, lengths: Indices) -> Keys:
+    """Draw a number for every token, from the key of its row and its place: uint64[T]."""
+    return fold_in_rows(np.repeat(keys, lengths), counted(lengths))
+
+
+def _chosen(tokens: NDArray[np.int32], lengths: Indices, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
+    """Choose each token with probability `rate`, unless it is to be kept: bool[T]."""
+    chosen: NDArray[np.bool_] = (_draws(keys, lengths) >> np.uint64(11)) * 2.0**-53 < rate
+    return chosen & ~np.isin(tokens, keep) if keep else chosen
+
+
+def _rate(rate: Any) -> float:
+    check_types((int, float), rate=rate)
+    if not 0 <= rate <= 1:
+        raise ArgumentError(f"rate must be from 0 to 1, got {rate}.")
+    return float(rate)
+
+
+def _seed(seed: int) -> int:
+    check_integer(seed=seed)
+    return seed
+
+
+def _name(column: str) -> str:
+    check_text(column=column)
+    return column
+
+
+def _ids(ids: Collection[int], name: str) -> Sequence[int]:
+    found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # a range prints as one, and whole vocabularies are ranges
+    check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
+    if len(found) and not 0 <= min(found) <= max(found) < 2**31:
+        raise ArgumentError(f"{name} must be ids from 0 to {2**31 - 1}, got {min(found)} to {max(found)}.")
+    return found

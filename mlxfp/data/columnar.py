@@ -1,0 +1,85 @@
+"""What Parquet and Arrow files share: a schema and a number of rows that the file itself says, and a check that files fit together."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import attrs
+import pyarrow as pa
+from attrs import field, frozen
+
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.datasets import Source
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.data.files import FileStamp, as_paths, check_names, check_same_names, find_files, show_call
+
+
+@frozen
+class Summary:
+    """What a file says about itself."""
+
+    schema: Schema
+    rows: int
+
+
+@frozen(repr=False)
+class ColumnSource(Source):
+    """Files that know their columns."""
+
+    paths: tuple[str, ...] = field(converter=as_paths, repr=False)
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @staticmethod
+    @abstractmethod
+    def summary(file: FileStamp) -> Summary:
+        """Read what the file says about itself."""
+
+    def files(self) -> tuple[FileStamp, ...]:
+        """Find the files."""
+        return find_files(self.paths, self.suffixes)
+
+    def schema(self) -> Schema:
+        """Read the schema of the first file."""
+        first = self.files()[0]
+        schema = self.summary(first).schema
+        check_names(schema.names, first.path)
+        return pa.schema([(f.name, f.type) for f in schema])  # metadata and nullability may differ between files
+
+    def length(self) -> int:
+        """Add up the rows of all files."""
+        return sum(self.summary(file).rows for file in self.files())
+
+    def version(self) -> tuple[tuple[str, int, int], ...]:
+        """Return path, size and time of every file."""
+        return tuple(attrs.astuple(file) for file in self.files())
+
+    def __repr__(self) -> str:
+        return show_call(super().__repr__(), self.paths)
+
+
+@contextmanager
+def reading(kind: str, path: str) -> Iterator[None]:
+    """Turn Arrow's errors into ours; those of the operating system, such as a missing permission, stay."""
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataError(f"A file is not {kind}, or it is damaged: {error}, in {path}. Write or download it again.") from error
+
+
+def check_fit(found: Schema, path: str, schema: Schema, first: str, *, some: bool = False) -> None:
+    """Raise `SchemaError` unless a file has the columns (with `some`, at least these) and types of the first one."""
+    check_same_names([name for name in found.names if not some or name in schema.names], path, schema.names, first)
+    for column in schema:
+        kind = found.field(column.name).type
+        if kind != column.type:
+            raise SchemaError(
+                f"Two files have different types: column {column.name!r} is {kind} in {path} and {column.type} in {first}. Read them apart."
+            )
+
+
+def fit(chunk: RecordBatch, schema: Schema) -> RecordBatch:
+    """Put the columns in the order of the schema, and leave out what else a file says about them."""
+    return pa.RecordBatch.from_arrays([chunk.column(name) for name in schema.names], schema=schema)

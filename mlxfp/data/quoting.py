@@ -1,0 +1,117 @@
+"""Where CSV records end: at the newlines outside quoted fields.
+
+A field is quoted if a quote is its first character; inside it, a doubled quote stands for one, and a single one ends the quoting. A quote
+anywhere else is text. This is what Arrow's parser and Python's csv module do, so a cut found here is one for them.
+"""
+
+import re
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LF, _CR = 10, 13
+_PIECE = 1 << 16  # bytes looked at together: what numpy makes of them stays in the cache
+
+
+def count_lines(data: bytes) -> int:
+    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r.
+
+    >>> count_lines(b"a\r\nb\rc\n")
+    3
+    """
+    codes = np.frombuffer(data, np.uint8)
+    has_returns = b"\r" in data
+    count = 0
+    for first in range(0, len(codes), _PIECE):
+        piece = codes[first : first + _PIECE]
+        count += int(np.count_nonzero(piece == _LF))
+        if has_returns:
+            after = codes[first + 1 : first + 1 + _PIECE]
+            returns = piece == _CR
+            returns[: len(after)] &= after != _LF
+            count += int(np.count_nonzero(returns))
+    return count
+
+
+def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
+    r"""Return the offsets at which records end, int64[N]; `data` starts at a record.
+
+    >>> record_ends(b'a,"b\n",c\nd\n', ",", '"').tolist()
+    [9, 11]
+    """
+    codes = np.frombuffer(data, np.uint8)
+    newline = codes == _LF
+    returns = codes == _CR
+    returns[:-1] &= ~newline[1:]  # the \r of \r\n ends nothing
+    ends = np.flatnonzero(newline | returns)
+    outside: NDArray[np.int64] = ends[np.searchsorted(_edges(data, delimiter, quote), ends) % 2 == 0]
+    return outside + 1
+
+
+def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
+    r"""Return the last of the record ends that stay ends whatever follows: not a final \r, which a \n may follow. 0 if there is none."""
+    known = len(data) - data.endswith(b"\r")
+    last = max(data.rfind(b"\n", 0, known), data.rfind(b"\r", 0, known)) + 1
+    if quote is None or quote.encode() not in data or _is_outside(data, last, delimiter, quote):
+        return last
+    ends = record_ends(data, delimiter, quote)
+    whole = ends[ends <= known]
+    return int(whole[-1]) if len(whole) else 0
+
+
+def open_quote(data: bytes, delimiter: str, quote: str | None) -> int | None:
+    """Return the offset of the quote that is never closed, if there is one; `data` starts at a record."""
+    edges = _edges(data, delimiter, quote)
+    return int(edges[-1]) if len(edges) % 2 else None
+
+
+def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
+    r"""Return the fields of one record.
+
+    >>> split_fields("a,'b, it''s',\n", ",", "'")
+    ['a', "b, it's", '']
+    """
+    text = record.rstrip("\r\n")
+    if quote is None:
+        return text.split(delimiter)
+    q, d = re.escape(quote), re.escape(delimiter)
+    fields = re.finditer(rf"(?:{q}((?:[^{q}]++|{q}{q})*+){q}?)?([^{d}]*+)({d}?)", text)
+    found = [((field[1] or "").replace(quote * 2, quote) + field[2], field[3]) for field in fields]
+    return [text for text, _ in found[: next(place for place, (_, more) in enumerate(found, 1) if not more)]]
+
+
+def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
+    """Say whether quoting is off at `end`; False also means that this quick look cannot tell.
+
+    If every second quote, from the first on, stands where a field can begin or right behind the quote that it doubles, then every quote
+    turns quoting on or off: by induction over the quotes. In nearly all files it is so, and numpy sees it ten times faster than a regex.
+    """
+    codes = np.frombuffer(data, np.uint8)
+    begins = np.zeros(256, bool)
+    begins[[_LF, _CR, ord(delimiter), ord(quote)]] = True
+    count = 0
+    for first in range(0, end, _PIECE):
+        quotes = np.flatnonzero(codes[first : min(first + _PIECE, end)] == ord(quote)) + first
+        before = np.maximum(
+            quotes[count % 2 :: 2] - 1, 0
+        )  # in front of the first byte a field begins too, and there the quote itself is seen
+        if not begins[codes[before]].all():
+            return False
+        count += len(quotes)
+    return count % 2 == 0
+
+
+def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
+    """Return the places at which quoting is turned on and off, in turn: int64[N]."""
+    if quote is None:
+        return np.empty(0, np.int64)
+    fields = _quoted_field(delimiter, quote).finditer(data)
+    return np.array([place for field in fields for place in (field.start(), field.end() - 1)[: 1 + bool(field[1])]], np.int64)
+
+
+@lru_cache(maxsize=64)
+def _quoted_field(delimiter: str, quote: str) -> re.Pattern[bytes]:
+    """Match a quoted field, up to its closing quote (group 1) or the end; not a quote amid an unquoted field."""
+    q, d = re.escape(quote), re.escape(delimiter)
+    return re.compile(rf"{q}(?<![^{d}\r\n]{q})(?:[^{q}]++|{q}{q})*+({q}?)".encode())

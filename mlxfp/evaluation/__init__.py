@@ -1,0 +1,1 @@
+"""Evaluation: metrics as sums and weights, and predictions as numpy arrays."""

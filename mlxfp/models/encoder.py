@@ -1,0 +1,104 @@
+"""A small bidirectional transformer encoder: learned positions, pre-norm blocks, padding masked out."""
+
+import mlx.core as mx
+from attrs import frozen
+from mlx import nn
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.errors import ArgumentError
+from mlxfp.models.layers import Dropout, draw_weights
+
+
+@frozen(kw_only=True)
+class EncoderConfig:
+    """The sizes of an `Encoder`. The width must be a multiple of the number of heads.
+
+    >>> EncoderConfig(vocabulary=1000, width=64).heads
+    4
+    """
+
+    vocabulary: int
+    width: int = 128
+    depth: int = 2
+    heads: int = 4
+    max_length: int = 512
+    dropout: float = 0.1
+
+    def __attrs_post_init__(self) -> None:
+        """Check the sizes."""
+        sizes = {"vocabulary": self.vocabulary, "width": self.width, "depth": self.depth, "heads": self.heads}
+        check_positive(**sizes, max_length=self.max_length)
+        if self.width % self.heads:
+            raise ArgumentError(f"width must be a multiple of heads, got width={self.width} and heads={self.heads}.")
+
+
+class Encoder(nn.Module):
+    """Turn token ids into one vector a token, each seeing every real token of its row.
+
+    Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) of attention and a ReLU layer four
+    times as wide, over token plus learned position embeddings. Weights are drawn from `seed`.
+
+    >>> encoder = Encoder(EncoderConfig(vocabulary=100, width=16), seed=0)
+    >>> encoder(mx.array([[5, 6, 7]])).shape
+    (1, 3, 16)
+    """
+
+    def __init__(self, config: EncoderConfig, *, seed: int = 0) -> None:
+        """Make the layers and draw their weights."""
+        super().__init__()
+        self.width = config.width
+        self.max_length = config.max_length
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.max_length, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.blocks = [_Block(config) for _ in range(config.depth)]
+        self.norm = nn.LayerNorm(config.width)
+        draw_weights(self, seed)
+
+    def __call__(self, ids: mx.array, mask: mx.array | None = None) -> mx.array:
+        """Encode `ids`, int[B, L], to float[B, L, width]; `mask`, [B, L], is 1 on real tokens, None where all are.
+
+        Raises `ArgumentError` for rows longer than `max_length`. Vectors at padding mean nothing.
+        """
+        length = ids.shape[1]
+        if length > self.max_length:
+            raise ArgumentError(f"The encoder has {self.max_length} positions, got rows of {length} tokens. Truncate them in tokenize.")
+        hidden = self.dropout(self.tokens(ids) + self.positions(mx.arange(length)))
+        # A large negative number, not -inf: a row of nothing but padding must not become NaN.
+        bias = None if mask is None else mx.where(mask[:, None, None, :] != 0, 0.0, -1e4).astype(hidden.dtype)
+        for block in self.blocks:
+            hidden = block(hidden, bias)
+        encoded: mx.array = self.norm(hidden)
+        return encoded
+
+
+class _Block(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.attention = _Attention(config)
+        self.attention_dropout = Dropout(config.dropout)
+        self.feed_norm = nn.LayerNorm(config.width)
+        self.feed_in = nn.Linear(config.width, 4 * config.width)
+        self.feed_out = nn.Linear(4 * config.width, config.width)
+        self.feed_dropout = Dropout(config.dropout)
+
+    def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
+        hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias))
+        # ReLU: MLX takes 200 times longer for GELU on a CPU (18 ms against 0.09 for 32 x 96 x 256), half of a whole forward pass.
+        return hidden + self.feed_dropout(self.feed_out(nn.relu(self.feed_in(self.feed_norm(hidden)))))
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.inputs = nn.Linear(config.width, 3 * config.width)  # queries, keys and values in one product
+        self.output = nn.Linear(config.width, config.width)
+
+    def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
+        rows, length, width = hidden.shape
+        size = width // self.heads
+        queries, keys, values = self.inputs(hidden).reshape(rows, length, 3, self.heads, size).transpose(2, 0, 3, 1, 4)
+        mixed = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=size**-0.5, mask=bias)
+        return self.output(mixed.transpose(0, 2, 1, 3).reshape(rows, length, width))

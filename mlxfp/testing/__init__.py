@@ -1,0 +1,15 @@
+"""Laws to hold your own sources, stages and collators to, and strategies that make inputs for them. Needs hypothesis.
+
+- `laws`: functions that raise `AssertionError` where a law is broken, showing the smallest case.
+- `strategies`: hypothesis strategies of tables, examples, stages and whole pipelines.
+- `probing`: a source with exactly the chunks that you give it, which notes what is read.
+- `comparing`: exact comparison of anything that comes out of a pipeline.
+"""
+
+from mlxfp.core._optional import optional
+
+optional("hypothesis", extra="testing", needed_by="mlxfp.testing")
+
+from mlxfp.testing import comparing, laws, probing, strategies  # noqa: E402  # after the check: they import hypothesis
+
+__all__ = ["comparing", "laws", "probing", "strategies"]

@@ -1,0 +1,141 @@
+"""Exact comparison of whatever comes out of a pipeline, and of the states inside one."""
+
+from collections.abc import Iterator
+from struct import pack
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from mlxfp.core.examples import Examples
+
+_MLX = "mlx.core"  # looked up by name: comparing rows must not load MLX
+
+
+def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case for each kind of value
+    """Whether two values are the same, exactly.
+
+    Types, dtypes, shapes, lengths and the order of columns count; how Arrow data is chunked, sliced or annotated does not. NaN is NaN,
+    0.0 is not -0.0, 1 is not True and not 1.0. MLX arrays are compared by their bytes. Never raises for what pipelines carry.
+
+    >>> same([float("nan")], [float("nan")]), same({"x": 0.0}, {"x": -0.0}), same(1, True)
+    (True, False, False)
+
+    See also: `difference`, which says where.
+    """
+    if type(a) is not type(b):
+        return False
+    match a, b:
+        case (float(), float()):
+            return pack("<d", a) == pack("<d", b) or (a != a and b != b)
+        case (dict(), dict()):
+            return a.keys() == b.keys() and all(same(value, b[name]) for name, value in a.items())
+        case (list() | tuple(), list() | tuple()):
+            return len(a) == len(b) and all(map(same, a, b))
+        case (np.ndarray() | np.generic(), np.ndarray() | np.generic()):
+            return _same_numbers(np.asarray(a), np.asarray(b))
+        case (pa.RecordBatch() | pa.Table(), pa.RecordBatch() | pa.Table()):
+            return bool(a.schema.equals(b.schema) and a.num_rows == b.num_rows) and all(map(same, a.columns, b.columns))
+        case (pa.ChunkedArray(), pa.ChunkedArray()):
+            return _same_arrays(_joined(a), _joined(b))
+        case (pa.Array(), pa.Array()):
+            return _same_arrays(a, b)
+        case (Examples(), Examples()):
+            return same(a.chunk, b.chunk)
+    if type(a).__module__ == _MLX and hasattr(a, "dtype"):
+        return bool(a.dtype == b.dtype and a.shape == b.shape) and bytes(memoryview(a)) == bytes(memoryview(b))  # type: ignore[arg-type, attr-defined]  # mx.array
+    if attrs.has(type(a)):
+        return same(_fields(a), _fields(b))
+    return bool(a == b)
+
+
+def difference(a: object, b: object) -> str | None:
+    """Say where two values first differ, or None if they are the same.
+
+    >>> difference([{"x": 1}, {"x": 2}], [{"x": 1}, {"x": 3}])
+    '[1].x: 2, not 3'
+    """
+    if same(a, b):
+        return None
+    place, left, right = _first(_plain(a), _plain(b), "")
+    shown = (f"{left!r:.200}", f"{right!r:.200}")
+    if shown[0] == shown[1] or type(left) is not type(right):
+        shown = (f"{type(left).__name__} {shown[0]}", f"{type(right).__name__} {shown[1]}")
+    return f"{place.lstrip('.') or 'all'}: {shown[0]}, not {shown[1]}"
+
+
+def assert_same(found: object, expected: object, claim: str) -> None:
+    """Raise `AssertionError`, with the claim and the first difference, unless the two are the same."""
+    where = difference(found, expected)
+    assert where is None, f"{claim}, but they differ at {where}"
+
+
+def _same_numbers(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if a.dtype.kind == "O":
+        return all(map(same, a.reshape(-1), b.reshape(-1)))
+    if a.dtype.kind == "c":
+        return _same_numbers(a.real, b.real) and _same_numbers(a.imag, b.imag)
+    if a.dtype.kind == "f":
+        return bool((((a == b) & (np.signbit(a) == np.signbit(b))) | (np.isnan(a) & np.isnan(b))).all())
+    return a.tobytes() == b.tobytes()
+
+
+def _same_arrays(a: pa.Array, b: pa.Array) -> bool:  # noqa: PLR0911  # one case for each kind of type
+    kind = a.type
+    if kind != b.type or len(a) != len(b) or not a.is_null().equals(b.is_null()):
+        return False
+    if isinstance(kind, pa.BaseExtensionType):
+        return _same_arrays(a.storage, b.storage)
+    if a.null_count:
+        a, b = a.drop_null(), b.drop_null()
+    if pa.types.is_floating(kind):
+        return _same_numbers(a.to_numpy(zero_copy_only=False), b.to_numpy(zero_copy_only=False))
+    if pa.types.is_struct(kind):
+        return all(map(_same_arrays, a.flatten(), b.flatten()))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return bool(a.value_lengths().equals(b.value_lengths())) and _same_arrays(a.flatten(), b.flatten())
+    if pa.types.is_dictionary(kind):
+        return _same_arrays(a.dictionary_decode(), b.dictionary_decode())
+    return same(a.to_pylist(), b.to_pylist()) if kind.num_fields else bool(a.equals(b))
+
+
+def _joined(column: pa.ChunkedArray) -> pa.Array:
+    joined = column.combine_chunks()
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
+
+
+def _plain(value: Any) -> Any:
+    """Take apart what `difference` should look into."""
+    match value:
+        case Examples():
+            return _plain(value.chunk)
+        case pa.RecordBatch() | pa.Table():
+            return {"schema": str(value.schema.remove_metadata()), "rows": value.to_pylist()}
+        case pa.Array() | pa.ChunkedArray():
+            return {"type": str(value.type), "values": value.to_pylist()}
+    return _fields(value) if attrs.has(type(value)) else value
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in attrs.fields(type(value)) if field.eq}
+
+
+def _first(a: Any, b: Any, place: str) -> tuple[str, Any, Any]:
+    """Go down to the first place where two different values differ."""
+    for name, left, right in _parts(a, b):
+        if not same(left, right):
+            return _first(_plain(left), _plain(right), place + name)
+    return place, a, b
+
+
+def _parts(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Pair the parts of two values, if they have such."""
+    if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
+        yield from ((f".{name}", a[name], b[name]) for name in a)
+    elif isinstance(a, list | tuple) and type(a) is type(b):
+        yield from ((f"[{index}]", left, right) for index, (left, right) in enumerate(zip(a, b, strict=False)))
+        yield ".length", len(a), len(b)

@@ -1,0 +1,145 @@
+"""The laws of datasets: values that are the same each time."""
+
+import copy
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import pyarrow as pa
+
+from mlxfp.core.chunks import KEY, ROW, RecordBatch, hide_beside, visible
+from mlxfp.core.cursors import Cursor, iterate, run, start
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import explain, known_length, length, schema
+from mlxfp.core.identity import fingerprint, identify
+from mlxfp.core.parts import Part, flat_parts
+from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.probing import from_chunks
+
+Transform = Callable[[Dataset[Any]], Dataset[Any]]
+
+
+def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int = 0) -> Any:
+    """Return all that comes out from a cursor on, with the hidden columns: a table of examples, or a list of groups or batches.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> collect(from_examples([{"x": 1}])).column_names
+    ['x', '__row__', '__key__']
+    """
+    chunks = [chunk for chunk, _ in run(dataset, start(epoch, cursor))]
+    if dataset.level == "batches":
+        return chunks
+    ordered = [hide_beside(visible(chunk), chunk) for chunk in chunks]
+    kinds = schema(dataset).append(pa.field(ROW, pa.int64())).append(pa.field(KEY, pa.uint64()))
+    for chunk in ordered:
+        assert chunk.schema.equals(kinds), f"the schema of {dataset!r} is stated as\n{kinds}\nbut a chunk came out with\n{chunk.schema}"
+    return ordered if dataset.level == "groups" else pa.Table.from_batches(ordered, kinds)
+
+
+def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: iterating again gives the same items, also while another iteration is under way.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> assert_repeatable(from_examples([{"x": 1}, {"x": 2}]))
+    """
+    assert_same(collect(dataset, epoch=epoch), collect(dataset, epoch=epoch), f"iterating {dataset!r} twice gives the same")
+    items = [item for item, _ in iterate(dataset, epoch=epoch)]
+    beside = list(zip_longest(iterate(dataset, epoch=epoch), iterate(dataset, epoch=epoch)))
+    for place, side in ((0, "first"), (1, "second")):
+        found = [pair[place][0] for pair in beside if pair[place] is not None]
+        assert_same(found, items, f"the {side} of two iterations of {dataset!r} side by side gives the same as one alone")
+
+
+def assert_value(value: Any) -> None:
+    """Law: a dataset, stage or source is a value: its copies and pickled copies are equal and have its hash, repr and fingerprint.
+
+    >>> from mlxfp.data.batching import batch
+    >>> assert_value(batch(2))
+    """
+    assert_same_value(copy.deepcopy(value), value)
+    assert_same_value(pickle.loads(pickle.dumps(value)), value)  # noqa: S301  # bytes of our own
+
+
+def assert_same_value(a: Any, b: Any) -> None:
+    """Law: equal values are equal all over: equality, hash, repr, fingerprint.
+
+    >>> from mlxfp.data.batching import batch
+    >>> assert_same_value(batch(2), batch(2, drop_last=False))
+    """
+    assert a == b, f"{a!r} equals {b!r}"
+    assert not a != b, f"{a!r} does not differ from {b!r}"  # noqa: SIM202  # the operator is what is tested
+    assert hash(a) == hash(b), f"{a!r} has the hash of {b!r}"
+    assert repr(a) == repr(b), f"{a!r} prints as {b!r}"
+    assert fingerprint(a) == fingerprint(b), f"{a!r} has the fingerprint of {b!r}"
+
+
+def assert_told_apart(a: Any, b: Any) -> None:
+    """Law: values that do something else are unequal and have other fingerprints.
+
+    >>> from mlxfp.data.batching import batch
+    >>> assert_told_apart(batch(2), batch(3))
+    """
+    assert a != b, f"{a!r} differs from {b!r}"
+    assert fingerprint(a) != fingerprint(b), f"{a!r} has another fingerprint than {b!r}"
+
+
+def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> None:
+    """Law: building, comparing, hashing, printing and fingerprinting a pipeline reads nothing.
+
+    >>> from mlxfp.data.batching import batch
+    >>> import pyarrow as pa
+    >>> assert_built_lazily(batch(2), [pa.record_batch({"x": [1, 2, 3]})])
+    """
+    log: list[int] = []
+    dataset = transform(from_chunks(chunks, log=log))
+    assert not log, f"building {dataset!r} reads nothing, but it read chunks of {log} rows"
+    _ = (
+        dataset == copy.copy(dataset),
+        hash(dataset),
+        repr(dataset),
+        fingerprint(dataset),
+        known_length(dataset),
+        dataset.level,
+        dataset.indexable,
+    )
+    assert not log, f"looking at {dataset!r} reads nothing, but chunks of {log} rows were read"
+
+
+def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
+    """Law: what a value prints is the call that makes it; evaluated with `names`, it gives an equal value.
+
+    >>> from mlxfp.data.batching import batch
+    >>> assert_prints(batch(2), {"batch": batch})
+    """
+    text = repr(part)
+    try:
+        made = eval(text, dict(names))  # noqa: S307  # the text is our own repr, and the law is that it evaluates
+    except Exception as error:
+        raise AssertionError(f"{text} evaluates, but that raises {type(error).__name__}: {error}") from error
+    assert made == part, f"{text} evaluates to an equal value, but it gives {made!r}"
+
+
+def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: `schema`, `length`, `level`, `repr` and `explain` say what iterating then gives.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> assert_described(from_examples([{"x": 1}]))
+    """
+    found = collect(dataset, epoch=epoch)
+    for stated in (known_length(dataset), length(dataset)):
+        assert stated in (None, len(found)), f"the length of {dataset!r} is stated as {stated}, but {len(found)} items came out"
+    text = explain(dataset)
+    missing = [part for part in map(repr, flat_parts(dataset)) if part not in repr(dataset) or part not in text]
+    assert not missing, f"{dataset!r} and its explanation name every part, but {missing} are missing in\n{text}"
+    assert len(identify(dataset)) == len(list(flat_parts(dataset))), f"every part of {dataset!r} has an identity"
+
+
+def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: two datasets give the same items, with the same source rows and keys.
+
+    >>> from mlxfp.data.sources import from_examples, from_table
+    >>> assert_same_items(from_examples([{"x": 1}]), from_table({"x": [1]}))
+    """
+    assert found.level == expected.level, f"{found!r} gives {found.level}, not {expected.level}"
+    assert_same(collect(found, epoch=epoch), collect(expected, epoch=epoch), f"{found!r} gives what {expected!r} gives")

@@ -1,0 +1,34 @@
+"""The law of shuffling: a permutation that the seed and the epoch decide."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from mlxfp.core.datasets import Dataset
+from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.laws.datasets import Transform, collect
+
+_ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
+
+
+def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], *, seed: int = 0) -> None:
+    """Law: shuffling gives each row once, in an order that only (seed, epoch) decides and that changes with either.
+
+    `shuffle` takes the seed. That orders differ is held from 12 rows on: fewer have the same order by chance now and then.
+
+    >>> from mlxfp.data.shuffling import shuffle
+    >>> from mlxfp.data.sources import from_examples
+    >>> assert_shuffles(shuffle, from_examples([{"x": i} for i in range(20)]))
+    """
+    shuffled = shuffle(seed)(dataset)
+    original = collect(dataset)
+    found = {(s, epoch): collect(shuffle(s)(dataset), epoch=epoch) for s in (seed, seed + 1) for epoch in (0, 1)}
+    for (_, epoch), rows in found.items():
+        expected = collect(dataset, epoch=epoch)
+        ordered = rows.sort_by("__key__"), expected.sort_by("__key__")
+        assert_same(*ordered, f"{shuffled!r} gives each row of its input once, in epoch {epoch}")
+    assert_same(collect(shuffle(seed)(dataset), epoch=1), found[seed, 1], f"{shuffled!r} gives one order for one seed and epoch")
+    if original.num_rows >= _ENOUGH:
+        orders = {case: tuple(rows["__row__"].to_pylist()) for case, rows in found.items()}
+        doubled = [case for case, order in orders.items() if Counter(orders.values())[order] > 1]
+        assert not doubled, f"{shuffled!r} has another order for each (seed, epoch), but these have the same: {doubled}"

@@ -1,0 +1,108 @@
+"""The laws of stages: pure state machines, for which chunk boundaries mean nothing and which read no more than they need."""
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from mlxfp.core.chunks import RecordBatch, source_rows
+from mlxfp.core.cursors import Cursor, Snapshot, iterate, run, start
+from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.describing import schema
+from mlxfp.data.elements import take
+from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.laws.datasets import Transform, collect
+from mlxfp.testing.probing import from_chunks
+
+
+def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: a step changes neither the state nor the chunk that it is given, and from the same state gives the same again.
+
+    Every stage of the dataset is stepped through its input; then each step is taken once more, last first, from the old states and from
+    the same states written to bytes and read back. States that a cursor cannot write break the law too.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.sources import from_examples
+    >>> assert_pure_stages(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
+    """
+    for place, stage in enumerate(dataset.resolved.stages):
+        before: Dataset[Any] = Dataset(dataset.source, dataset.stages[:place])
+        _assert_pure_stage(stage, [chunk for chunk, _ in run(before, start(epoch, None))], epoch)
+
+
+def _assert_pure_stage(stage: Stage, chunks: Sequence[Any], epoch: int) -> None:
+    claim = f"{stage!r} is pure"
+    state = stage.start(epoch)
+    assert_same(stage.start(epoch), state, f"{claim}: it starts in the same state each time")
+    steps = []
+    for chunk in chunks:
+        kept_state, kept_chunk = _copied((state, chunk))
+        after, out = _step(stage, state, chunk)
+        assert_same(state, kept_state, f"{claim}: a step leaves the old state as it was")
+        assert_same(chunk, kept_chunk, f"{claim}: a step leaves its input as it was")
+        steps.append((state, chunk, after, out))
+        state = after
+    last = list(stage.finish(state))
+    for old, chunk, after, out in reversed(steps):
+        for again in (old, _copied(old)):
+            found_state, found = _step(stage, again, chunk)
+            assert_same(found, out, f"{claim}: the same state and chunk give the same output")
+            assert_same(found_state, after, f"{claim}: the same state and chunk give the same next state")
+    for again in (state, _copied(state)):
+        assert_same(list(stage.finish(again)), last, f"{claim}: finishing again gives the same output")
+
+
+def assert_chunks_do_not_matter(
+    transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
+) -> None:
+    """Law: before `batch`, chunk boundaries mean nothing: two chunkings of the same rows give the same, hidden columns included.
+
+    >>> from mlxfp.data.batching import batch
+    >>> import pyarrow as pa
+    >>> rows = pa.record_batch({"x": [1, 2, 3]})
+    >>> assert_chunks_do_not_matter(batch(2), [rows], [rows.slice(0, 1), rows.slice(1)])
+    """
+    one, other = transform(from_chunks(chunks)), transform(from_chunks(others))
+    found, expected = collect(other, epoch=epoch), collect(one, epoch=epoch)
+    assert_same(found, expected, f"where chunks end means nothing to {other!r}: it gives what {one!r} gives")
+
+
+def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
+    """Law: the first n items need no rows beyond their own, `ahead` more, and the end of the chunk that these are in.
+
+    For transforms that keep the order of rows, so that the rows of an item say how far reading had to go.
+
+    >>> from mlxfp.data.batching import batch
+    >>> import pyarrow as pa
+    >>> assert_lazy(batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
+    """
+    log: list[int] = []
+    dataset = transform(from_chunks(chunks, log=log))
+    schema(dataset)  # may read the first rows: not what is counted here
+    ends = list(accumulate(chunk.num_rows for chunk in chunks))
+    needed = 0
+    for count, rows in enumerate(_rows_of_items(dataset, epoch), 1):
+        needed = max(needed, *rows.tolist(), -1) + 1 if len(rows) else needed
+        allowed = next((end for end in ends if end >= needed + ahead), ends[-1])
+        log.clear()
+        for _ in iterate(take(count)(dataset), epoch=epoch):
+            pass
+        assert sum(log) <= allowed, f"{dataset!r} reads at most {allowed} rows for its first {count} items, but it read {sum(log)}"
+
+
+def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
+    """Return which source rows each item is made of."""
+    chunks = [source_rows(chunk) for chunk, _ in run(dataset, start(epoch, None))]
+    return chunks if dataset.level == "groups" else [row for rows in chunks for row in np.split(rows, len(rows))]
+
+
+def _step(stage: Stage, state: Any, chunk: Any) -> tuple[Any, list[Any]]:
+    after, out = stage.step(state, chunk)
+    return after, list(out)
+
+
+def _copied(state: Any) -> Any:
+    """Write a state the way a cursor does, and read it back."""
+    return Cursor.from_bytes(Cursor(Snapshot(0, states=(state,)), 0).to_bytes()).base.states[0]  # type: ignore[index]  # just written

@@ -1,0 +1,44 @@
+"""The laws of text: a chunk is written and encoded as each of its rows would be."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from mlxfp.core.chunks import RecordBatch, to_rows
+from mlxfp.core.errors import DataError
+from mlxfp.data.sources import from_table
+from mlxfp.testing.comparing import assert_same
+from mlxfp.testing.laws.datasets import Transform
+from mlxfp.text.templates import Template
+from mlxfp.text.tokenizers import Tokenizer
+
+
+def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
+    """Law: rendering a chunk is rendering each of its rows, and fails where rendering one of them does.
+
+    >>> import pyarrow as pa
+    >>> assert_renders_each_row(Template("{x:.1f}"), pa.record_batch({"x": [0.5, None]}))
+    """
+    try:
+        expected = [sentence.render_row(row) for row in to_rows(chunk)]
+    except DataError:
+        try:
+            found = sentence.render(chunk)
+        except DataError:
+            return
+        raise AssertionError(f"{sentence!r} raises DataError for one of the rows, but renders the chunk as {found.to_pylist()}") from None
+    assert_same(sentence.render(chunk).to_pylist(), expected, f"{sentence!r} renders a chunk as it renders each row")
+
+
+def assert_encodes_each_row(transform: Transform, tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = True) -> None:
+    """Law: a stage that turns the column `text` into `input_ids` gives what `tokenizer.encode` gives, token for token.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.text.tokenizer_training import train_tokenizer
+    >>> from mlxfp.text.tokenizing import tokenize
+    >>> tokenizer = train_tokenizer(from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)
+    >>> assert_encodes_each_row(tokenize(tokenizer), tokenizer, ["a cat", "", "cats"])
+    """
+    found = [row["input_ids"] for row in transform(from_table({"text": pa.array(texts, pa.string())}))]
+    for text, ids in zip(texts, found, strict=True):
+        assert_same(ids, tokenizer.encode(text, special=special), f"{text!r} gets the ids that {tokenizer!r} encodes it to")

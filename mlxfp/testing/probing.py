@@ -1,0 +1,49 @@
+"""A source to look through: exactly the chunks that it was given, and a note of each that is read."""
+
+from collections.abc import Iterator, Sequence
+
+from attrs import field, frozen
+
+from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.identity import fingerprint
+
+
+def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:
+    """Make a dataset of exactly these chunks, without random access.
+
+    Whenever a chunk is read, its number of rows is appended to `log`: so a test sees what was read, and when. Raises `ArgumentError`
+    where there is no chunk, or their schemas differ.
+
+    >>> import pyarrow as pa
+    >>> log = []
+    >>> rows = iter(from_chunks([pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [3]})], log=log))
+    >>> next(rows), log
+    ({'x': 1}, [2])
+    """
+    if len({chunk.schema.remove_metadata() for chunk in chunks}) != 1:
+        raise ArgumentError(f"from_chunks needs chunks of one schema, got those of {[chunk.schema.names for chunk in chunks]}.")
+    return Dataset(_FromChunks(tuple(chunks), [] if log is None else log))
+
+
+@frozen(repr=False)
+class _FromChunks(Source):
+    """Positions are the number of the chunk to come."""
+
+    chunks: tuple[RecordBatch, ...] = field(eq=fingerprint)
+    log: list[int] = field(eq=False, repr=False)
+
+    def schema(self) -> Schema:
+        return self.chunks[0].schema
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        for place in range(position or 0, len(self.chunks)):
+            self.log.append(self.chunks[place].num_rows)
+            yield self.chunks[place], place + 1
+
+    def length(self) -> int:
+        return sum(chunk.num_rows for chunk in self.chunks)
+
+    def __repr__(self) -> str:
+        return f"from_chunks({[chunk.num_rows for chunk in self.chunks]})"

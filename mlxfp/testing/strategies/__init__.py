@@ -1,0 +1,6 @@
+"""hypothesis strategies that make inputs as wild as real ones. Each is a public plural noun."""
+
+from mlxfp.testing.strategies.composing import pipelines, sources, stages
+from mlxfp.testing.strategies.tabular import examples, rechunkings, schemas, tables, templates, token_lists
+
+__all__ = ["examples", "pipelines", "rechunkings", "schemas", "sources", "stages", "tables", "templates", "token_lists"]

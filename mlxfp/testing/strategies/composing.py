@@ -1,0 +1,156 @@
+"""Strategies of pipelines: sources, the stages that fit after them, and both together."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from zlib import crc32
+
+import pyarrow as pa
+from attrs import field, frozen
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, to_rows
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
+from mlxfp.core.identity import fingerprint
+from mlxfp.data.batching import batch, unbatch
+from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+from mlxfp.data.prefetching import prefetch
+from mlxfp.data.repeating import repeat
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples, from_iterable, from_table
+from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.strategies.tabular import examples, rechunkings, schemas, tables
+
+Transform = Callable[[Dataset[Any]], Dataset[Any]]
+_FEW = st.integers(1, 3)
+_SEEDS = st.integers(0, 3)
+_DESCRIBED = pa.schema({"text": pa.string(), "number": pa.int64(), "tokens": pa.list_(pa.int64())})
+
+
+@st.composite
+def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
+    """Make datasets in memory without stages, of wild tables: with and without random access, in one chunk and in many.
+
+    >>> from hypothesis import find
+    >>> find(sources(), lambda dataset: dataset.indexable)
+    pipe(from_table(0 rows))
+    """
+    kind = draw(st.sampled_from([from_table, from_chunks, from_examples, from_iterable]))
+    least = draw(st.sampled_from([0, max_rows // 2, max_rows]))
+    kinds = draw(schemas(min_columns=1, max_columns=2))  # pyarrow forgets the rows of a table without columns when it is pickled
+    table = draw(tables(kinds, min_rows=least, max_rows=max_rows))
+    if kind is from_table:
+        return from_table(table)
+    if kind is from_chunks:
+        return from_chunks(draw(rechunkings(table)))
+    rows = draw(examples(kinds, min_rows=least, max_rows=max_rows))
+    return from_examples(rows, schema=kinds) if kind is from_examples else from_iterable(_Again(rows), schema=kinds)
+
+
+@st.composite
+def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Transform:
+    """Make stages that fit after `dataset`, with random parameters; `longer=False` leaves out those that give more than they take.
+
+    >>> from hypothesis import find
+    >>> find(stages(from_examples([{"x": 1}])), lambda stage: "batch" in repr(stage))
+    batch(size=1)
+    """
+    names = schema(dataset).names
+    choices = [st.builds(take, st.integers(2, 9)) | st.builds(skip, st.integers(0, 3)), st.builds(prefetch, _FEW), _rows(schema(dataset))]
+    if names:
+        choices += [_columns(names)]
+    if longer:
+        choices += [st.builds(repeat, _FEW)]
+    if dataset.level == "groups":
+        choices += [st.just(unbatch())]
+    else:
+        shuffles = st.builds(shuffle, _SEEDS) | st.builds(shuffle, _SEEDS, buffer=st.integers(1, 5))
+        choices += [shuffles, st.builds(filter, st.builds(_Keep, _SEEDS)), st.builds(batch, st.integers(1, 4), drop_last=st.booleans())]
+        if longer:
+            choices += [_SEEDS.map(lambda salt: flat_map(_Copies(salt), schema=_DESCRIBED))]
+    chosen: Transform = draw(draw(st.sampled_from(choices)))
+    return chosen
+
+
+def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
+    """Map rows, with declared schemas: the first rows of epoch 0 may tell too little about those of another epoch."""
+    maps = _SEEDS.map(lambda salt: map(_Describe(salt), schema=_DESCRIBED))
+    names = st.sampled_from(["a", *kinds.names])
+    return maps | names.map(lambda name: map_chunks(_Measure(name), schema=set_field(kinds, name, pa.int64())))
+
+
+def _columns(names: list[str]) -> st.SearchStrategy[Any]:
+    some = st.lists(st.sampled_from(names), min_size=1, unique=True)
+    fresh = st.lists(st.text(max_size=2), min_size=len(names), max_size=len(names), unique=True)
+    renamed = fresh.map(lambda new: dict(zip(names, new, strict=True)))
+    return st.builds(select_columns, some) | st.builds(drop_columns, some) | st.builds(rename_columns, renamed)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dataset[Any]:
+    """Make whole pipelines, valid in whatever order their stages come: filters, shuffles, groups and their undoing, nested repeats.
+
+    >>> from hypothesis import given, settings
+    >>> from mlxfp.testing.laws import assert_resumable
+    >>> @settings(max_examples=5)
+    ... @given(pipelines())
+    ... def every_cursor_is_exact(dataset):
+    ...     assert_resumable(dataset)
+    >>> every_cursor_is_exact()
+    """
+    dataset: Dataset[Any] = draw(sources(max_rows=max_rows))
+    for place in range(draw(st.sampled_from(range(max_stages + 1)))):
+        dataset = draw(stages(dataset, longer=place < 2))(dataset)  # each time longer by a few at most: laws look at every item
+    return dataset
+
+
+# Functions that work on any row. They are values, as functools.partial is not: a pickled copy is equal.
+
+
+@frozen
+class _Again:
+    """Read the same rows again and again."""
+
+    rows: tuple[Example, ...] = field(eq=fingerprint)
+
+    def __call__(self) -> Iterator[Example]:
+        yield from self.rows
+
+
+@frozen
+class _Describe:
+    salt: int
+
+    def number(self, row: Example) -> int:
+        return crc32(f"{self.salt}{sorted(row.items(), key=str)!r}".encode(errors="surrogatepass"))
+
+    def __call__(self, row: Example) -> Example:
+        number = self.number(row)
+        return {"text": f"{number:x}", "number": number, "tokens": [number % 7] * (number % 3)}
+
+
+@frozen
+class _Keep:
+    salt: int
+
+    def __call__(self, row: Example) -> bool:
+        return _Describe(self.salt).number(row) % 3 > 0
+
+
+@frozen
+class _Copies:
+    salt: int
+
+    def __call__(self, row: Example) -> Iterator[Example]:
+        describe = _Describe(self.salt)
+        return (describe({**row, "copy": place}) for place in range(describe.number(row) % 3))
+
+
+@frozen
+class _Measure:
+    """Put how long each row is, printed, into a column."""
+
+    column: str
+
+    def __call__(self, chunk: RecordBatch) -> RecordBatch:
+        return set_column(chunk, self.column, pa.array([len(repr(row)) for row in to_rows(chunk)], pa.int64()))

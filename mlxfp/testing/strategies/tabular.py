@@ -1,0 +1,197 @@
+"""Strategies of rows: tables as wild as real ones, examples, token lists, templates."""
+
+import datetime as dt
+import re
+import string
+from decimal import Decimal
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from mlxfp.core.checks import check_not_negative
+from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
+from mlxfp.text.templates import Template
+
+Values = st.SearchStrategy[Any]
+
+_ODD_TEXTS = ("", " ", "\0", "\n", "é\u0301", "\u202eabc", "\U0001f468\u200d\U0001f469", "NaN", "null", "{x}", '"a,b"', "[PAD]")
+_ODD_FLOATS = (0.0, -0.0, 5e-324, 1e16, float("inf"), float("-inf"), float("nan"))
+_LITERALS = ("", " ", ". ", ", ", "; ", " | ", "! ", "...\n", "\n", ".", "{{", "}}, ", " is ", "é,\t", "3.5 m")
+_LAST_TIME = dt.datetime(2200, 1, 1)  # noqa: DTZ001  # Arrow's timestamps without a zone are naive
+
+
+def _integers(bits: int, *, signed: bool) -> Values:
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    return st.integers(low, high) | st.sampled_from([low, high, 0])
+
+
+_TEXTS: Values = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(_ODD_TEXTS)
+_FLOATS: Values = st.floats() | st.sampled_from(_ODD_FLOATS)
+
+# Each type of column, and its values.
+_LEAVES: dict[pa.DataType, Values] = {
+    pa.bool_(): st.booleans(),
+    pa.int8(): _integers(8, signed=True),
+    pa.int32(): _integers(32, signed=True),
+    pa.int64(): _integers(64, signed=True),
+    pa.uint8(): _integers(8, signed=False),
+    pa.uint64(): _integers(64, signed=False),
+    pa.float16(): st.floats(width=16),
+    pa.float32(): st.floats(width=32),
+    pa.float64(): _FLOATS,
+    pa.string(): _TEXTS,
+    pa.large_string(): _TEXTS,
+    pa.binary(): st.binary(max_size=4),
+    pa.null(): st.none(),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME),  # noqa: DTZ001  # the same
+    pa.timestamp("ms", "UTC"): st.datetimes(dt.datetime(1900, 1, 1), _LAST_TIME, timezones=st.just(dt.UTC)),  # noqa: DTZ001  # the same
+    pa.decimal128(9, 2): st.decimals(Decimal(-9999), Decimal(9999), places=2, allow_nan=False, allow_infinity=False),
+    pa.dictionary(pa.int32(), pa.string()): _TEXTS,
+}
+_TENSORS = [pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))]
+
+
+def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[Schema]:
+    """Make Arrow schemas: any names, and types from bool to lists of structs and fixed-shape tensors.
+
+    >>> from hypothesis import find
+    >>> find(schemas(), lambda schema: len(schema) > 0)
+    : bool not null
+    """
+    check_not_negative(min_columns=min_columns, max_columns=max_columns)
+    names = st.text(string.ascii_letters, max_size=2) | _TEXTS
+    names = names.filter(lambda name: name not in HIDDEN)
+    fields = st.builds(_field, names, _types(), st.booleans())
+    return st.lists(fields, min_size=min_columns, max_size=max_columns, unique_by=lambda field: field.name).map(pa.schema)
+
+
+@st.composite
+def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 0, min_rows: int = 0, max_rows: int = 8) -> pa.Table:
+    """Make Arrow tables, of `schema` or of any one: nulls, NaN, limits of integers, empty strings, zero rows, zero columns.
+
+    Their chunks are slices of longer ones, cut at random places, so that offsets and empty chunks occur.
+
+    >>> from hypothesis import find
+    >>> find(tables(pa.schema({"x": pa.int8()})), lambda table: table.num_rows > 1)["x"].to_pylist()
+    [0, 0]
+    """
+    drawn = draw(schemas(min_columns=min_columns)) if schema is None else schema
+    count = draw(st.integers(min_rows, max_rows))
+    before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    columns = [_column(draw, field, before + count + after) for field in drawn]
+    if columns:
+        whole = pa.RecordBatch.from_arrays(columns, schema=drawn)
+    else:
+        whole = pa.RecordBatch.from_struct_array(pa.array([{}] * (before + count + after), pa.struct([])))
+    return pa.Table.from_batches(draw(_cuts(whole.slice(before, count))))
+
+
+def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int = 8) -> st.SearchStrategy[tuple[dict[str, Any], ...]]:
+    """Make rows as `from_examples` takes them: dicts of plain Python values and numpy arrays.
+
+    >>> from hypothesis import find
+    >>> find(examples(pa.schema({"x": pa.int8()})), lambda rows: len(rows) > 1 and rows[0]["x"] is not None)
+    ({'x': 0}, {'x': 0})
+    """
+    drawn = (schemas() if schema is None else st.just(schema)).map(_without_null_tensors)
+    return drawn.flatmap(lambda kinds: tables(kinds, min_rows=min_rows, max_rows=max_rows)).map(
+        lambda table: tuple(to_rows(one_chunk(table)))
+    )
+
+
+def token_lists(*, vocab_size: int = 100, min_rows: int = 1, max_rows: int = 6, max_length: int = 12) -> st.SearchStrategy[list[list[int]]]:
+    """Make ragged rows of token ids below `vocab_size`, some of them empty.
+
+    >>> from hypothesis import find
+    >>> find(token_lists(min_rows=2), lambda rows: len(rows[1]) > 1)
+    [[], [0, 0]]
+    """
+    tokens = st.integers(0, vocab_size - 1)
+    return st.lists(st.lists(tokens, max_size=max_length), min_size=min_rows, max_size=max_rows)
+
+
+@st.composite
+def templates(draw: st.DrawFn, schema: Schema) -> Template:
+    """Make templates over the columns of `schema` whose names can be fields.
+
+    >>> from hypothesis import find
+    >>> find(templates(pa.schema({"x": pa.int8()})), lambda sentence: len(sentence.columns) > 0)
+    Template(pattern='{x}', missing='', policy='say')
+    """
+    names = [name for name in schema.names if re.fullmatch(r"[^\W\d]\w*", name)]
+    fields = st.builds("{{{}{}}}".format, st.sampled_from(names), st.sampled_from(["", "!r", "!s:>6"])) if names else st.nothing()
+    pieces = draw(st.lists(fields | st.sampled_from(_LITERALS), max_size=6))
+    return Template("".join(pieces), missing=draw(_TEXTS), policy=draw(st.sampled_from(["say", "drop", "raise"])))
+
+
+def rechunkings(table: pa.Table) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
+    """Make chunks that hold the rows of `table` in order, cut anywhere: one at least, some empty.
+
+    >>> from hypothesis import find
+    >>> cut = find(rechunkings(pa.table({"x": [1, 2, 3]})), lambda chunks: len(chunks) > 2)
+    >>> [chunk.num_rows for chunk in cut]
+    [0, 0, 3]
+    """
+    return _cuts(one_chunk(table))
+
+
+def _cuts(chunk: RecordBatch) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
+    cuts = st.lists(st.integers(0, chunk.num_rows), max_size=4).map(sorted)
+    return cuts.map(lambda places: tuple(chunk.slice(a, b - a) for a, b in pairwise([0, *places, chunk.num_rows])))
+
+
+@cache
+def _types() -> st.SearchStrategy[pa.DataType]:
+    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # under a null, pyarrow makes them invalid
+    return st.sampled_from([*_LEAVES, *_TENSORS]) | st.recursive(inner, _nested, max_leaves=3)
+
+
+def _nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    pairs = st.builds(pa.list_, inner, st.just(2))
+    maps = inner.map(lambda kind: pa.map_(pa.string(), kind))
+    return inner.map(pa.list_) | _structs(inner) | pairs | maps
+
+
+def _structs(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
+    return st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=2).map(lambda fields: pa.struct(list(fields.items())))
+
+
+def _field(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:  # noqa: FBT001  # drawn by position
+    return pa.field(name, kind, nullable or pa.types.is_null(kind))
+
+
+def _without_null_tensors(schema: Schema) -> Schema:
+    """Tensors that are null can be read from a table, but no Python value stands for them."""
+    return pa.schema([pa.field(f.name, f.type, f.nullable and not isinstance(f.type, pa.FixedShapeTensorType)) for f in schema])
+
+
+def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
+    drawn = draw(st.lists(_slots(field), min_size=size, max_size=size))
+    if isinstance(field.type, pa.FixedShapeTensorType):
+        return pa.ExtensionArray.from_storage(field.type, pa.array(drawn, field.type.storage_type))
+    return pa.array(drawn, field.type)
+
+
+def _slots(field: pa.Field) -> Values:
+    """Return the values of a field, missing ones among them where it may have them."""
+    return _values(field.type) | st.none() if field.nullable else _values(field.type)
+
+
+@cache
+def _values(kind: pa.DataType) -> Values:
+    """Return the values of a type, without missing ones at the top. Kept, because hypothesis checks each new strategy."""
+    if kind in _LEAVES:
+        return _LEAVES[kind]
+    if isinstance(kind, pa.FixedShapeTensorType):
+        storage = kind.storage_type
+        return st.lists(_values(kind.value_type), min_size=storage.list_size, max_size=storage.list_size)
+    if pa.types.is_map(kind):
+        return st.lists(st.tuples(_TEXTS, _slots(kind.item_field)), max_size=2)
+    if pa.types.is_struct(kind):
+        return st.fixed_dictionaries({field.name: _slots(field) for field in kind})
+    least, most = (kind.list_size, kind.list_size) if pa.types.is_fixed_size_list(kind) else (0, 3)
+    return st.lists(_slots(kind.value_field), min_size=least, max_size=most)

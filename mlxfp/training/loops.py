@@ -1,0 +1,249 @@
+"""The loops around a step: training as a stream of events, evaluation, prediction."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import closing
+from functools import partial
+from itertools import count
+from typing import Any, TypeVar
+
+import mlx.core as mx
+import numpy as np
+from attrs import asdict, frozen
+from mlx import nn
+
+from mlxfp.core.checks import check_callable, check_positive, check_types
+from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import length
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
+from mlxfp.core.trees import flatten
+from mlxfp.evaluation.metrics import Totals, add_up, means
+from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.runtime import warn_if_slow
+from mlxfp.training.events import EpochEnded, Event, RunStarted, Stepped, Stopped
+from mlxfp.training.state import TrainState
+from mlxfp.training.steps import Batch, Metrics, Step, arrays_of, sum_and_weight
+from mlxfp.training.transforms import functional, jit
+
+R = TypeVar("R")
+
+Fed = tuple[Batch, Cursor | None]
+Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array]]]
+
+
+def fit(  # noqa: PLR0913  # each is a plain word of the loop
+    step: Step,
+    state: TrainState,
+    batches: Iterable[Batch],
+    *,
+    epochs: int | None = None,
+    steps: int | None = None,
+    cursor: Cursor | None = None,
+    log_every: int = 10,
+) -> Iterator[Event]:
+    """Train, lazily: yield an event for the start, every step, the end of every epoch, and the end.
+
+    The run ends after `epochs` or when the state has made `steps`, whichever comes first; after one epoch if neither is given. Both
+    count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, which
+    is iterated anew each epoch, from `cursor` on if there is one; or anything else that can be iterated every epoch.
+
+    The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
+    Nothing happens until the events are consumed, and whoever stops consuming stops the run. Raises `DataError` for an epoch without
+    batches.
+
+    >>> from mlxfp.training.losses import mse
+    >>> from mlxfp.training.optimizers import adamw
+    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps import train_step
+    >>> model, optimizer = nn.Linear(1, 1), adamw(0.1)
+    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> batches = [{"x": mx.array([[1.0], [2.0]]), "y": mx.array([[3.0], [6.0]])}] * 50
+    >>> end = last(fit(step, train_state(model, optimizer), batches, epochs=2))
+    >>> end.step, end.reason
+    (100, 'epochs')
+
+    See also: `mlxfp.training.observers` for what to do with the events, `save_state` for checkpoints.
+    """
+    plan = _Plan(1 if epochs is None and steps is None else epochs, steps, log_every)
+    check_callable(step=step)
+    check_types(TrainState, state=state)
+    check_types((type(None), Cursor), cursor=cursor)
+    _check_batches("fit", batches)
+    if cursor is not None and not isinstance(batches, Dataset):
+        raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
+    plan.check(state, cursor)
+    return _run(step, state, batches, plan, cursor)
+
+
+def last(events: Iterable[Event]) -> Event:
+    """Consume all events and return the last one; its `state` is the trained one.
+
+    Raises `ArgumentError` if there are none.
+
+    >>> last(iter([]))
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
+    """
+    final = deque(events, maxlen=1)
+    if not final:
+        raise ArgumentError("There are no events, so there is no last one. A stream can be consumed once: call fit again.")
+    return final[0]
+
+
+def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
+    """Make a function (state, batches) -> {name: mean} that evaluates states of the model.
+
+    `measure(model, batch)` returns {name: (sum, weight)}; sums and weights are added up over the batches and divided at the end, so
+    the means do not depend on how the examples are batched. Dropout is off. Compiled once, so make it once. What it makes raises
+    `DataError` if there are no batches or a metric has no weight.
+
+    >>> from mlxfp.evaluation.metrics import accuracy
+    >>> from mlxfp.training.optimizers import adamw
+    >>> from mlxfp.training.state import train_state
+    >>> model = nn.Linear(2, 2)
+    >>> model.weight, model.bias = mx.eye(2), mx.zeros(2)
+    >>> check = evaluate(model, lambda model, batch: {"accuracy": accuracy(model(batch["x"]), batch["y"])})
+    >>> check(train_state(model, adamw(0.1)), [{"x": mx.eye(2), "y": mx.array([0, 0])}, {"x": mx.eye(2)[:1], "y": mx.array([0])}])
+    {'accuracy': 0.6666666666666666}
+
+    See also: `observers.evaluate_every` to do so during a run.
+    """
+    check_callable(measure=measure)
+
+    def measured(model: nn.Module, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
+        return {name: sum_and_weight(pair) for name, pair in measure(model, batch).items()}
+
+    return partial(_evaluate, _compiled(model, measured))
+
+
+def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
+    """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
+
+    `forward(model, batch)` returns MLX arrays; what the iterator yields are copies that are safe to keep, bfloat16 as float32.
+    Dropout is off. Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
+
+    >>> from mlxfp.training.optimizers import adamw
+    >>> from mlxfp.training.state import train_state
+    >>> model = nn.Linear(2, 2)
+    >>> answers = predict(model, lambda model, batch: model(batch["x"]).argmax(axis=-1))
+    >>> [rows.shape for rows in answers(train_state(model, adamw(0.1)), [{"x": mx.zeros((3, 2))}, {"x": mx.zeros((1, 2))}])]
+    [(3,), (1,)]
+    """
+    check_callable(forward=forward)
+    return partial(_predict, _compiled(model, forward))
+
+
+@frozen
+class _Plan:
+    epochs: int | None
+    steps: int | None
+    log_every: int
+
+    def check(self, state: TrainState, cursor: Cursor | None) -> None:
+        check_positive(**{name: value for name, value in asdict(self).items() if value is not None})
+        if self.steps is not None and state.step > self.steps:
+            raise ArgumentError(f"The state has made {state.step} steps, more than steps={self.steps}; steps counts from the start.")
+        if self.epochs is not None and cursor is not None and cursor.epoch >= self.epochs:
+            raise ArgumentError(
+                f"The cursor is in epoch {cursor.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
+                "epochs counts from the start of training."
+            )
+
+    def epochs_from(self, first: int) -> Iterable[int]:
+        return count(first) if self.epochs is None else range(first, self.epochs)
+
+    def total(self, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None) -> int | None:
+        """Say how many steps there will be at the end, if that is known."""
+        size = length(batches) if isinstance(batches, Dataset) else len(batches) if isinstance(batches, Sized) else None
+        by_epochs = None if self.epochs is None or size is None else self.epochs * size + (state.step if cursor is None else 0)
+        if self.epochs is not None and by_epochs is None:
+            return None
+        return min(total for total in (by_epochs, self.steps) if total is not None)
+
+
+def _run(step: Step, state: TrainState, batches: Iterable[Batch], plan: _Plan, resume: Cursor | None) -> Iterator[Event]:
+    warn_if_slow()
+    cursor, first = resume, 0 if resume is None else resume.epoch
+    yield RunStarted(state, cursor, first, plan.total(state, batches, cursor))
+    epoch = first
+    for epoch in plan.epochs_from(first) if state.step != plan.steps else ():
+        unread: list[Metrics] = []  # still on the device
+        totals: Totals = {}
+        with closing(_feed(batches, resume, epoch)) as feed:  # whoever prepares the batches must hear of it if the run fails
+            for batch, cursor in feed:
+                state, metrics = step(state, batch)  # the only reference to a state here, so the one before can go
+                mx.eval(unread[-1:])  # the step before: the host prepares one batch ahead of the device, and no more
+                unread.append(metrics)
+                new: Totals = {}
+                if state.step % plan.log_every == 0 or state.step == plan.steps:
+                    new, unread = _read(unread), []
+                    totals = add_up([totals, new])
+                yield Stepped(state, cursor, epoch, means(new))
+                if state.step == plan.steps:
+                    break
+            else:
+                yield EpochEnded(state, cursor, epoch, means(add_up([totals, _read(unread)])))
+        resume = None
+        if state.step == plan.steps:
+            break
+    yield Stopped(state, cursor, epoch, "steps" if state.step == plan.steps else "epochs")
+
+
+def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[Fed, None, None]:
+    empty = cursor is None  # after a cursor there may be nothing left of its epoch
+    for fed in iterate(batches, cursor, epoch=epoch) if isinstance(batches, Dataset) else ((batch, None) for batch in batches):
+        empty = False
+        yield fed
+    if empty:
+        raise DataError(f"There was no batch in epoch {epoch}. Give fit a dataset or a list; a generator can be read once only.")
+
+
+def _read(metrics: Sequence[Metrics]) -> Totals:
+    """Read the metrics of steps and add them up by weight; the weight itself counts once a step."""
+    mx.eval(metrics)
+    parts = []
+    for each in metrics:
+        values = {name: float(np.array(value)) for name, value in each.items()}
+        weight = values.pop("weight", 1.0)
+        parts.append({"weight": (weight, 1.0)} | {name: (value * weight, weight) for name, value in values.items() if weight > 0})
+    return add_up(parts)
+
+
+def _check_batches(function: str, batches: Iterable[Batch]) -> None:
+    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
+        raise ArgumentTypeError(f"{function} takes a dataset or another iterable of dicts, got {type(batches).__name__}.")
+    if isinstance(batches, Dataset) and batches.level != "batches":
+        raise PipelineError(
+            f"{function} takes batches, got {batches.level} from {batches.parts[-1]!r}. Put collate after batch, at the end."
+        )
+
+
+def _compiled(model: nn.Module, function: Callable[[Any, dict[str, Any]], R]) -> Callable[[TrainState, Batch], R]:
+    """Compile a function of a model and a batch into one of a state and a batch, in evaluation mode."""
+    module = functional(model).emptied()
+    run = jit(lambda params, buffers, batch: module.apply(function, params, buffers, batch)[0])
+    return lambda state, batch: run(state.params, state.buffers, arrays_of(batch))
+
+
+def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+    _check_batches("evaluate", batches)
+    parts = [to_numpy(part) for part in _ahead(run(state, batch) for batch in batches)]
+    if not parts:
+        raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
+    return means(add_up(parts))
+
+
+def _predict(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
+    _check_batches("predict", batches)
+    return map(to_numpy, _ahead(run(state, batch) for batch in batches))
+
+
+def _ahead(results: Iterable[R]) -> Iterator[R]:
+    """Yield every result after the next one was given to the device, so that the device need not wait."""
+    waiting: list[R] = []
+    for result in results:
+        mx.async_eval(flatten(result)[1])
+        yield from waiting
+        waiting = [result]
+    yield from waiting

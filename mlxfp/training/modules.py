@@ -1,0 +1,94 @@
+"""Taking the arrays out of an `mlx.nn` module, copying the module, and putting arrays back: what `functional` is made of."""
+
+from copy import copy
+from types import MethodType
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxfp.models.layers import Dropout
+
+_DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
+
+
+def parts(model: nn.Module) -> tuple[Any, Any]:
+    """Return the arrays that train, and all others: frozen ones, running statistics, integers. Two trees of dicts and lists.
+
+    >>> params, buffers = parts(nn.BatchNorm(2))
+    >>> list(params), list(buffers)
+    (['weight', 'bias'], ['running_mean', 'running_var'])
+    """
+    params = model.filter_and_map(_trains, copy)  # handles of their own: `model.weight += 1` would change the array itself
+    return params, _rest(model.parameters(), params) or {}
+
+
+def copy_module(model: nn.Module) -> nn.Module:
+    """Copy a module and the modules in it, with ours in place of MLX's dropout; what is shared inside it stays shared.
+
+    `copy.deepcopy` will not do: it copies the weights, and fails on compiled functions, which activations of `mlx.nn` are.
+    """
+    new: nn.Module = _copy(model, {})
+    return new
+
+
+def place(target: Any, tree: Any) -> None:
+    """Put the arrays of a tree into a module, at the same places."""
+    for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+        if isinstance(value, mx.array):
+            target[key] = copy(value)  # a handle of its own, for the same reason as in `parts`
+        else:
+            place(target[key], value)
+
+
+def read(source: Any, tree: Any) -> Any:
+    """Return the arrays that a module has at the places of a tree."""
+    if isinstance(tree, dict):
+        return {key: read(source[key], value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [read(source[key], value) if isinstance(value, mx.array) or value else {} for key, value in enumerate(tree)]
+    return source
+
+
+def _trains(module: nn.Module, name: str, value: Any) -> bool:
+    floating = not isinstance(value, mx.array) or mx.issubdtype(value.dtype, mx.floating)
+    return floating and bool(nn.Module.trainable_parameter_filter(module, name, value))
+
+
+def _rest(tree: Any, part: Any) -> Any:
+    """Return what of a tree of arrays is not in a part of it, with {} at the places of a list that are; None if nothing is left."""
+    if isinstance(tree, dict):
+        return {key: rest for key, value in tree.items() if (rest := _rest(value, part.get(key, {}))) is not None} or None
+    if isinstance(tree, list):
+        rests = [_rest(value, part[index] if part else {}) for index, value in enumerate(tree)]
+        return None if all(rest is None for rest in rests) else [{} if rest is None else rest for rest in rests]
+    return None if isinstance(part, mx.array) else copy(tree)
+
+
+def _copy(value: Any, done: dict[int, Any]) -> Any:
+    """Copy modules, the containers in them and their handles on arrays; all else (functions, numbers) is shared."""
+    if id(value) in done:
+        return done[id(value)]
+    kind: Any = type(value)
+    new: Any
+    if kind in _DROPOUTS:
+        new = done[id(value)] = Dropout(1 - value._p_1, shared_axes=_DROPOUTS[kind])  # noqa: SLF001  # MLX keeps the rate nowhere else
+    elif isinstance(value, nn.Module):
+        new = done[id(value)] = kind.__new__(kind)
+        dict.update(new, {key: _copy(item, done) for key, item in value.items()})
+        vars(new).update({key: _copy(item, done) for key, item in vars(value).items()})
+    elif kind is dict:
+        new = done[id(value)] = {}
+        new.update({key: _copy(item, done) for key, item in value.items()})
+    elif kind is list:
+        new = done[id(value)] = []
+        new.extend(_copy(item, done) for item in value)
+    elif kind is tuple:
+        new = tuple(_copy(item, done) for item in value)
+    elif kind is set or kind is mx.array:
+        new = copy(value)
+    elif isinstance(value, MethodType) and id(value.__self__) in done:  # self.activation = self.gelu
+        new = MethodType(value.__func__, done[id(value.__self__)])
+    else:
+        new = value
+    return new

@@ -1,0 +1,250 @@
+"""What every collator keeps to. A new collator joins with one line in the table."""
+
+import pickle
+from collections.abc import Sequence
+from importlib.util import find_spec
+from io import BytesIO
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators import LogMel, Normalization, audio, causal, default, masked, multimodal, seq2seq, text, vision
+from mlxfp.collators.columns import Collator
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.examples import Examples
+from mlxfp.core.identity import fingerprint
+from mlxfp.testing import laws
+from mlxfp.testing.comparing import assert_same, same
+from tests.collators.groups import IDS, groups, view_of
+
+VOCABULARY = {"pad_id": 0, "mask_id": 1, "special_ids": {0, 1, 2, 3}, "vocab_size": IDS, "seed": 0, "rate": 0.5}
+MEL = LogMel(100, size=16, hop=4, mels=3)
+
+
+@frozen
+class Case:
+    """A collator, the columns that it takes, and for each mask of its batch the column of which it marks the values."""
+
+    collator: Collator
+    columns: str
+    masks: dict[str, str] = {}  # noqa: RUF012  # never changed
+    side: str = "right"
+
+    @property
+    def names(self) -> list[str]:
+        return self.columns.split()
+
+
+TOKENS = {"attention_mask": "input_ids"}
+BATTERY = {
+    "text": Case(text(pad_id=0), "input_ids", TOKENS),
+    "text with everything": Case(
+        text(pad_id=7, label="y", classes=5, vocab_size=IDS, type_ids=True, pad_multiple=4, carry=["name", "score", "flag", "image"]),
+        "input_ids token_type_ids y name score flag image",
+        TOKENS,
+    ),
+    "text on the left": Case(text(pad_id=0, side="left", length=12, label="score", label_kind="value"), "input_ids score", TOKENS, "left"),
+    "text of planned lengths": Case(text(pad_id=0, lengths=[2, 5, 11]), "input_ids", TOKENS),
+    "causal": Case(causal(pad_id=0, prompt_mask="prompt", carry=["y"]), "input_ids prompt y"),
+    "masked": Case(masked(**VOCABULARY), "input_ids", TOKENS),
+    "masked words": Case(masked(**VOCABULARY, continuations=range(15, IDS), type_ids=True), "input_ids token_type_ids", TOKENS),
+    "masked on the left": Case(masked(**VOCABULARY, side="left", pad_multiple=4, carry=["name"]), "input_ids name", TOKENS, "left"),
+    "seq2seq": Case(
+        seq2seq(pad_id=0, start_id=1, vocab_size=IDS, carry=["y"]), "input_ids labels y", {**TOKENS, "decoder_attention_mask": "labels"}
+    ),
+    "seq2seq of fixed lengths": Case(seq2seq(pad_id=0, start_id=1, target="input_ids", length=9, target_length=10), "input_ids", TOKENS),
+    "vision": Case(vision(label="y", classes=5), "image y"),
+    "vision, normalized": Case(vision(normalization=Normalization([0.1, 0.2, 0.3], [1, 2, 3]), carry=["name"]), "image name"),
+    "vision in grey": Case(
+        vision(mode="grey", normalization=Normalization([0.5], [0.5]), label="score", label_kind="value"), "image score"
+    ),
+    "vision in colour": Case(vision(image="grey", mode="rgb"), "grey"),
+    "audio": Case(audio(label="y", carry=["flag"]), "waveform y flag", {"mask": "waveform"}),
+    "audio of 16 bits": Case(audio(waveform="samples", pad_multiple=4), "samples", {"mask": "samples"}),
+    "audio of tensors": Case(audio(waveform="tone", lengths=[10, 64]), "tone", {"mask": "tone"}),
+    "audio spectrograms": Case(audio(spectrogram=MEL, label="y"), "waveform y"),
+    "audio spectrograms of fixed length": Case(audio(waveform="tone", spectrogram=MEL, length=20), "tone"),
+    "default": Case(default(), "input_ids y score name flag", {"input_ids_mask": "input_ids"}),
+    "default on floats": Case(default(pad_id=9, pad_multiple=3), "values pair", {"values_mask": "values", "pair_mask": "pair"}),
+    "default on tensors": Case(default(), "image grey vector small"),
+    "multimodal": Case(
+        multimodal([text(pad_id=0, label="y"), vision(), audio()]), "input_ids y image waveform", {**TOKENS, "mask": "waveform"}
+    ),
+}
+every_collator = pytest.mark.parametrize("case", BATTERY.values(), ids=BATTERY)
+
+
+def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Any], *, side: str = "right") -> None:
+    """Law: beside others, an example has the values that it has alone; what is padded to their length is one value throughout."""
+    batch = collator(examples)
+    for place in range(len(examples)):
+        alone = collator([examples[place]])
+        assert alone.keys() == batch.keys()
+        for name, values in alone.items():
+            if isinstance(values, tuple):
+                assert values[0] == batch[name][place]
+                continue
+            own, row = np.asarray(values)[0], np.asarray(batch[name])[place]
+            assert_same(row.dtype, own.dtype, f"{name!r} has one dtype")
+            if own.ndim == 0:
+                assert_same(row, own, f"{name!r} of example {place} is the same beside others as alone")
+                continue
+            kept = slice(0, len(own)) if side == "right" else slice(len(row) - len(own), None)
+            padding = np.delete(row, kept, axis=0)
+            assert_same(row[kept], own, f"{name!r} of example {place} is the same beside others as alone")
+            assert not padding.size or (padding == padding.flat[0]).all(), f"{name!r} is padded with {padding}"
+
+
+def assert_masks_are_exact(case: Case, examples: Sequence[Any]) -> None:
+    """Law: each mask is 1 on as many places as the row has values, all at the side they are on, and 0 on padding."""
+    batch = case.collator(examples)
+    for mask, column in case.masks.items():
+        marks = np.asarray(batch[mask])
+        assert marks.dtype == np.int32
+        for example, row in zip(examples, marks.tolist(), strict=True):
+            count = len(example[column])
+            ones, zeros = [1] * count, [0] * (len(row) - count)
+            assert row == (ones + zeros if case.side == "right" else zeros + ones)
+
+
+@every_collator
+@given(st.data())
+def test_a_collator_keeps_to_the_laws(case: Case, data: st.DataObject):
+    collator, rows = case.collator, data.draw(groups(case.names))
+    view = view_of(rows, epoch=data.draw(st.integers(0, 9)), first=data.draw(st.integers(0, 99)))
+    order = data.draw(st.permutations(range(len(rows))))
+    part = Examples(view.chunk.slice(len(rows) // 2))
+    for examples in (rows, view):
+        laws.assert_pure_collator(collator, examples)
+        laws.assert_permutes(collator, examples, order)
+        assert_masks_are_exact(case, examples)
+    laws.assert_list_and_view_agree(collator, rows)
+    assert_same(collator(view), collator(list(view)), "a typed view gives what the list of its rows gives")
+    assert_same(collator(part), collator(list(part)), "a slice of a view gives what the list of its rows gives")
+    assert_an_example_stands_alone(collator, view, side=case.side)  # a view: an empty list says no type, unless its column does
+
+
+@every_collator
+@given(st.data())
+def test_a_batch_holds_text_and_numbers_of_32_bits_or_fewer(case: Case, data: st.DataObject):
+    rows = data.draw(groups(case.names))
+    for values in case.collator(view_of(rows)).values():
+        assert len(values) == len(rows)
+        if isinstance(values, tuple):
+            assert all(isinstance(value, str) for value in values)
+        else:
+            assert isinstance(values, mx.array)
+            assert values.size > 0
+            assert values.dtype not in (mx.int64, mx.uint64)
+
+
+@every_collator
+@given(st.data())
+def test_arrays_of_a_batch_do_not_depend_on_the_values(case: Case, data: st.DataObject):
+    kinds = [
+        {name: None if isinstance(values, tuple) else (values.dtype, values.ndim) for name, values in case.collator(view_of(rows)).items()}
+        for rows in data.draw(st.tuples(groups(case.names), groups(case.names)))
+    ]
+    assert kinds[0] == kinds[1]
+
+
+@every_collator
+def test_an_empty_group_is_an_error(case: Case):
+    example = view_of([{name: value for name, value in zip(case.names, _first(case), strict=True)}])
+    for group in ([], Examples(example.chunk.slice(1))):
+        with pytest.raises(DataError, match="empty group"):
+            case.collator(group)
+
+
+@pytest.mark.parametrize("name", [name for name in BATTERY if not name.startswith("default")])  # which needs no column
+def test_a_missing_column_is_an_error_that_names_it(name: str):
+    with pytest.raises(SchemaError, match=r"collators\.\w+ needs the column '(input_ids|image|grey|waveform|samples|tone)'.*'other'"):
+        BATTERY[name].collator([{"other": 1}])
+
+
+@every_collator
+@given(st.data())
+def test_rows_without_values_are_collated(case: Case, data: st.DataObject):
+    batch = case.collator(data.draw(groups(case.names, longest=0)))
+    for mask, column in case.masks.items():
+        if column in ("input_ids", "waveform", "samples", "values"):
+            assert not np.asarray(batch[mask]).any()
+
+
+@every_collator
+def test_a_collator_is_a_value(case: Case):
+    copy = pickle.loads(pickle.dumps(case.collator))
+    assert copy == case.collator
+    assert hash(copy) == hash(case.collator)
+    assert fingerprint(copy) == fingerprint(case.collator)
+    name = type(case.collator).__name__.lstrip("_").lower()
+    assert repr(case.collator).startswith(f"{name}(")
+
+
+def test_collators_that_differ_are_different_values():
+    collators = [case.collator for case in BATTERY.values()]
+    assert len({fingerprint(collator) for collator in collators}) == len(set(collators)) == len(collators) - 1  # default() is there twice
+
+
+@pytest.mark.skipif(find_spec("PIL") is None, reason="decoding images needs Pillow: pip install 'mlxfp[vision]'")
+@given(st.data())
+def test_encoded_images_keep_to_the_same_laws(data: st.DataObject):
+    from PIL import Image
+
+    def encoded(row: dict[str, Any]) -> dict[str, Any]:
+        buffer = BytesIO()
+        Image.fromarray(row["image"]).save(buffer, "PNG")
+        return {"image": buffer.getvalue()}
+
+    rows = data.draw(groups(["image"]))
+    files = [encoded(row) for row in rows]
+    for collator in (vision(), vision(mode="grey"), vision(size=(3, 7), normalization=Normalization([0.1] * 3, [0.5] * 3))):
+        laws.assert_pure_collator(collator, files)
+        laws.assert_list_and_view_agree(collator, files)
+        assert_an_example_stands_alone(collator, files)
+        assert_same(collator(files), collator(rows), "an encoded image gives what its pixels give")
+
+
+def test_the_laws_catch_collators_that_are_wrong():
+    def shows_its_neighbours(examples):
+        batch = text(pad_id=0)(examples)
+        return batch | {"input_ids": batch["input_ids"] + len(examples)}
+
+    def counts_places(examples):
+        return {"x": mx.array([[place] for place in range(len(examples))])}
+
+    def pads_with_rubbish(examples):
+        batch = text(pad_id=0)(examples)
+        return batch | {"input_ids": mx.where(batch["attention_mask"], batch["input_ids"], mx.arange(4))}
+
+    def masks_by_value(examples):
+        batch = text(pad_id=0)(examples)
+        return batch | {"attention_mask": (batch["input_ids"] != 0).astype(mx.int32)}
+
+    rows = [{"input_ids": [5, 0, 6, 7]}, {"input_ids": [8]}]
+    for broken in (shows_its_neighbours, counts_places, pads_with_rubbish):
+        with pytest.raises(AssertionError):
+            assert_an_example_stands_alone(broken, rows)
+    assert_an_example_stands_alone(text(pad_id=0), rows)
+    with pytest.raises(AssertionError):
+        assert_masks_are_exact(Case(masks_by_value, "input_ids", TOKENS), rows)
+    assert_masks_are_exact(Case(text(pad_id=0), "input_ids", TOKENS), rows)
+    assert not same(text(pad_id=0)(rows), text(pad_id=1)(rows))
+
+
+def _first(case: Case) -> list[Any]:
+    """One value for each column."""
+    plain = {"input_ids": [5], "token_type_ids": [0], "prompt": [0], "labels": [6], "y": 1, "score": 0.5, "name": "a", "flag": True}
+    more = {"waveform": [0.5], "samples": [1], "tone": np.zeros(40, np.float32), "values": [0.5], "pair": [1, 2]}
+    tensors = {
+        "image": np.zeros((4, 5, 3), np.uint8),
+        "grey": np.zeros((6, 4), np.float32),
+        "vector": np.zeros(3, np.float16),
+        "small": np.zeros((2, 2), np.int8),
+    }
+    return [{**plain, **more, **tensors}[name] for name in case.names]

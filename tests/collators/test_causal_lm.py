@@ -1,0 +1,226 @@
+"""The laws of the causal collator: each label is the token that follows, within a document and after the prompt."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators import causal_lm
+from mlxfp.collators.causal_lm import causal
+from mlxfp.collators.collating import collate
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.bucketing import bucket_by_length
+from mlxfp.data.packing import pack
+from mlxfp.data.sources import from_examples, from_table
+from mlxfp.data.windowing import windows
+from mlxfp.testing import laws
+from tests.data.token_rows import numbered
+
+PAD, IGNORED = 500, -7
+
+
+@st.composite
+def groups(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Make groups of rows with everything beside their tokens."""
+    rows = []
+    for size in draw(st.lists(st.integers(0, 7), min_size=1, max_size=5)):
+        segments = sorted(draw(st.lists(st.integers(1, 3), min_size=size, max_size=size)))
+        rows.append(
+            {
+                "input_ids": draw(st.lists(st.integers(0, 99), min_size=size, max_size=size)),
+                "prompt": draw(st.lists(st.booleans(), min_size=size, max_size=size)),
+                "segment_ids": segments,
+                "positions": [segments[:place].count(number) for place, number in enumerate(segments)],
+            }
+        )
+    if not any(row["input_ids"] for row in rows):  # a list of rows without any token has no types
+        rows[0] = {"input_ids": [1], "prompt": [False], "segment_ids": [1], "positions": [0]}
+    return rows
+
+
+settings = st.fixed_dictionaries(
+    {"pad_id": st.just(PAD), "ignore_index": st.just(IGNORED)},
+    optional={"prompt_mask": st.just("prompt"), "packed": st.just(True), "side": st.sampled_from(["left", "right"])},
+)
+lengths = st.fixed_dictionaries({"pad_multiple": st.integers(1, 4)}) | st.sampled_from([{"length": 6}, {"lengths": [1, 4, 9]}, {}])
+
+
+def expected(rows: list[dict[str, Any]], length: int, asked: dict[str, Any]) -> dict[str, list[list[int]]]:
+    """Make the batch token by token."""
+    batch: dict[str, list[list[int]]] = {}
+    for row in rows:
+        ids, count = row["input_ids"], max(0, len(row["input_ids"]) - 1)
+        labels = []
+        for place in range(1, len(ids)):
+            across = asked.get("packed") and row["segment_ids"][place] != row["segment_ids"][place - 1]
+            prompt = asked.get("prompt_mask") and row["prompt"][place]
+            labels.append(IGNORED if across or prompt else ids[place])
+        columns = {"input_ids": (ids[:-1], PAD), "attention_mask": ([1] * count, 0), "labels": (labels, IGNORED)}
+        if asked.get("packed"):
+            columns |= {name: (row[name][:-1], 0) for name in ("segment_ids", "positions")}
+        for name, (values, fill) in columns.items():
+            padding = [fill] * (length - count)
+            batch.setdefault(name, []).append(padding + values if asked.get("side") == "left" else values + padding)
+    return batch
+
+
+def assert_predicts_what_follows(rows: list[dict[str, Any]], asked: dict[str, Any]) -> None:
+    """Law: the batch is the one that is made token by token."""
+    batch = causal(**asked)(rows)
+    length = batch["input_ids"].shape[1]
+    assert all(str(values.dtype) == "mlx.core.int32" and values.shape == (len(rows), length) for values in batch.values())
+    assert {name: values.tolist() for name, values in batch.items()} == expected(rows, length, asked)
+
+
+@given(groups(), settings, lengths)
+def test_a_label_is_the_token_that_follows(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any]) -> None:
+    assert_predicts_what_follows(rows, {**asked, **fit})
+
+
+@given(groups(), settings, lengths, st.randoms(use_true_random=False))
+def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any], random: Any) -> None:
+    collator = causal(**{**asked, **fit})
+    laws.assert_pure_collator(collator, rows)
+    laws.assert_list_and_view_agree(collator, rows)
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    laws.assert_permutes(collator, rows, order)
+    laws.assert_padding_is_inert(collator, [row for row in rows if row["input_ids"]])
+    batch = collator(rows)
+    pairs = zip(batch["input_ids"].tolist(), batch["attention_mask"].tolist(), strict=True)
+    assert [[token for token, real in zip(*pair, strict=True) if real] for pair in pairs] == [row["input_ids"][:-1] for row in rows]
+    laws.assert_value(collator)
+
+
+@given(groups(), st.sampled_from([{"pad_multiple": 3}, {"length": 6}, {"lengths": [1, 4, 9]}, {}]))
+def test_the_length_is_the_one_that_is_stated_for_the_longest_row(rows: list[dict[str, Any]], fit: dict[str, Any]) -> None:
+    collator: Any = causal(pad_id=0, **fit)
+    longest = max(len(row["input_ids"]) for row in rows)
+    assert collator(rows)["input_ids"].shape[1] == collator.padded(longest)
+    assert collator.longest == {"length": 7, "lengths": 10}.get(next(iter(fit), ""))
+
+
+CASE: list[dict[str, Any]] = [
+    {"input_ids": [5, 6, 7, 8], "prompt": [1, 1, 0, 0], "segment_ids": [1, 1, 1, 2], "positions": [0, 1, 2, 0]},
+    {"input_ids": [9, 9], "prompt": [0, 0], "segment_ids": [1, 1], "positions": [0, 1]},
+]
+ASKED = {"pad_id": PAD, "ignore_index": IGNORED, "prompt_mask": "prompt", "packed": True}
+ALL_BUT = causal_lm._all_but
+
+
+def _labels_not_shifted(places: Any, ends: Any) -> Any:
+    return ALL_BUT(ends[1:] - 1, ends)
+
+
+def _prompt_read_at_the_input(self: Any, view: Any, name: str, ends: Any) -> Any:
+    values = BESIDE(self, view, name, ends)
+    return np.roll(values, 1) if name == "prompt" else values
+
+
+def _one_document(self: Any, view: Any, name: str, ends: Any) -> Any:
+    return BESIDE(self, view, name, ends) * 0 + 1
+
+
+BESIDE = causal_lm._Causal._beside
+
+
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [("_all_but", _labels_not_shifted), ("_Causal._beside", _prompt_read_at_the_input), ("_Causal._beside", _one_document)],
+)
+def test_the_law_catches_labels_that_are_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
+    assert_predicts_what_follows(CASE, ASKED)
+    monkeypatch.setattr(f"mlxfp.collators.causal_lm.{name}", broken)
+    with pytest.raises(AssertionError):
+        assert_predicts_what_follows(CASE, ASKED)
+
+
+def test_windows_of_one_token_more_fill_a_batch_exactly() -> None:
+    group = bucket_by_length([5], size=2)
+    (batch,) = pipe(from_table(numbered([3, 6])), windows(5, stride=4), group, collate(causal(pad_id=0, length=4)))
+    assert batch["input_ids"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert batch["labels"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
+
+
+def test_packed_documents_do_not_predict_each_other() -> None:
+    rows = from_examples([{"input_ids": [1, 2, 3], "prompt": [1, 0, 0]}, {"input_ids": [7, 8], "prompt": [0, 0]}])
+    group = bucket_by_length([6], size=1)
+    (batch,) = pipe(rows, pack(6, aligned=["prompt"]), group, collate(causal(pad_id=0, packed=True, prompt_mask="prompt", length=5)))
+    assert {name: values.tolist() for name, values in batch.items()} == {
+        "input_ids": [[1, 2, 3, 7, 0]],
+        "labels": [[2, 3, -100, 8, -100]],
+        "attention_mask": [[1, 1, 1, 1, 0]],
+        "segment_ids": [[1, 1, 1, 2, 0]],
+        "positions": [[0, 1, 2, 0, 0]],
+    }
+
+
+def test_columns_are_carried_along() -> None:
+    batch = causal(pad_id=0, carry=["weight", "name"])([{"input_ids": [1, 2], "weight": 0.5, "name": "a"}])
+    assert (batch["weight"].tolist(), batch["name"]) == ([0.5], ("a",))
+
+
+def test_rows_without_a_prediction_are_padding() -> None:
+    batch = causal(pad_id=9, pad_multiple=2)([{"input_ids": [1]}, {"input_ids": []}])
+    assert batch["input_ids"].tolist() == [[9, 9], [9, 9]]
+    assert batch["labels"].tolist() == [[-100, -100], [-100, -100]]
+
+
+def test_collators_print_as_they_are_called() -> None:
+    assert repr(causal(pad_id=3)) == "causal(pad_id=3)"
+    assert repr(causal(pad_id=3, length=8)) == "causal(pad_id=3, lengths=(8,))"
+    assert causal(pad_id=3, length=8) == causal(pad_id=3, lengths=[8])
+
+
+@pytest.mark.parametrize(
+    ("asked", "row", "message"),
+    [
+        (
+            {"length": 2},
+            {"input_ids": [1, 2, 3, 4]},
+            r"collators\.causal: example 1 of the group has 4 tokens and so 3 predictions, more than the length of 2\. Cut the rows",
+        ),
+        (
+            {"vocab_size": 4},
+            {"input_ids": [1, 4]},
+            r"collators\.causal: token 1 in column 'input_ids' of example 1 .* has the id 4, outside",
+        ),
+        (
+            {"prompt_mask": "p"},
+            {"input_ids": [1, 2], "p": [1]},
+            "input_ids and p of example 1 of the group have different lengths: 2 and 1",
+        ),
+        (
+            {"packed": True},
+            {"input_ids": [1, 2], "segment_ids": [1]},
+            "input_ids and segment_ids of example 1 .* different lengths: 2 and 1",
+        ),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(asked: dict[str, Any], row: dict[str, Any], message: str) -> None:
+    whole = {name: [1, 1] for name in row}
+    with pytest.raises(DataError, match=message):
+        causal(pad_id=0, **asked)([whole, row])
+
+
+def test_a_column_that_is_missing_is_named() -> None:
+    with pytest.raises(SchemaError, match=r"collators\.causal needs the column 'segment_ids', which is not there\. Columns: 'input_ids'"):
+        causal(pad_id=0, packed=True)([{"input_ids": [1, 2]}])
+
+
+def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+    with pytest.raises(ArgumentTypeError, match="pad_id must be an int"):
+        causal(pad_id=None)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ArgumentTypeError, match="prompt_mask must be a string"):
+        causal(pad_id=0, prompt_mask=1)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ArgumentError, match="A fixed length needs no pad_multiple"):
+        causal(pad_id=0, length=4, pad_multiple=2)
+    with pytest.raises(ArgumentError, match=r"lengths=\[4\] say what to pad to\. Leave out length and pad_multiple"):
+        causal(pad_id=0, lengths=[4], pad_multiple=2)
+    with pytest.raises(ArgumentError, match=r"lengths must ascend, each one larger than the one before it, got \[4, 2\]"):
+        causal(pad_id=0, lengths=[4, 2])
+    with pytest.raises(ArgumentError, match="carry must be a list of column names, got the string 'x'"):
+        causal(pad_id=0, carry="x")

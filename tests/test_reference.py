@@ -1,0 +1,28 @@
+"""The reference page is what the docstrings say now."""
+
+import sys
+from importlib import util
+from pathlib import Path
+
+import mlxfp as fp
+
+ROOT = Path(__file__).parent.parent
+
+
+def load_maker():
+    spec = util.spec_from_file_location("make_reference", ROOT / "docs/make_reference.py")
+    maker = util.module_from_spec(spec)
+    sys.modules[spec.name] = maker
+    spec.loader.exec_module(maker)
+    return maker
+
+
+def test_the_reference_is_up_to_date():
+    maker = load_maker()
+    assert maker.PAGE.read_text(encoding="utf-8") == maker.reference(), "Run: python docs/make_reference.py"
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    missing = [name for name in fp.__all__ if f"`fp.{name}`" not in page and f"`fp.{name}(" not in page]
+    assert not missing

@@ -1,0 +1,227 @@
+"""The laws of datasets catch what is not a value, not lazy, or not as described."""
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from attrs import field, frozen
+
+from mlxfp.core.chunks import RecordBatch, one_chunk
+from mlxfp.core.datasets import Dataset, Position
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import filter
+from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.testing.laws import (
+    assert_built_lazily,
+    assert_described,
+    assert_prints,
+    assert_repeatable,
+    assert_same_items,
+    assert_same_value,
+    assert_told_apart,
+    assert_value,
+)
+from tests.testing.laws import broken
+
+TABLE = from_table(broken.TABLE)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        pipe(TABLE, filter(broken.Global())),
+        pipe(TABLE, broken.CountingStage()),
+        Dataset(broken.OnePass()),
+        pipe(TABLE, broken.LyingState()),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_iterated_again_is_caught(dataset: Dataset[Any]) -> None:
+    with pytest.raises(AssertionError):
+        assert_repeatable(dataset)
+
+
+def test_one_iterator_that_two_iterations_share_is_caught() -> None:
+    shared: list[Iterator[Any]] = []
+
+    def rows() -> Iterator[Any]:
+        """Start anew, but only once the last iteration has ended."""
+        if not shared:
+            shared.append({"x": x} for x in range(300))  # more than are pulled at once
+        yield from shared[0]
+        shared.clear()
+
+    with pytest.raises(AssertionError, match=r"side by side"):
+        assert_repeatable(from_iterable(rows, schema=pa.schema({"x": pa.int64()})))
+
+
+@frozen
+class Identical:
+    """Equal only to itself."""
+
+    table: dict[str, int] = field(factory=dict, eq=False)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@frozen(eq=False)
+class Unhashable:
+    """Equal, and hashed by where it lies."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unhashable)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@frozen(eq=False)
+class BothWays:
+    """Equal and unequal at once."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return 0
+
+
+@frozen(repr=False)
+class PrintsItsPlace:
+    def __repr__(self) -> str:
+        return f"stage at {id(self)}"
+
+
+@frozen
+class OtherFingerprint:
+    def __fingerprint__(self) -> int:
+        return id(self)
+
+
+@frozen
+class Forgetful:
+    """Loses its configuration when it is pickled."""
+
+    size: int = 1
+
+    def __getstate__(self) -> dict[str, int]:
+        return {"size": 0}
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        object.__setattr__(self, "size", state["size"])
+
+    def __deepcopy__(self, memo: Any) -> "Forgetful":
+        return self
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Identical(), Unhashable(), BothWays(), PrintsItsPlace(), OtherFingerprint(), Forgetful()],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_not_a_value_is_caught(value: Any) -> None:
+    with pytest.raises(AssertionError):
+        assert_value(value)
+
+
+def test_a_value_passes_and_so_does_its_pickled_copy() -> None:
+    dataset = pipe(TABLE, batch(2))
+    assert_value(dataset)
+    assert_same_value(pickle.loads(pickle.dumps(dataset)), pipe(from_table(broken.TABLE), batch(2)))
+
+
+def test_values_that_differ_in_what_equality_leaves_out_are_caught() -> None:
+    assert_told_apart(batch(2), batch(3))
+    with pytest.raises(AssertionError, match=r"differs from"):
+        assert_told_apart(broken.CountingStage([1]), broken.CountingStage([2]))
+    with pytest.raises(AssertionError, match=r"another fingerprint"):
+        assert_told_apart(Named("a"), Named("b"))
+
+
+@frozen
+class Named:
+    """Takes a name into account when compared and not when fingerprinted."""
+
+    name: str
+
+    def __fingerprint__(self) -> int:
+        return 0
+
+
+def test_reading_while_building_is_caught() -> None:
+    chunks = [one_chunk(broken.TABLE)]
+    assert_built_lazily(batch(2), chunks)
+    with pytest.raises(AssertionError, match=r"building .* reads nothing, but it read chunks of .7."):
+        assert_built_lazily(lambda dataset: from_table(pa.Table.from_pylist(list(dataset))), chunks)
+    with pytest.raises(AssertionError, match=r"looking at .* reads nothing, but chunks of .7. rows were read"):
+        assert_built_lazily(broken.wrapped(CountsByReading), chunks)
+
+
+@frozen(repr=False)
+class CountsByReading(broken.Wrapper):
+    """Reads everything when asked for its length."""
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        return iter(())
+
+    def length(self) -> int:
+        return len(list(self.dataset))
+
+
+def test_what_prints_as_another_call_is_caught() -> None:
+    assert_prints(batch(2, drop_last=True), {"batch": batch})
+    with pytest.raises(AssertionError, match=r"evaluates to an equal value"):
+        assert_prints(batch(2), {"batch": lambda size: batch(size + 1)})
+    with pytest.raises(AssertionError, match=r"counting_stage.* evaluates, but that raises NameError"):
+        assert_prints(broken.CountingStage(), {"batch": batch})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        (pipe(TABLE, broken.WrongSchema()), "schema .* is stated as"),
+        (pipe(TABLE, broken.WrongLength()), "is stated as 7, but 14 items came out"),
+        (Dataset(broken.WrongCount()), "is stated as 8, but 7 items came out"),
+        (pipe(TABLE, batch(2), broken.wrapped(CountsByReading)), "is stated as 4, but 0 items came out"),
+        (Dataset(broken.WrongTypes()), "schema .* is stated as"),
+    ],
+    ids=repr,
+)
+def test_what_is_described_wrongly_is_caught(dataset: Dataset[Any], words: str) -> None:
+    with pytest.raises(AssertionError, match=words):
+        assert_described(dataset)
+
+
+def test_a_part_that_prints_differently_each_time_is_caught() -> None:
+    with pytest.raises(AssertionError, match=r"name every part"):
+        assert_described(pipe(TABLE, PrintsAnew()))
+
+
+@frozen(repr=False)
+class PrintsAnew(broken.RowWise):
+    ticks: list[int] = field(factory=list, eq=False)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk
+
+    def __repr__(self) -> str:
+        self.ticks.append(0)
+        return f"stage number {len(self.ticks)}"
+
+
+def test_datasets_with_other_items_are_not_the_same() -> None:
+    assert_same_items(pipe(TABLE, batch(2)), pipe(Dataset(broken.BrokenSource()), batch(2)))
+    with pytest.raises(AssertionError, match=r"rows\[0\]\.x: 0, not 9"):
+        assert_same_items(TABLE, from_table(pa.table({"x": [9, 1, 2, 3, 4, 5, 6]})))
+    with pytest.raises(AssertionError, match=r"gives groups, not examples"):
+        assert_same_items(pipe(TABLE, batch(2)), TABLE)

@@ -1,0 +1,65 @@
+"""The laws of stages catch stages that are not pure, that see chunk boundaries, and that read too far."""
+
+import pyarrow as pa
+import pytest
+
+from mlxfp.core.chunks import one_chunk
+from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.core.pipelines import compose
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import filter
+from mlxfp.data.sources import from_table
+from mlxfp.testing.laws import assert_chunks_do_not_matter, assert_lazy, assert_pure_stages
+from mlxfp.testing.laws.datasets import Transform
+from mlxfp.testing.probing import from_chunks
+from tests.testing.laws import broken
+
+WHOLE = one_chunk(broken.TABLE)
+ONES = [WHOLE.slice(row, 1) for row in range(WHOLE.num_rows)]
+UNEVEN = [WHOLE.slice(0, 3), WHOLE.slice(3, 0), WHOLE.slice(3)]
+
+
+@pytest.mark.parametrize("stage", [broken.CountingStage(), broken.LyingState(), filter(broken.Global())], ids=repr)
+def test_hidden_state_breaks_purity(stage: Transform) -> None:
+    with pytest.raises(AssertionError, match=r"is pure: the same state and chunk give the same output"):
+        assert_pure_stages(stage(from_chunks(ONES)))
+
+
+def test_a_state_that_is_changed_in_place_breaks_purity() -> None:
+    with pytest.raises(AssertionError, match=r"a step leaves the old state as it was"):
+        assert_pure_stages(broken.MutatingState()(from_chunks(ONES)))
+
+
+def test_writing_into_the_memory_of_the_input_breaks_purity() -> None:
+    dataset = broken.WritingInPlace()(from_table({"x": [1, 2, 3]}))
+    with pytest.raises(AssertionError, match=r"a step leaves its input as it was"):
+        assert_pure_stages(dataset)
+
+
+def test_a_state_that_no_cursor_can_write_breaks_purity() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write"):
+        assert_pure_stages(broken.UnwritableState()(from_chunks(ONES)))
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [broken.NumberInChunk(), broken.DropsLastOfChunk(), broken.OtherRows(), broken.GroupPerChunk(), broken.FakeRowWise()],
+    ids=repr,
+)
+@pytest.mark.parametrize("chunks", [ONES, UNEVEN], ids=["ones", "uneven"])
+def test_a_stage_that_sees_where_chunks_end_is_caught(stage: Transform, chunks: list[pa.RecordBatch]) -> None:
+    with pytest.raises(AssertionError, match=r"where chunks end means nothing"):
+        assert_chunks_do_not_matter(stage, [WHOLE], chunks)
+
+
+@pytest.mark.parametrize("stage", [broken.Hoarder(), compose(broken.Hoarder(), batch(2))], ids=repr)
+def test_a_stage_that_waits_for_the_end_is_caught(stage: Transform) -> None:
+    with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 1 items, but it read 7|reads at most 2 rows"):
+        assert_lazy(stage, ONES)
+    assert_lazy(stage, ONES, ahead=7)
+
+
+def test_one_row_of_look_ahead_too_much_is_caught() -> None:
+    assert_lazy(broken.HoldsOne(), ONES, ahead=1)
+    with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 1 items, but it read 2"):
+        assert_lazy(broken.HoldsOne(), ONES)

@@ -1,0 +1,66 @@
+"""Small modules, steps and data for the tests of training. Everything is tiny: compiling takes longer than running."""
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from mlxfp.collators.collating import collate
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples
+from mlxfp.training.losses import cross_entropy
+from mlxfp.training.optimizers import adamw
+from mlxfp.training.state import train_state
+from mlxfp.training.steps import train_step
+
+
+class Net(nn.Module):
+    """Two linear layers, and between them batch normalisation with its buffers and MLX's own dropout."""
+
+    def __init__(self, rate=0.5):
+        super().__init__()
+        self.first = nn.Linear(3, 8)
+        self.norm = nn.BatchNorm(8)
+        self.dropout = nn.Dropout(rate)
+        self.last = nn.Linear(8, 2)
+
+    def __call__(self, x):
+        return self.last(self.dropout(nn.relu(self.norm(self.first(x)))))
+
+
+def net(seed=0, rate=0.5):
+    """A `Net` whose weights depend on the seed alone."""
+    model = Net(rate)
+    for place, layer in enumerate([model.first, model.last]):
+        layer.weight = mx.random.normal(layer.weight.shape, key=mx.random.key(2 * seed + place))
+        layer.bias = mx.zeros_like(layer.bias)
+    return model
+
+
+def loss(model, batch):
+    return cross_entropy(model(batch["x"]), batch["label"])
+
+
+def setting(*, seed=0, rate=0.5, clip_norm=None, optimizer=None):
+    """A step and its first state."""
+    model, optimizer = net(seed, rate), optimizer or adamw(0.01)
+    return train_step(model, loss, optimizer, clip_norm=clip_norm), train_state(model, optimizer, seed=seed)
+
+
+def group(size=6, seed=0):
+    """A batch, with text that it carries."""
+    x = np.random.default_rng(seed).normal(size=(size, 3)).astype(np.float32)
+    return {"x": mx.array(x), "label": mx.array((x.sum(axis=1) > 0).astype(np.int32)), "name": tuple("abcdefghijkl"[:size])}
+
+
+def stacked(examples):
+    x = mx.array(np.array([example["x"] for example in examples], np.float32))
+    return {"x": x, "label": mx.array([example["label"] for example in examples]), "name": tuple(example["name"] for example in examples)}
+
+
+def dataset(count=12, size=4):
+    """Shuffled batches of three sizes of number and a label."""
+    x = np.random.default_rng(0).normal(size=(count, 3))
+    rows = [{"x": row.tolist(), "label": int(row.sum() > 0), "name": f"row {place}"} for place, row in enumerate(x)]
+    return pipe(from_examples(rows), shuffle(0), batch(size), collate(stacked))

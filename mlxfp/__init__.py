@@ -31,16 +31,20 @@ if TYPE_CHECKING:
     from mlxfp.core.examples import Examples
     from mlxfp.core.identity import fingerprint
     from mlxfp.core.pipelines import compose, pipe
+    from mlxfp.data.arrow_files import read_arrow
     from mlxfp.data.batching import batch, unbatch
+    from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
     from mlxfp.data.caching import cache, load
     from mlxfp.data.csv_files import read_csv
     from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
     from mlxfp.data.json_files import read_jsonl
     from mlxfp.data.mixing import concat, interleave, mix
     from mlxfp.data.packing import pack
+    from mlxfp.data.parquet_files import read_parquet
     from mlxfp.data.prefetching import prefetch
     from mlxfp.data.repeating import repeat
     from mlxfp.data.selecting import select, split
+    from mlxfp.data.shaping import ShapePlan, shape_plan, shapes
     from mlxfp.data.sharding import World, shard
     from mlxfp.data.shuffling import shuffle
     from mlxfp.data.sources import from_examples, from_iterable, from_table
@@ -80,6 +84,7 @@ __all__ = [
     "PipelineError",
     "RowWise",
     "SchemaError",
+    "ShapePlan",
     "Source",
     "Stage",
     "Template",
@@ -90,6 +95,8 @@ __all__ = [
     "Wrapper",
     "aiterate",
     "batch",
+    "batch_by_tokens",
+    "bucket_by_length",
     "cache",
     "collate",
     "collators",
@@ -128,8 +135,10 @@ __all__ = [
     "pipe",
     "predict",
     "prefetch",
+    "read_arrow",
     "read_csv",
     "read_jsonl",
+    "read_parquet",
     "read_text",
     "rename_columns",
     "repeat",
@@ -139,6 +148,8 @@ __all__ = [
     "schema",
     "select",
     "select_columns",
+    "shape_plan",
+    "shapes",
     "shard",
     "shuffle",
     "skip",
@@ -178,16 +189,20 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.core.examples": ("Examples",),
     "mlxfp.core.identity": ("fingerprint",),
     "mlxfp.core.pipelines": ("compose", "pipe"),
+    "mlxfp.data.arrow_files": ("read_arrow",),
     "mlxfp.data.batching": ("batch", "unbatch"),
+    "mlxfp.data.bucketing": ("batch_by_tokens", "bucket_by_length"),
     "mlxfp.data.caching": ("cache", "load"),
     "mlxfp.data.csv_files": ("read_csv",),
     "mlxfp.data.elements": ("drop_columns", "filter", "flat_map", "map", "map_chunks", "rename_columns", "select_columns", "skip", "take"),
     "mlxfp.data.json_files": ("read_jsonl",),
     "mlxfp.data.mixing": ("concat", "interleave", "mix"),
     "mlxfp.data.packing": ("pack",),
+    "mlxfp.data.parquet_files": ("read_parquet",),
     "mlxfp.data.prefetching": ("prefetch",),
     "mlxfp.data.repeating": ("repeat",),
     "mlxfp.data.selecting": ("select", "split"),
+    "mlxfp.data.shaping": ("ShapePlan", "shape_plan", "shapes"),
     "mlxfp.data.sharding": ("World", "shard"),
     "mlxfp.data.shuffling": ("shuffle",),
     "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),

@@ -2,7 +2,6 @@
 
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.choosing import COLLATORS, for_task
-from mlxfp.collators.columns import Collator
 from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.collators.masked_lm import masked
@@ -18,7 +17,6 @@ __all__ = [
     "COLLATORS",
     "NORMALIZATIONS",
     "TASKS",
-    "Collator",
     "LogMel",
     "Normalization",
     "TaskSpec",

@@ -13,10 +13,9 @@ from mlxfp.collators.padding import Side, check_padding, pad_rows, padded_length
 from mlxfp.collators.texts import carried
 from mlxfp.core.checks import check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.parts import Part
-from mlxfp.data.shaping import check_lengths
 
 
 def causal(  # noqa: PLR0913  # all have defaults but one, and are named
@@ -54,12 +53,7 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     check_integer(pad_id=pad_id, ignore_index=ignore_index)
     check_text(**({} if prompt_mask is None else {"prompt_mask": prompt_mask}))
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
-    check_padding(length=length, pad_multiple=pad_multiple, side=side)
-    if lengths:
-        check_lengths(lengths)
-        if length is not None or pad_multiple != 1:
-            raise ArgumentError(f"lengths={list(lengths)} say what to pad to. Leave out length and pad_multiple.")
-    fixed = tuple(lengths) if length is None else (length,)
+    fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, column_names(carry=carry))
 
 
@@ -81,7 +75,8 @@ class _Causal(Part):
         check_ids(view, "input_ids", (ids, ends), self.vocab_size, _NAME)
         real = real_places(_shorter(ends), self._length(view, ends), self.side)
         inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
-        labels, silent = ids[labelled], np.zeros(real.sum(), bool)
+        labels = ids[labelled]
+        silent = np.zeros(len(labels), bool)  # where there is nothing to learn
         columns = {"input_ids": (ids, self.pad_id)}
         if self.prompt_mask is not None:
             silent |= self._beside(view, self.prompt_mask, ends)[labelled] != 0

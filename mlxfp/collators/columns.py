@@ -56,9 +56,7 @@ def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
     column = chunk.column(index)
     if column.null_count:
         place = column.is_null().to_pylist().index(True)
-        raise DataError(
-            f"{wanted_by}: column {name!r} of {where(examples, place)} is null. Fill it, or filter such rows out, before batch."
-        )
+        raise DataError(f"{at_place(examples, name, place, wanted_by)} is null. Fill it, or filter such rows out, before batch.")
     return column
 
 
@@ -97,7 +95,7 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
         values = values.cast(pa.int32())
     if values.null_count:
         place = row_of(ends, values.is_null().to_pylist().index(True))
-        raise DataError(f"{wanted_by}: the list in column {name!r} of {where(examples, place)} holds a null. Fill it before batch.")
+        raise DataError(f"{at_place(examples, name, place, wanted_by)} holds a null in its list. Fill it before batch.")
     if not is_number(values.type):
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.")
     return _plain(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends

@@ -29,7 +29,7 @@ CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: e
 
 _PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times keep their unit
 _TENSORS = "iuf"
-_MISFITS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
+_MISFITS = (pa.ArrowException, OverflowError, UnicodeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
@@ -186,7 +186,7 @@ def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Seq
     try:
         return pa.array(values, kind)
     except _MISFITS as error:
-        place = bisect_left(range(len(values)), True, key=lambda place: _fails(values[: place + 1], kind))
+        place = bisect_left(range(len(values)), 1, key=lambda place: _fails(values[: place + 1], kind))
         wanted = kind if kind is not None else f"{pa.array(values[:place]).type} of the rows before it" if place else "of any Arrow column"
         raise SchemaError(
             f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} does not fit the type {wanted}. "
@@ -202,24 +202,32 @@ def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
     return False
 
 
+def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and dtype of an array, or of nested lists; ragged ones are of objects."""
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        found = np.asarray(value, object)
+    return found.shape, found.dtype
+
+
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
-    first = next((np.asarray(v) for v in values if v is not None), None)
     if kind is None:
-        assert first is not None  # a tensor was seen, or we would not be here
+        first = next(value for value in values if isinstance(value, np.ndarray))
         if not first.size or first.dtype.kind not in _TENSORS:
             raise SchemaError(
                 f"Column {name!r} cannot hold arrays of shape {first.shape} and dtype {first.dtype}: Arrow's tensors are of integers or "
                 "floats, and not empty. Cast them, or turn them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    shape, dtype = tuple(kind.shape), kind.value_type.to_pandas_dtype()
+    shape, dtype = tuple(kind.shape), np.dtype(kind.value_type.to_pandas_dtype())
     for value, number in zip(values, numbers, strict=True):
         if value is None:
             raise DataError(f"Column {name!r} of row {number} is null, and a column of fixed-shape tensors {shape} cannot hold nulls.")
-        found = np.asarray(value)
-        if found.shape != shape or not np.can_cast(found.dtype, dtype):
+        found = _measured(value)
+        if found[0] != shape or not np.can_cast(found[1], dtype):
             raise SchemaError(
-                f"Column {name!r} of row {number} has shape {found.shape} and dtype {found.dtype}, not {shape} and {np.dtype(dtype)}. "
+                f"Column {name!r} of row {number} has shape {found[0]} and dtype {found[1]}, not {shape} and {dtype}. "
                 "Make all shapes and dtypes equal, or flatten the arrays to lists."
             )
     stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)

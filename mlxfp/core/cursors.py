@@ -15,7 +15,7 @@ from attrs import field, frozen
 from mlxfp.core.chunks import number_rows, to_rows
 from mlxfp.core.errors import CursorError, CursorMismatchError
 from mlxfp.core.examples import Examples
-from mlxfp.core.identity import Identity, difference, identify
+from mlxfp.core.identity import Identity, comparable, difference, identify
 from mlxfp.core.parts import Pipeline, check_dataset, children
 from mlxfp.core.stepping import flush, push
 from mlxfp.core.wire import pack, unpack
@@ -35,7 +35,7 @@ class Snapshot:
     epoch: int
     position: "Position" = None
     rows: int = 0  # source rows before the position: they number the rows that follow
-    states: "tuple[State, ...] | None" = None  # None: every stage at its start
+    states: "tuple[State, ...] | None" = field(default=None, eq=comparable)  # None: every stage at its start
 
 
 @frozen

@@ -6,6 +6,7 @@ changes between versions of Python, and with it the fingerprint.
 """
 
 import datetime as dt
+import dis
 import functools
 import re
 import types
@@ -21,6 +22,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import toolz
 
 from mlxfp.core.chunks import one_chunk
 from mlxfp.core.errors import FingerprintError
@@ -135,7 +137,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
         case pa.Table() | pa.RecordBatch() | pa.Array() | pa.ChunkedArray():
             yield b"arrow"
             yield from _arrow(value)
-        case functools.partial():
+        case functools.partial() | toolz.curry():
             yield b"partial"
             yield from _pieces((value.func, value.args, dict(value.keywords)), inside)
         case types.MethodType():
@@ -143,14 +145,17 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__self__, inside)
         case types.FunctionType():
             yield from _function(value, inside)
-        case type() | types.BuiltinFunctionType() | types.ModuleType() | np.ufunc():
+        case types.BuiltinFunctionType() if not isinstance(value.__self__, types.ModuleType | type | None):  # a method of some value
+            yield f"method:{_name(value)}".encode()
+            yield from _pieces(value.__self__, inside)
+        case type() | types.BuiltinFunctionType() | types.MethodDescriptorType() | types.ModuleType() | np.ufunc():
             yield f"named:{_name(value)}".encode()
         case _ if attrs.has(type(value)) or is_dataclass(value):
             kind: Any = type(value)
             names = [f.name for f in attrs.fields(kind) if f.eq] if attrs.has(kind) else [f.name for f in fields(kind) if f.compare]
             yield _name(kind).encode()
             yield from _pieces([(name, getattr(value, name)) for name in names], inside)
-        case _ if hasattr(value, "__wrapped__"):  # lru_cache, toolz.curry and their like
+        case _ if hasattr(value, "__wrapped__"):  # lru_cache and its like
             yield _name(type(value)).encode()
             yield from _pieces(value.__wrapped__, inside)
         case _:
@@ -173,10 +178,8 @@ def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator
         cells = [_cell(cell) for cell in function.__closure__ or ()]
         yield from _pieces((function.__defaults__, function.__kwdefaults__, cells), inside)
         for name in _global_names(function.__code__):
-            value = function.__globals__.get(name)
             yield f"global:{name}".encode()
-            if not isinstance(value, type | types.ModuleType | types.BuiltinFunctionType):
-                yield from _pieces(value, inside)
+            yield from _pieces(function.__globals__.get(name), inside)
     except FingerprintError as error:
         name = function.__qualname__
         error.add_note(f"which the function {name} uses. Or name the function's version yourself: {name}.__fingerprint__ = 'v1'.")
@@ -200,8 +203,10 @@ def _code(code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
 
 
 def _global_names(code: types.CodeType) -> list[str]:
+    """Name the globals that a function reads; `co_names` would add the attributes that it asks for."""
+    own = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _global_names(constant))
-    return sorted({*code.co_names, *nested})
+    return sorted({*own, *nested})
 
 
 def _arrow(value: Any) -> Iterator[bytes]:

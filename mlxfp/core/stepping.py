@@ -4,22 +4,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
-def push(stages: Sequence[Any], states: list[Any], first: int, chunks: Iterable[Any]) -> Iterator[Any]:
-    """Feed chunks to stage number `first`, and what comes out to the stages after it; `states` is updated in place."""
-    if first == len(stages):
-        yield from chunks
-        return
-    stage = stages[first]
-    for chunk in chunks:
-        try:
-            states[first], out = stage.step(states[first], chunk)
-        except Exception as error:
-            error.add_note(f"while running {stage!r}")
-            raise
-        yield from push(stages, states, first + 1, out)
+def push(stages: Sequence[Any], states: list[Any], first: int, chunks: Iterable[Any]) -> Iterable[Any]:
+    """Feed chunks to stage number `first`, and what comes out to the stages after it; `states` is updated in place.
+
+    Lazy: a chunk is fed to a stage when what comes out of it is asked for.
+    """
+    for place in range(first, len(stages)):
+        chunks = _through(stages[place], states, place, chunks)
+    return chunks
 
 
 def flush(stages: Sequence[Any], states: list[Any]) -> Iterator[Any]:
     """Finish every stage in turn, feeding what it still held to the stages after it."""
     for place, stage in enumerate(stages):
         yield from push(stages, states, place + 1, stage.finish(states[place]))
+
+
+def _through(stage: Any, states: list[Any], place: int, chunks: Iterable[Any]) -> Iterator[Any]:
+    for chunk in chunks:
+        try:
+            states[place], out = stage.step(states[place], chunk)
+        except Exception as error:
+            error.add_note(f"while running {stage!r}")
+            raise
+        yield from out

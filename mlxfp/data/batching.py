@@ -10,6 +10,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import Example, RecordBatch, concat_chunks
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.examples import Examples
+from mlxfp.data.shaping import Groups, group_sizes
 
 
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
@@ -66,6 +67,9 @@ class _Batch(Stage):
     def length(self, count: int) -> int:
         return count // self.size if self.drop_last else -(-count // self.size)
 
+    def groups(self, count: int | None) -> tuple[Groups, ...]:
+        return (Groups(group_sizes(self.size, count, drop_last=self.drop_last)),)
+
 
 @frozen(repr=False)
 class _Unbatch(Stage):
@@ -74,3 +78,6 @@ class _Unbatch(Stage):
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (chunk,)
+
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens

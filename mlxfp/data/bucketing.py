@@ -142,9 +142,7 @@ class _BucketByLength(Stage):
             full = inside[: len(inside) // size * size].reshape(-1, size)
             waits[full] = False
             groups.extend(full)
-        groups.sort(
-            key=lambda group: int(group[-1])
-        )  # a group is complete with its last row: so they come in an order that no chunk decides
+        groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each: an order that no chunk boundary decides
         return rows.filter(pa.array(waits)), _taken(rows, groups)
 
     def finish(self, rest: RecordBatch | None) -> Iterable[RecordBatch]:

@@ -15,14 +15,6 @@ from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.files import FileStamp, as_paths, check_names, check_same_names, find_files, show_call
 
 
-@frozen
-class Summary:
-    """What a file says about itself."""
-
-    schema: Schema
-    rows: int
-
-
 @frozen(repr=False)
 class ColumnSource(Source):
     """Files that know their columns."""
@@ -30,10 +22,13 @@ class ColumnSource(Source):
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
     suffixes: ClassVar[tuple[str, ...]]
 
-    @staticmethod
     @abstractmethod
-    def summary(file: FileStamp) -> Summary:
-        """Read what the file says about itself."""
+    def schema_of(self, file: FileStamp) -> Schema:
+        """Read the schema of a file."""
+
+    @abstractmethod
+    def rows_of(self, file: FileStamp) -> int:
+        """Read how many rows a file has."""
 
     def files(self) -> tuple[FileStamp, ...]:
         """Find the files."""
@@ -42,13 +37,13 @@ class ColumnSource(Source):
     def schema(self) -> Schema:
         """Read the schema of the first file."""
         first = self.files()[0]
-        schema = self.summary(first).schema
+        schema = self.schema_of(first)
         check_names(schema.names, first.path)
         return pa.schema([(f.name, f.type) for f in schema])  # metadata and nullability may differ between files
 
     def length(self) -> int:
         """Add up the rows of all files."""
-        return sum(self.summary(file).rows for file in self.files())
+        return sum(self.rows_of(file) for file in self.files())
 
     def version(self) -> tuple[tuple[str, int, int], ...]:
         """Return path, size and time of every file."""
@@ -66,7 +61,8 @@ def reading(kind: str, path: str) -> Iterator[None]:
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise DataError(f"A file is not {kind}, or it is damaged: {error}, in {path}. Write or download it again.") from error
+        reason = " ".join(str(error).split())
+        raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download it again.") from error
 
 
 def check_fit(found: Schema, path: str, schema: Schema, first: str, *, some: bool = False) -> None:

@@ -270,6 +270,9 @@ class _Filter(Stage):
         rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
         return state, (chunk.filter(pa.array([bool(_call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
 
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
+
 
 @frozen(repr=False)
 class _Take(View):
@@ -325,6 +328,9 @@ class _SelectColumns(RowWise):
         check_columns(self.columns, schema.names, "select_columns")
         return pa.schema([schema.field(name) for name in self.columns])
 
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
+
 
 @frozen(repr=False)
 class _DropColumns(RowWise):
@@ -336,6 +342,9 @@ class _DropColumns(RowWise):
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, schema.names, "drop_columns")
         return pa.schema([field for field in schema if field.name not in self.columns])
+
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
 
 
 @frozen(repr=False)

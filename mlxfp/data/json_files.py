@@ -75,7 +75,8 @@ class _ReadJsonl(LineSource):
         start, end = first_failure(ends, lambda stop: self._rows(data[:stop], schema))
         line = data[start:end].decode().strip()
         known = self._rows(data[:start], None).schema if schema is None else schema
-        unknown = f"A line cannot be read ({error}): got {shorten(line)}", "Correct it."
+        reason = str(error).partition(" in row ")[0]  # rows of the block, which mean nothing to a reader
+        unknown = f"A line cannot be read ({reason}): got {shorten(line)}", "Correct it."
         return Fault(start, *(_explain(line, known, more_keys=schema is None) or unknown))
 
 
@@ -123,9 +124,9 @@ def _explain(line: str, known: Schema, *, more_keys: bool) -> tuple[str, str] | 
         return f"A line is no JSON object: {got}", 'Write one object a line, as in {"text": ...}.'
     for key, value in found.items():
         kind = _kind(key, value)
+        if kind is None or (more_keys and key not in known.names):
+            continue
         if key not in known.names:
-            if more_keys or kind is None:
-                continue
             declared = f"schema={{{key!r}: {type_code(kind)}}}"
             return f"A key is no column: got {key!r}, not one of {shorten(known.names)}", f"Declare it, as in {declared}, or remove it."
         expected = known.field(key).type
@@ -146,8 +147,8 @@ def _fits(key: str, value: Any, kind: pa.DataType) -> bool:
     return not fails(lambda: _table(json.dumps({key: value}).encode(), pa.schema([(key, kind)]), "error"))
 
 
-def _cure(key: str, expected: pa.DataType, found: pa.DataType | None) -> str:
-    kinds = [pa.schema([(key, kind)]) for kind in (expected, found or expected)]
+def _cure(key: str, expected: pa.DataType, found: pa.DataType) -> str:
+    kinds = [pa.schema([(key, kind)]) for kind in (expected, found)]
     try:
         both = pa.unify_schemas(kinds, promote_options="permissive").field(0).type
     except pa.ArrowTypeError:

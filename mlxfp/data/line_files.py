@@ -104,7 +104,11 @@ class LineSource(Source):
 
     def schema(self) -> Schema:
         """Infer the types from the first block with a record in it."""
-        return _infer(self, self.files())[0]
+        return self.inferred(self.files())[0]
+
+    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+        """Return the schema, and the file that shows it."""
+        return _infer(self, files)
 
     def files(self) -> tuple[FileStamp, ...]:
         """Find the files."""
@@ -114,7 +118,7 @@ class LineSource(Source):
         """Yield a chunk for every block, with the position after it."""
         files = self.files()
         first, offset, line = find_place(files, position)
-        schema, shown_by = _infer(self, files)
+        schema, shown_by = self.inferred(files)
         for number in range(first, len(files)):
             path = files[number].path
             opening = self.opening(path)

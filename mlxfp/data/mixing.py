@@ -176,21 +176,24 @@ class _Mix(_Joined):
             for reader in readers.values():
                 stack.callback(reader.close)
             while True:
-                for place in [place for place, reader in readers.items() if not reader.fill()]:
-                    if self.stop == "first":
-                        return
-                    readers.pop(place).close()
-                if not readers:
+                ended = [place for place, reader in readers.items() if not reader.fill()]
+                if self.stop != "first":  # else it stays, holds nothing, and no item due after its end comes out
+                    for place in ended:
+                        readers.pop(place).close()
+                due = self._due(readers) if readers else None
+                if due is None:
                     return
-                yield self._due(readers), self._position(readers)
+                yield due, self._position(readers)
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
-        """Take the items that are due before any reader runs out of what it holds."""
+        """Take the items that are due before any reader runs out of what it holds, or None if there are none."""
         horizon = min(reader.times[-1] for reader in readers.values())
-        if self.level != "examples":
-            place = min(readers, key=lambda place: (readers[place].times[0], place))
-            return readers[place].take(1)
         counts = {place: int(np.searchsorted(reader.times[:-1], horizon)) for place, reader in readers.items()}
+        if not any(counts.values()):
+            return None
+        if self.level != "examples":
+            place = min((place for place in readers if counts[place]), key=lambda place: (readers[place].times[0], place))
+            return readers[place].take(1)
         times = np.concatenate([readers[place].times[:count] for place, count in counts.items()])
         rows = concat_chunks([readers[place].take(count) for place, count in counts.items() if count])
         return rows.take(pa.array(np.argsort(times, kind="stable")))
@@ -210,7 +213,7 @@ class _Reader:
     def __init__(self, mixture: _Mix, place: int, epoch: int, before: tuple[int, int, Cursor | None]) -> None:
         self._mixture, self._place, self._epoch = mixture, place, epoch
         self.given, self.passes, self.cursor = before
-        self.times: Times = np.empty(0)
+        self.times: Times = np.array([self.given / mixture.weights[place]])  # of the items at hand, then of the one after them
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
         self._chunks = self._run(self.cursor)
@@ -251,7 +254,7 @@ class _Reader:
     def _hold(self, chunk: Any, after: Cursor | None) -> None:
         self._chunk, self._after = chunk, after
         if chunk is None:
-            self.cursor = after
+            self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._place]])
             return
         if after is not None and self._mixture.level == "examples":
             self.cursor = Cursor(after.base, after.done - chunk.num_rows)  # the rows at hand are still to come

@@ -33,7 +33,7 @@ Placed = tuple[Indices, Indices]  # the row of each piece, and the rows that wer
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
-OPEN_ROWS = 128  # measured: 64 pad 1 % more where lengths are uniform, 1,024 at most 0.6 % less, and all of them are held in memory
+OPEN_ROWS = 128  # measured on uniform lengths: 64 fill rows to 98.0 %, 128 to 98.8 %, 1,024 to 99.4 %; all are held in memory
 
 _NUMBER_BITS = 40  # a number holds the room in a row above so many bits for the number of the row, so that one list sorts by both
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1

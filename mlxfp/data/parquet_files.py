@@ -10,8 +10,8 @@ from attrs import frozen
 from mlxfp.core.checks import check_unique
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset, Position
-from mlxfp.core.errors import unknown_name
-from mlxfp.data.columnar import ColumnSource, Summary, check_fit, fit, reading
+from mlxfp.core.errors import ArgumentError, unknown_name
+from mlxfp.data.columnar import ColumnSource, check_fit, fit, reading
 from mlxfp.data.files import FileStamp, Paths, as_strings, find_place, place
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
@@ -35,20 +35,27 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Datase
     """
     names = None if columns is None else as_strings("columns", columns)
     check_unique({"columns": names or ()})
+    if names == ():
+        raise ArgumentError("columns must name at least one column, got none.")
     return Dataset(_ReadParquet(path, names))
 
 
 @lru_cache(maxsize=4096)
-def _summary(file: FileStamp) -> Summary:
+def _footer(file: FileStamp) -> tuple[Schema, int]:
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
-        return Summary(opened.schema_arrow, opened.metadata.num_rows)
+        return opened.schema_arrow, opened.metadata.num_rows
 
 
 @frozen(repr=False)
 class _ReadParquet(ColumnSource):
     columns: tuple[str, ...] | None = None
     suffixes = (".parquet",)
-    summary = staticmethod(_summary)
+
+    def schema_of(self, file: FileStamp) -> Schema:
+        return _footer(file)[0]
+
+    def rows_of(self, file: FileStamp) -> int:
+        return _footer(file)[1]
 
     def schema(self) -> Schema:
         schema = super().schema()

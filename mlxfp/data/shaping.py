@@ -58,13 +58,13 @@ def shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     Raises `PipelineError`, saying what to do, where the shapes are no finite set, and where a part does not tell: a collator or grouping
     stage of your own takes part with the methods of `mlxfp.data.shaping.Padding` or `Grouping`.
 
-    >>> from mlxfp.collators.causal_lm import causal
     >>> from mlxfp.collators.collating import collate
+    >>> from mlxfp.collators.texts import text
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.bucketing import bucket_by_length
     >>> from mlxfp.data.sources import from_examples
-    >>> rows = from_examples([{"input_ids": [1] * count} for count in (3, 2, 7, 8, 9)])
-    >>> shapes(pipe(rows, bucket_by_length([5, 9], size=2), collate(causal(pad_id=0, lengths=[4, 8]))))
+    >>> rows = from_examples([{"input_ids": [1] * count} for count in (3, 2, 7, 8, 6)])
+    >>> shapes(pipe(rows, bucket_by_length([4, 8], size=2), collate(text(pad_id=0, lengths=[4, 8]))))
     ((1, 4), (1, 8), (2, 4), (2, 8))
 
     See also: `shape_plan`.
@@ -166,10 +166,7 @@ def _grouped(stage: Stage, facts: tuple[Groups, ...], count: int | None) -> Iter
 
 
 def _bounded(stage: Stage, groups: Groups) -> Groups:
-    if not isinstance(stage, Bounding):
-        return Groups(groups.sizes)
-    most, anew = stage.longest(groups.most), stage.longest(None) is not None
-    return evolve(groups, least=0, most=most) if anew or most != groups.most else groups
+    return Groups(groups.sizes, 0, stage.longest(groups.most) if isinstance(stage, Bounding) else None)  # rows may have become shorter
 
 
 def _shapes(stage: Any, groups: Groups) -> Iterator[tuple[int, int]]:
@@ -203,9 +200,8 @@ def _least_padded(distinct: Indices, below: Indices, shapes: int) -> Indices:
             choice[last] = totals.argmin()
             best[last] = totals[choice[last]] + below[last] * distinct[last - 1]
         choices.append(choice)
-    chosen, last = [], count
-    for choice in (*reversed(choices), np.zeros_like(best)):
-        if last:
-            chosen.append(distinct[last - 1])
-            last = int(choice[last])
-    return np.array(chosen[::-1])
+    chosen = [count]
+    for choice in reversed(choices):  # never 0: each length more saves padding, as long as there are distinct ones left
+        chosen.append(int(choice[chosen[-1]]))
+    least: Indices = distinct[np.array(chosen[::-1]) - 1]
+    return least

@@ -99,6 +99,9 @@ class _ShuffleBuffer(Stage):
     def __repr__(self) -> str:
         return f"shuffle(seed={self.seed}, buffer={self.buffer})"
 
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
+
 
 def _replace(slots: Indices, places: Indices, coming: Indices) -> tuple[Indices, Indices]:
     """Put each row that comes in its place, in turn: which rows leave, and the slots afterwards. All at once, with one sort.

@@ -9,7 +9,7 @@ from attrs import frozen
 from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.data.files import Paths, packed
+from mlxfp.data.files import FileStamp, Paths, packed
 from mlxfp.data.line_files import LineSource, Opening
 
 _NAME = "text"
@@ -49,8 +49,8 @@ class _ReadText(LineSource):
         texts = _lines(data) if self.by == "line" else pa.array([data.decode()])
         return pa.RecordBatch.from_arrays([texts], names=[_NAME])
 
-    def schema(self) -> Schema:
-        return pa.schema([(_NAME, pa.string())])
+    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+        return pa.schema([(_NAME, pa.string())]), files[0].path
 
     def length(self) -> int | None:
         return len(self.files()) if self.by == "file" else None

@@ -45,6 +45,8 @@ def windows(
             raise ArgumentError(f"stride={stride} would leave out tokens between windows of length={length}. Make it at most the length.")
     if separator is not None:
         check_not_negative(separator=separator)
+        if separator >= 2**31:
+            raise ArgumentError(f"separator must fit 32 bits as token ids do, got separator={separator}.")
     return _Windows(length, None if stride == length else stride, separator, drop_last, column)
 
 

@@ -66,6 +66,9 @@ class _Pad(RowWise):
         out = set_field(schema, self.column, pa.list_(kind.value_type))
         return out if self.mask is None else set_field(out, self.mask, pa.list_(pa.int32()))
 
+    def longest(self, tokens: int | None) -> int | None:
+        return self._length if self.column == "input_ids" else tokens
+
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         column = chunk.column(self.column)
         rows = column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column

@@ -93,6 +93,9 @@ class _Tokenize(RowWise):
         out = set_field(schema, self.into, pa.list_(pa.int32()))
         return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
+    def longest(self, tokens: int | None) -> int | None:
+        return self.max_length if self.into == "input_ids" else tokens
+
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         encoded = [encode_chunk(self.tokenizer, read_text(chunk, name, "tokenize")) for name in self.columns]
         if self.frame.bare and self.max_length is None:

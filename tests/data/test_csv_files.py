@@ -7,14 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor, iterate
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import (
     ArgumentError,
@@ -26,10 +24,9 @@ from mlxfp.core.errors import (
     SchemaError,
     UnknownNameError,
 )
-from mlxfp.data import quoting
 from mlxfp.data.csv_files import read_csv
-from mlxfp.testing.laws import assert_built_lazily, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
-from tests.data.written import PACKINGS, write
+from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
+from tests.data.written import PACKINGS, blocked, write
 
 PIECES = st.sampled_from(["a", "1", ",", ",", "\n", "\n", "\r\n", "\r", '"', '""', '",', ',"', '"\n', "é", "\ufeff", "\x00", " ", "NA"])
 WILD = st.lists(PIECES, max_size=30).map("".join)
@@ -37,14 +34,9 @@ SIZES = st.integers(1, 50)
 TEXT = {name: pa.string() for name in "abc"}
 
 
-def blocked(dataset: Dataset[Any], size: int) -> Dataset[Any]:
-    """Read the same files in blocks of another size."""
-    return Dataset(attrs.evolve(dataset.source, block_size=size))
-
-
 def python_rows(text: str, quote: str | None = '"') -> list[list[str]]:
-    quoting = csv.QUOTE_NONE if quote is None else csv.QUOTE_MINIMAL
-    return [row for row in csv.reader(io.StringIO(text, newline=""), quotechar=quote or '"', quoting=quoting) if row]
+    rules: Any = {"quoting": csv.QUOTE_NONE} if quote is None else {"quotechar": quote}
+    return [row for row in csv.reader(io.StringIO(text, newline=""), **rules) if row]
 
 
 def fields_end(text: str, quote: str | None) -> bool:
@@ -73,13 +65,13 @@ def test_blocks_of_any_size_give_what_python_reads(
     assert_reads_as_python(tmp_path_factory.mktemp("wild") / f"a.csv{packing}", text, size, quote)
 
 
-def test_the_law_catches_cuts_inside_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for size in range(1, 9):
-        assert_reads_as_python(tmp_path / "a.csv", '1,"x\ny"\n' * 3, size, '"')
+@pytest.mark.parametrize("size", [3, 5, 14])
+def test_the_law_catches_cuts_inside_quotes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    text = '1,"x\ny"\n' * 3
+    assert_reads_as_python(tmp_path / "a.csv", text, size, '"')
     monkeypatch.setattr("mlxfp.data.csv_files.last_record_end", lambda data, delimiter, quote: data.rfind(b"\n") + 1)
     with pytest.raises((AssertionError, DataError)):
-        for size in range(1, 9):
-            assert_reads_as_python(tmp_path / "a.csv", '1,"x\ny"\n' * 3, size, '"')
+        assert_reads_as_python(tmp_path / "a.csv", text, size, '"')
 
 
 FIELDS = st.text(st.sampled_from('ab1 ,"\n\ré\ufeff'), max_size=6) | st.sampled_from(["NA", "", "-1", "1.5", "true"])
@@ -249,11 +241,11 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path) -> No
         ("a,column_1,\n", None, ""),
         (",column_1\n", SchemaError, "got 'column_1' more than once"),
         ("__row__,b\n1,2\n", SchemaError, r"A column has a reserved name: got '__row__', in .*a\.csv\."),
-        ('a,b\n1,2\n3,"x\n4,5\n', DataError, r"A quote is never closed: got '\"x\\n4,5\\n', in line 3 of .*a\.csv\. Close it, or read quotes as text"),
+        ('a,b\n1,2\n3,"x\n4,5\n', DataError, r"A quote is never closed: got '\"x.*', in line 3 of .* Close it, or read quotes"),
         ('"a,b\n1,2\n', DataError, r"A quote is never closed: got .*, in line 1 of"),
-        (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .*a\.csv\. Convert the file to UTF-8, as with iconv"),
+        (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* Convert the file to UTF-8"),
         (b"a,\xe9\n1,2\n", DataError, r"Text is not UTF-8: got the byte 0xe9, in line 1 of"),
-        ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields where there are 2 columns: got '1\\n', in line 4 of .* Quote fields that hold ','"),
+        ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields where there are 2 columns: got .*, in line 4 .* Quote fields that hold ','"),
         ("a,b\n1," + "x" * 99 + ",3\n", DataError, r"has 3 fields where there are 2 columns: got '1,x{70,75}\.\.\., in line 2"),
     ],
 )  # fmt: skip

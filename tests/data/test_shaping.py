@@ -12,19 +12,24 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
+from mlxfp.collators.texts import text
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Stage
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data import shaping
+from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
-from mlxfp.data.elements import map, take
+from mlxfp.data.elements import filter, map, select_columns, take
 from mlxfp.data.mixing import concat
 from mlxfp.data.packing import pack
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shaping import ShapePlan, group_sizes, shape_plan, shapes
-from mlxfp.data.sources import from_table
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples, from_table
 from mlxfp.data.windowing import windows
+from mlxfp.text.tokenizer_training import train_tokenizer
+from mlxfp.text.tokenizing import tokenize
 from tests.data.token_rows import numbered, row_lengths
 
 # ---- plans
@@ -166,6 +171,15 @@ def test_rows_of_windows_and_packs_have_a_length() -> None:
     group, collator = bucket_by_length([100], size=2, drop_last=True), collate(causal(pad_id=0, pad_multiple=4))
     assert shapes(pipe(from_table(numbered([9])), windows(9), group, collator)) == ((2, 4), (2, 8))
     assert shapes(pipe(from_table(numbered([9])), pack(5), group, collator)) == ((2, 4),)
+
+
+def test_batches_of_tokenized_rows_have_the_lengths_that_their_multiple_allows() -> None:
+    rows = from_examples([{"text": "a cat " * count} for count in (1, 2, 5, 3, 2, 9)])
+    ids = tokenize(train_tokenizer(rows, kind="wordpiece", vocab_size=20), max_length=8)
+    dataset = pipe(rows, ids, shuffle(0, buffer=2), select_columns(["input_ids"]), batch(4), collate(text(pad_id=0, pad_multiple=4)))
+    assert found(dataset) <= set(shapes(dataset)) == {(4, 4), (4, 8), (2, 4), (2, 8)}
+    kept = pipe(rows, ids, filter(lambda row: True), batch(4, drop_last=True), unbatch(), batch(3), collate(text(pad_id=0, lengths=[6, 9])))
+    assert shapes(kept) == ((1, 6), (1, 9), (2, 6), (2, 9), (3, 6), (3, 9))
 
 
 def test_joined_datasets_have_the_shapes_of_each() -> None:

@@ -170,6 +170,8 @@ def test_arguments_that_cannot_work_are_refused_at_once() -> None:
         windows(4, stride=0)
     with pytest.raises(ArgumentError, match="separator must be at least 0"):
         windows(4, separator=-1)
+    with pytest.raises(ArgumentError, match=r"separator must fit 32 bits as token ids do, got separator=2147483648"):
+        windows(4, separator=2**31)
     with pytest.raises(ArgumentTypeError, match="column must be a string"):
         windows(4, column=1)  # type: ignore[arg-type]  # the mistake under test
 

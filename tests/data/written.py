@@ -1,10 +1,14 @@
-"""Writing files for tests, compressed as their suffix says."""
+"""Writing files for tests, compressed as their suffix says, and reading them in blocks of any size."""
 
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pyarrow as pa
+
+from mlxfp.core.datasets import Dataset
 
 PACKINGS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
@@ -18,3 +22,9 @@ def write(path: Path, data: str | bytes) -> Path:
     packing = path.suffix if path.suffix in PACKINGS else ""
     path.write_bytes(PACKINGS[packing](data.encode() if isinstance(data, str) else data))
     return path
+
+
+def blocked(dataset: Dataset[Any], size: int) -> Dataset[Any]:
+    """Read the same files in blocks of another size."""
+    source: Any = dataset.source
+    return Dataset(attrs.evolve(source, block_size=size))

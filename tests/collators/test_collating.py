@@ -1,0 +1,61 @@
+"""The stage that collates: it checks and evaluates what a collator returns, and says which rows went wrong."""
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from mlxfp.collators.collating import collate
+from mlxfp.collators.texts import text
+from mlxfp.core.describing import length, schema
+from mlxfp.core.errors import ArgumentTypeError, DataError, PipelineError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import skip
+from mlxfp.data.prefetching import prefetch
+from mlxfp.data.sources import from_examples
+
+ROWS = from_examples([{"input_ids": [place] * (place % 3 + 1)} for place in range(10)])
+
+
+def test_every_group_becomes_a_batch():
+    dataset = pipe(ROWS, batch(4), collate(text(pad_id=0)))
+    assert [each["input_ids"].shape for each in dataset] == [(4, 3), (4, 3), (2, 3)]
+    assert length(dataset) == 3
+    assert schema(dataset).names == ["input_ids"]
+    assert repr(dataset).endswith("collate(collator=text(pad_id=0)))")
+
+
+def test_lazy_arrays_are_evaluated_in_the_thread_that_made_them():
+    lazy = collate(lambda group: {"x": mx.array([len(row["input_ids"]) for row in group]).astype(mx.float32) * 2})
+    assert [each["x"].tolist() for each in pipe(ROWS, batch(5), lazy, prefetch(2))] == [[2, 4, 6, 2, 4], [6, 2, 4, 6, 2]]
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ([mx.array(1)], "A collator returns a dict of mx.array, got list from"),
+        ({"x": np.zeros(2)}, r"A collator returns mx.array values, got ndarray for 'x' from .*Wrap it: mx\.array\(\.\.\.\)\."),
+        (None, "got NoneType"),
+    ],
+)
+def test_what_is_no_batch_is_refused(made: Any, message: str):
+    with pytest.raises(ArgumentTypeError, match=message):
+        list(pipe(ROWS, batch(2), collate(lambda group: made)))
+
+
+def test_an_error_gains_the_source_rows():
+    with pytest.raises(DataError) as error:
+        list(pipe(ROWS, skip(1), batch(3), collate(text(pad_id=0, vocab_size=5))))
+    assert "collating source rows 4, 5, 6" in error.value.__notes__
+    with pytest.raises(ZeroDivisionError) as broken:
+        list(pipe(ROWS, batch(10), collate(lambda group: 1 / 0)))
+    assert "collating source rows 0, 1, 2, 3, 4, 5, 6, 7, ..." in broken.value.__notes__
+
+
+def test_collate_takes_groups_and_a_function():
+    with pytest.raises(PipelineError, match=r"takes groups, got examples.*Put batch\(size\) before it"):
+        pipe(ROWS, collate(text(pad_id=0)))
+    with pytest.raises(ArgumentTypeError, match="collator must be a function"):
+        collate("text")

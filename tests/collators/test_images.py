@@ -1,0 +1,206 @@
+"""Images to normalised arrays: what a few lines of Python do to each pixel, and what Pillow does."""
+
+from io import BytesIO
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
+from mlxfp.core.chunks import number_rows
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
+from mlxfp.core.examples import Examples
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
+
+
+def tensors(pixels: np.ndarray, **more: Any) -> Examples:
+    column = pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(pixels))
+    return Examples(number_rows(pa.record_batch({"image": column, **more}), 0, 20))
+
+
+def images(batch: dict[str, Any]) -> np.ndarray:
+    assert batch["images"].dtype == mx.float32
+    return np.array(batch["images"])
+
+
+@given(st.sampled_from([np.uint8, np.float16, np.float32, np.float64]), st.sampled_from([(4, 3), (4, 3, 1), (4, 3, 3)]), st.integers(0, 99))
+def test_each_value_is_scaled_and_normalised_by_its_channel(dtype: Any, shape: tuple[int, ...], seed: int):
+    random = np.random.default_rng(seed)
+    values = random.integers(0, 256, (2, *shape)).astype(dtype) if dtype == np.uint8 else random.random((2, *shape)).astype(dtype)
+    plain = values.reshape(2, 4, 3, -1) / (255.0 if dtype == np.uint8 else 1.0)
+    assert np.array_equal(images(vision()(tensors(values))), plain.astype(np.float32))
+    channels = plain.shape[-1]
+    mean, std = random.random(channels), random.random(channels) + 0.1
+    found = images(vision(normalization=Normalization(mean, std))(tensors(values)))
+    assert found.shape == (2, 4, 3, channels)
+    np.testing.assert_allclose(found, (plain - mean) / std, rtol=1e-5, atol=1e-5)
+
+
+def test_labels_and_carried_columns_go_along():
+    view = tensors(PIXELS, y=[2, 0, 1], name=["a", "b", "c"])
+    batch = vision(label="y", classes=3, carry=["name"])(view)
+    assert (batch["labels"].tolist(), batch["name"]) == ([2, 0, 1], ("a", "b", "c"))
+    assert vision(label="y", label_kind="value")(view)["labels"].dtype == mx.float32
+    with pytest.raises(DataError, match=r"column 'y' of example 0 of the group \(source row 20\) is 2, outside the 2 classes"):
+        vision(label="y", classes=2)(view)
+
+
+def test_grey_becomes_colour_and_colour_grey():
+    grey = images(vision(mode="grey")(tensors(PIXELS)))
+    assert grey.shape == (3, 6, 5, 1)
+    luma = PIXELS @ np.array([0.299, 0.587, 0.114])
+    assert np.abs(grey[..., 0] * 255 - luma).max() <= 0.51  # rounded to whole numbers
+    floats = images(vision(mode="grey")(tensors((PIXELS / 255).astype(np.float32))))
+    np.testing.assert_allclose(floats[..., 0] * 255, luma, rtol=1e-5)
+    back = images(vision(mode="rgb")(tensors(PIXELS[..., 0])))
+    assert np.array_equal(back, np.repeat(PIXELS[..., :1], 3, axis=3) / np.float32(255))
+    assert np.array_equal(images(vision(mode="rgb")(tensors(PIXELS))), images(vision()(tensors(PIXELS))))
+
+
+def test_the_constants_are_those_of_the_field():
+    assert list(NORMALIZATIONS) == ["cifar10", "imagenet", "mnist"]
+    assert NORMALIZATIONS["imagenet"] == Normalization([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    with pytest.raises(UnknownNameError, match=r"No normalization is named 'imagnet'\. Did you mean 'imagenet'"):
+        NORMALIZATIONS["imagnet"]
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        (np.zeros((1, 3, 8, 8), np.uint8), SchemaError, r"must be \[H, W\] or \[H, W, C\] with 1 or 3 channels, got \[3, 8, 8\]. Channels"),
+        (np.zeros((1, 8), np.uint8), SchemaError, r"got \[8\]\."),
+        (np.zeros((1, 8, 8), np.int32), SchemaError, r"an image in column 'image' must be uint8 or float, got int32\."),
+    ],
+)
+def test_tensors_that_are_no_images_are_refused(column: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        vision()(tensors(column))
+
+
+def test_other_columns_are_refused():
+    with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. numpy arrays"):
+        vision()([{"image": [[1, 2], [3, 4]]}])
+    with pytest.raises(DataError, match="column 'image' of example 1 of the group is null"):
+        vision()([{"image": b""}, {"image": None}])
+
+
+def test_a_normalization_must_fit_the_images():
+    with pytest.raises(DataError) as error:
+        vision(normalization=NORMALIZATIONS["mnist"])(tensors(PIXELS))
+    assert str(error.value) == (
+        "collators.vision: the images in column 'image' have 3 channels, and Normalization(mean=(0.1307,), std=(0.3081,)) is for 1. "
+        'Choose another normalization, or give mode="grey".'
+    )
+    with pytest.raises(ArgumentError, match=r"mode='rgb' gives images with 3 channels, and Normalization.* is for 1"):
+        vision(normalization=NORMALIZATIONS["mnist"], mode="rgb")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"mode": "gray"}, UnknownNameError, "No mode is named 'gray'. Did you mean 'grey'"),
+        ({"size": 32}, ArgumentError, r"size must be \(height, width\), got 32"),
+        ({"size": (32, 0)}, ArgumentError, "width must be at least 1"),
+        ({"normalization": "imagenet"}, ArgumentTypeError, "normalization must be Normalization or NoneType, got str"),
+        ({"image": None}, ArgumentTypeError, "image must be a string"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        vision(**options)
+
+
+def test_a_normalization_that_cannot_be_is_refused():
+    with pytest.raises(ArgumentError, match="1 or 3 channels, got 2 means and 2 deviations"):
+        Normalization([0, 0], [1, 1])
+    with pytest.raises(ArgumentError, match="got 1 means and 3 deviations"):
+        Normalization([0], [1, 1, 1])
+    with pytest.raises(ArgumentError, match=r"Every std must be above 0, got \(0\.0,\)"):
+        Normalization([0], [0])
+
+
+# --- encoded images and other sizes: Pillow does the work, so it is the reference too
+
+
+def pillow() -> Any:
+    return pytest.importorskip("PIL.Image", reason="decoding and resizing images needs Pillow: pip install 'mlxfp[vision]'")
+
+
+def encoded(image: Any, kind: str = "PNG") -> bytes:
+    buffer = BytesIO()
+    image.save(buffer, kind)
+    return buffer.getvalue()
+
+
+def test_an_encoded_image_is_its_pixels():
+    image = pillow()
+    plain = images(vision()(tensors(PIXELS)))
+    files = [encoded(image.fromarray(each)) for each in PIXELS]
+    for column in (pa.array(files, pa.binary()), pa.array(files, pa.large_binary()), pa.array([{"bytes": f, "path": None} for f in files])):
+        view = Examples(pa.record_batch({"image": column}))
+        assert np.array_equal(images(vision()(view)), plain)
+        assert np.array_equal(images(vision()(list(view))), plain)
+        assert np.array_equal(images(vision()(Examples(view.chunk.slice(1)))), plain[1:])
+
+
+def test_a_jpeg_is_what_pillow_decodes():
+    image = pillow()
+    files = [encoded(image.fromarray(each), "JPEG") for each in PIXELS]
+    expected = np.stack([np.asarray(image.open(BytesIO(each))) for each in files])
+    assert np.array_equal(images(vision()([{"image": each} for each in files])), expected / np.float32(255))
+
+
+@pytest.mark.parametrize("stored", ["RGB", "L", "P", "RGBA", "CMYK", "LA", "1"])
+@pytest.mark.parametrize(("mode", "wanted"), [("rgb", "RGB"), ("grey", "L")])
+def test_every_mode_is_converted_as_pillow_converts_it(stored: str, mode: Any, wanted: str):
+    image = pillow()
+    made = image.fromarray(PIXELS[0]).convert(stored)
+    expected = np.asarray(made.convert(wanted)).reshape(1, 6, 5, -1)
+    row = {"image": encoded(made, "TIFF")}
+    assert np.array_equal(images(vision(mode=mode)([row])), expected / np.float32(255))
+    if stored not in ("RGB", "L"):
+        with pytest.raises(DataError, match=f'is of mode {stored}. Give mode="rgb" or mode="grey".'):
+            vision()([row])
+
+
+def test_grey_pixels_are_those_of_pillow():
+    image = pillow()
+    expected = np.stack([np.asarray(image.fromarray(each).convert("L")) for each in PIXELS])
+    assert np.array_equal(images(vision(mode="grey")(tensors(PIXELS)))[..., 0], expected / np.float32(255))
+
+
+def test_another_size_is_reached_as_pillow_does():
+    image = pillow()
+    expected = np.stack([np.asarray(image.fromarray(each).resize((4, 9), image.Resampling.BILINEAR)) for each in PIXELS])
+    assert np.array_equal(images(vision(size=(9, 4))(tensors(PIXELS))), expected / np.float32(255))
+    files = [{"image": encoded(image.fromarray(each))} for each in PIXELS]
+    assert np.array_equal(images(vision(size=(9, 4))(files)), expected / np.float32(255))
+    floats = images(vision(size=(9, 4))(tensors((PIXELS / 255).astype(np.float32))))
+    assert np.abs(floats * 255 - expected).max() <= 1.01  # Pillow rounds uint8 after each of two passes
+    assert np.array_equal(images(vision(size=(6, 5))(tensors(PIXELS))), images(vision()(tensors(PIXELS))))
+
+
+def test_images_of_different_sizes_need_a_size():
+    image = pillow()
+    files = [{"image": encoded(image.fromarray(pixels))} for pixels in (PIXELS[0], PIXELS[1][:4])]
+    assert images(vision(size=(2, 2))(files)).shape == (2, 2, 2, 3)
+    with pytest.raises(DataError) as error:
+        vision()(files)
+    assert str(error.value) == (
+        "collators.vision: column 'image' of example 1 of the group has the shape (4, 5, 3), the first one of the group (6, 5, 3). "
+        "Give size=(height, width) for different sizes, mode for different channels."
+    )
+
+
+def test_a_damaged_file_is_named():
+    whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
+    for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
+        with pytest.raises(
+            DataError, match=r"column 'image' of example 1 of the group is no image that can be decoded: .*Filter such rows"
+        ):
+            vision()([{"image": whole}, {"image": damaged}])

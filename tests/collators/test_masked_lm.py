@@ -1,0 +1,197 @@
+"""Masks: keyed by example and epoch, never on special tokens, in BERT's proportions."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.collating import collate
+from mlxfp.collators.masked_lm import masked
+from mlxfp.core.chunks import number_rows
+from mlxfp.core.cursors import iterate
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.examples import Examples
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import skip
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples
+from tests.collators.groups import IDS, groups, view_of
+
+VOCABULARY: dict[str, Any] = {"pad_id": 0, "mask_id": 1, "special_ids": {0, 1, 2, 3}, "vocab_size": IDS, "seed": 0}
+LARGE: dict[str, Any] = {**VOCABULARY, "vocab_size": 1000}
+IGNORED = -100
+
+
+def large_view(rows: int = 400, length: int = 50, *, epoch: int = 0) -> Examples:
+    ids = np.random.default_rng(0).integers(4, 1000, rows * length).astype(np.int32)
+    column = pa.ListArray.from_arrays(pa.array(np.arange(0, rows * length + 1, length, dtype=np.int32)), pa.array(ids))
+    return Examples(number_rows(pa.record_batch({"input_ids": column}), epoch, 0))
+
+
+def arrays(batch: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    return np.array(batch["input_ids"]), np.array(batch["labels"])
+
+
+def by_row(batches: Any) -> dict[int, tuple[list[int], list[int]]]:
+    """Collect what is shown and labelled of each row, named by the number it carries, without padding."""
+    found = {}
+    for each in batches:
+        for number, shown, labels, mask in zip(
+            *(each[name].tolist() for name in ("y", "input_ids", "labels", "attention_mask")), strict=True
+        ):
+            real = [place for place, value in enumerate(mask) if value]
+            found[number] = ([shown[place] for place in real], [labels[place] for place in real])
+    return found
+
+
+@given(groups(["input_ids"]), st.integers(0, 5), st.booleans(), st.floats(0.01, 1))
+def test_labels_are_the_hidden_tokens_and_all_else_is_as_it_was(rows: list[Any], seed: int, words: bool, rate: float):
+    options = {**VOCABULARY, "seed": seed, "rate": rate, "continuations": range(20, IDS) if words else None}
+    view = view_of(rows)
+    shown, labels = arrays(masked(**options)(view))
+    for row, seen, label in zip(view, shown.tolist(), labels.tolist(), strict=True):
+        for place, token in enumerate(row["input_ids"]):
+            assert label[place] in (IGNORED, token)
+            if label[place] == IGNORED:
+                assert seen[place] == token
+            else:
+                assert token not in VOCABULARY["special_ids"]
+                assert seen[place] not in VOCABULARY["special_ids"] - {VOCABULARY["mask_id"]}
+        assert set(label[len(row["input_ids"]) :]) <= {IGNORED}
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.4, 1.0])
+def test_the_proportions_are_those_of_bert(rate: float):
+    view = large_view()
+    ids = np.array([row["input_ids"] for row in view])
+    shown, labels = arrays(masked(**LARGE, rate=rate)(view))
+    chosen = labels != IGNORED
+    hidden = shown[chosen]
+    assert abs(chosen.mean() - rate) < 4 * (rate * (1 - rate) / ids.size) ** 0.5 + 1e-9  # four standard deviations
+    bound = 4 * (0.25 / chosen.sum()) ** 0.5
+    assert abs((hidden == 1).mean() - 0.8) < bound
+    assert abs((hidden == ids[chosen]).mean() - 0.1) < bound
+    others = hidden[(hidden != 1) & (hidden != ids[chosen])]
+    assert abs(len(others) / len(hidden) - 0.1) < bound
+    assert others.min() < 50
+    assert others.max() > 950
+    # places are independent: the rate is the same at each, and neighbours do not go together
+    assert np.ptp(chosen.mean(axis=0)) < 8 * (rate * (1 - rate) / len(ids)) ** 0.5 + 1e-9
+    assert abs((chosen[:, 1:] & chosen[:, :-1]).mean() - rate**2) < 0.02
+
+
+def rows_of(count: int) -> Any:
+    random = np.random.default_rng(1)
+    return from_examples([{"input_ids": random.integers(4, IDS, random.integers(0, 20)).tolist(), "y": place} for place in range(count)])
+
+
+def test_any_batching_order_and_padding_gives_an_example_the_same_masks():
+    rows, collator = rows_of(40), masked(**VOCABULARY, rate=0.3, carry=["y"])
+    expected = by_row(pipe(rows, batch(40), collate(collator)))
+    assert len(expected) == 40
+    assert sum(label != IGNORED for _, labels in expected.values() for label in labels) > 50
+    wide = masked(**VOCABULARY, rate=0.3, carry=["y"], length=32, side="left")
+    for other in (
+        pipe(rows, batch(1), collate(collator)),
+        pipe(rows, batch(7), collate(wide)),
+        pipe(rows, shuffle(seed=3), batch(5), collate(collator)),
+        pipe(rows, shuffle(seed=3, buffer=8), batch(6), collate(wide)),
+    ):
+        assert by_row(other) == expected
+    rest = by_row(pipe(rows, skip(10), batch(4), collate(collator)))
+    assert rest == {row: values for row, values in expected.items() if row >= 10}
+
+
+def test_each_epoch_and_seed_has_its_own_masks():
+    rows = rows_of(40)
+    dataset = pipe(rows, batch(8), collate(masked(**VOCABULARY, rate=0.3, carry=["y"])))
+    found = [by_row(item for item, _ in iterate(dataset, epoch=epoch)) for epoch in (0, 1, 2)]
+    other = {**VOCABULARY, "seed": 1}
+    found.append(by_row(pipe(rows, batch(8), collate(masked(**other, rate=0.3, carry=["y"])))))
+    assert found[0] == by_row(dataset)
+    for place, first in enumerate(found):
+        for second in found[place + 1 :]:
+            different = sum(first[row] != second[row] for row in first)
+            assert different > 30
+
+
+def test_the_same_text_twice_has_different_masks_in_a_pipeline_and_the_same_without_one():
+    rows = [{"input_ids": list(range(4, 28))}] * 2
+    view = Examples(number_rows(from_examples(rows).source.table.to_batches()[0], 0, 0))
+    collator = masked(**VOCABULARY, rate=0.5)
+    first, second = arrays(collator(view))[1]
+    assert (first != second).any()
+    first, second = arrays(collator(rows))[1]
+    assert (first == second).all()
+
+
+def test_rows_with_and_without_a_key_may_be_mixed():
+    view = view_of([{"input_ids": list(range(4, 28))}, {"input_ids": list(range(5, 25))}])
+    collator = masked(**VOCABULARY, rate=0.5)
+    mixed = arrays(collator([view[0], dict(view[1])]))[1]
+    assert (mixed[0] == arrays(collator(view))[1][0]).all()
+    assert (mixed[1] == arrays(collator([dict(view[0]), dict(view[1])]))[1][1]).all()
+    assert (mixed[1] != arrays(collator(view))[1][1]).any()
+
+
+def test_words_are_chosen_whole():
+    # ids below 500 begin a word, the others continue it
+    view = large_view()
+    _, labels = arrays(masked(**LARGE, rate=0.3, continuations=range(500, 1000))(view))
+    for row, chosen in zip(view, (labels != IGNORED).tolist(), strict=True):
+        ids = row["input_ids"]
+        for place in range(1, len(ids)):
+            if ids[place] >= 500:
+                assert chosen[place] == chosen[place - 1]
+    assert abs((labels != IGNORED).mean() - 0.3) < 0.02
+
+
+def test_a_word_ends_at_a_special_token_and_at_the_end_of_its_row():
+    rows = [{"input_ids": [10, 20, 3, 20, 20]}, {"input_ids": [20, 20]}] * 200
+    _, labels = arrays(masked(**VOCABULARY, rate=0.5, continuations=[20])(view_of(rows)))
+    chosen = labels != IGNORED
+    long, short = chosen[::2], chosen[1::2]
+    assert (long[:, 0] == long[:, 1]).all()
+    assert not long[:, 2].any()
+    assert (long[:, 3] == long[:, 4]).all()
+    assert (long[:, 1] != long[:, 3]).any()
+    assert (short[:, 0] == short[:, 1]).all()
+    assert (long[:, 4] != short[:, 0]).any()
+
+
+def test_every_label_can_be_another_number_than_100():
+    shown, labels = arrays(masked(**VOCABULARY, rate=1.0, ignore_index=-1)([{"input_ids": [5, 2, 6]}]))
+    assert labels.tolist() == [[5, -1, 6]]
+    assert shown[0, 1] == 2
+
+
+def test_an_id_outside_the_vocabulary_is_an_error_naming_the_example():
+    with pytest.raises(DataError) as error:
+        masked(**VOCABULARY)(view_of([{"input_ids": [5]}, {"input_ids": [6, 40]}], first=7))
+    assert str(error.value) == (
+        "collators.masked: token 1 in column 'input_ids' of example 1 of the group (source row 8) has the id 40, outside the vocabulary of "
+        "30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"rate": 0}, ArgumentError, "rate must be above 0 and at most 1, got rate=0"),
+        ({"rate": 1.5}, ArgumentError, "rate must be above 0 and at most 1, got rate=1.5"),
+        ({"rate": "0.1"}, ArgumentTypeError, "rate must be int or float, got str"),
+        ({"mask_id": 30}, ArgumentError, "mask_id holds 30, outside the vocabulary of 30"),
+        ({"special_ids": {-1}}, ArgumentError, "special_ids holds -1, outside the vocabulary of 30"),
+        ({"special_ids": range(30)}, ArgumentError, "All 30 ids of the vocabulary are special"),
+        ({"continuations": ["##a"]}, ArgumentTypeError, "an id of continuations must be an int"),
+        ({"seed": None}, ArgumentTypeError, "seed must be an int"),
+        ({"length": 0}, ArgumentError, "length must be at least 1"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_once(wrong: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        masked(**{**VOCABULARY, **wrong})

@@ -1,0 +1,33 @@
+"""The rectangle that rows are padded to."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.padding import pad_rows, padded_length, real_places
+
+
+@given(st.integers(0, 1000), st.integers(1, 100))
+def test_a_padded_length_is_the_next_multiple_and_never_nothing(longest: int, multiple: int):
+    length = padded_length(longest, multiple)
+    assert length % multiple == 0
+    assert max(1, longest) <= length < max(1, longest) + multiple
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(0, 5), st.sampled_from(["left", "right"]))
+def test_rows_are_laid_out_in_order(lengths: list[int], spare: int, side: str):
+    ends = np.concatenate([[0], np.cumsum(lengths)])
+    values = np.arange(1, ends[-1] + 1)
+    rows = pad_rows(values, real_places(ends, max(lengths) + spare, side), 0)
+    assert rows.shape == (len(lengths), max(lengths) + spare)
+    assert rows[rows != 0].tolist() == values.tolist()
+    for row, length in zip(rows.tolist(), lengths, strict=True):
+        kept = row[:length] if side == "right" else row[len(row) - length :]
+        assert 0 not in kept
+
+
+def test_rows_of_arrays_keep_their_further_axes():
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    rows = pad_rows(values, real_places(np.array([0, 1, 3]), 2, "right"), 0)
+    assert rows.tolist() == [[[0, 1], [0, 0]], [[2, 3], [4, 5]]]
+    assert rows.dtype == np.float32

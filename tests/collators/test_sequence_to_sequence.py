@@ -1,0 +1,60 @@
+"""Source and target of encoder-decoder models."""
+
+from typing import Any
+
+import mlx.core as mx
+import pytest
+from hypothesis import given
+
+from mlxfp.collators.sequence_to_sequence import seq2seq
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from tests.collators.groups import groups, view_of
+
+
+@given(groups(["input_ids", "labels"]))
+def test_the_decoder_sees_at_each_place_the_tokens_before_the_label(rows: list[Any]):
+    batch = seq2seq(pad_id=0, start_id=1)(view_of(rows))
+    for place, row in enumerate(rows):
+        inputs, labels, mask = (batch[name][place].tolist() for name in ("decoder_input_ids", "labels", "decoder_attention_mask"))
+        count = len(row["labels"])
+        assert labels == row["labels"] + [-100] * (len(labels) - count)
+        assert mask == [1] * count + [0] * (len(mask) - count)
+        assert inputs[:count] == [1, *row["labels"]][:count]
+        assert set(inputs[count:]) <= {0}
+        assert batch["input_ids"][place].tolist()[: len(row["input_ids"])] == row["input_ids"]
+        assert sum(batch["attention_mask"][place].tolist()) == len(row["input_ids"])
+    assert {values.dtype for values in batch.values()} == {mx.int32}
+
+
+def test_source_and_target_have_their_own_lengths():
+    rows = [{"input_ids": [5, 6, 7], "summary": [8]}]
+    batch = seq2seq(pad_id=0, start_id=1, target="summary", target_length=4, pad_multiple=8, ignore_index=-1)(rows)
+    assert batch["input_ids"].shape == (1, 8)
+    assert batch["labels"].tolist() == [[8, -1, -1, -1]]
+    assert batch["decoder_input_ids"].tolist() == [[1, 0, 0, 0]]
+
+
+def test_errors_name_the_column():
+    rows = [{"input_ids": [5], "labels": [6, 40, 7]}]
+    with pytest.raises(
+        DataError, match=r"token 1 in column 'labels' of example 0 of the group has the id 40, outside the vocabulary of 30"
+    ):
+        seq2seq(pad_id=0, start_id=1, vocab_size=30)(rows)
+    with pytest.raises(DataError, match=r"column 'labels' of example 0 of the group has 3 values, more than the length of 2"):
+        seq2seq(pad_id=0, start_id=1, target_length=2)(rows)
+    with pytest.raises(SchemaError, match=r"collators.seq2seq needs the column 'summary', which is not there"):
+        seq2seq(pad_id=0, start_id=1, target="summary")(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"start_id": None}, ArgumentTypeError, "start_id must be an int"),
+        ({"target": 3}, ArgumentTypeError, "target must be a string"),
+        ({"target_length": 0}, ArgumentError, "target_length must be at least 1"),
+        ({"length": 8, "target_length": 8, "pad_multiple": 4}, ArgumentError, "Fixed lengths need no pad_multiple, got pad_multiple=4"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        seq2seq(**{"pad_id": 0, "start_id": 1, **options})

@@ -1,0 +1,246 @@
+"""Token lists to batches: what a few lines of Python do to each row."""
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.texts import text
+from mlxfp.core.chunks import number_rows
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
+from mlxfp.core.examples import Examples
+from mlxfp.data.shaping import Padding
+from tests.collators.groups import groups, view_of
+
+ROWS = [{"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "y": 1}, {"input_ids": [8], "token_type_ids": [1], "y": 0}]
+
+
+@given(groups(["input_ids", "token_type_ids", "y", "score"]), st.sampled_from(["left", "right"]), st.integers(1, 8), st.integers(0, 99))
+def test_a_batch_is_each_row_padded(rows: list[Any], side: Any, pad_multiple: int, pad_id: int):
+    longest = max(1, *(len(row["input_ids"]) for row in rows))
+    length = -(-longest // pad_multiple) * pad_multiple
+
+    def padded(values: list[int], fill: int) -> list[int]:
+        padding = [fill] * (length - len(values))
+        return values + padding if side == "right" else padding + values
+
+    batch = text(pad_id=pad_id, label="y", side=side, pad_multiple=pad_multiple, type_ids=True, carry=["score"])(view_of(rows))
+    assert batch["input_ids"].tolist() == [padded(row["input_ids"], pad_id) for row in rows]
+    assert batch["attention_mask"].tolist() == [padded([1] * len(row["input_ids"]), 0) for row in rows]
+    assert batch["token_type_ids"].tolist() == [padded(row["token_type_ids"], 0) for row in rows]
+    assert batch["labels"].tolist() == [row["y"] for row in rows]
+    assert batch["score"].tolist() == [row["score"] for row in rows]
+    assert {name: values.dtype for name, values in batch.items()} == {
+        "input_ids": mx.int32,
+        "attention_mask": mx.int32,
+        "token_type_ids": mx.int32,
+        "labels": mx.int32,
+        "score": mx.float32,
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "length"),
+    [({}, 3), ({"pad_multiple": 8}, 8), ({"length": 5}, 5), ({"lengths": [2, 3, 9]}, 3), ({"lengths": [4, 9]}, 4)],
+)
+def test_the_length_is_what_was_asked_for(options: dict[str, Any], length: int):
+    collator = text(pad_id=0, **options)
+    assert collator(ROWS)["input_ids"].shape == (2, length)
+    assert isinstance(collator, Padding)
+    assert collator.padded(3) == length
+    assert collator.longest == (max(options.get("lengths", [options.get("length", 0)])) or None)
+
+
+def test_any_column_of_integers_will_do():
+    plain = [[5, 6], [], [7]]
+    for kind in (pa.list_(pa.uint8()), pa.large_list(pa.int64()), pa.list_(pa.uint64())):
+        view = Examples(pa.record_batch({"input_ids": pa.array([[9], *plain], kind)}).slice(1))
+        assert text(pad_id=0)(view)["input_ids"].tolist() == [[5, 6], [0, 0], [7, 0]]
+    fixed = Examples(pa.record_batch({"input_ids": pa.array([[1, 2], [3, 4]], pa.list_(pa.int16(), 2))}).slice(1))
+    assert text(pad_id=0)(fixed)["input_ids"].tolist() == [[3, 4]]
+
+
+def test_labels_of_each_kind():
+    def labels(kind: Any, *values: Any) -> list[Any]:
+        rows = [{"input_ids": [5], "y": value} for value in values]
+        return text(pad_id=0, label="y", label_kind=kind)(rows)["labels"].tolist()
+
+    assert labels("class", 1, 0) == [1, 0]
+    assert labels("class", 1.0, -100.0) == [1, -100]
+    assert labels("class", True, False) == [1, 0]
+    assert labels("value", 1, 2) == [1.0, 2.0]
+    assert labels("value", 0.5, -1.5) == [0.5, -1.5]
+    assert labels("value", np.array([[0.5, 1.0]]), np.array([[0.0, 2.0]])) == [[[0.5, 1.0]], [[0.0, 2.0]]]
+
+
+def test_text_is_carried_as_strings():
+    words = pa.array(["b", "a"]).dictionary_encode()
+    view = Examples(pa.record_batch({"input_ids": [[5], [6]], "word": words, "long": words.cast(pa.large_string())}))
+    batch = text(pad_id=0, carry=["word", "long"])(view)
+    assert batch["word"] == batch["long"] == ("b", "a")
+
+
+def numbered(**columns: Any) -> Examples:
+    return Examples(number_rows(pa.record_batch(columns), 0, 40))
+
+
+@pytest.mark.parametrize(
+    ("options", "columns", "error", "message"),
+    [
+        ({}, {"x": [1]}, SchemaError, "collators.text needs the column 'input_ids', which is not there. Columns: 'x'."),
+        (
+            {},
+            {"input_ids": ["a"]},
+            SchemaError,
+            "collators.text: column 'input_ids' must hold lists of numbers, got string. Put tokenize before batch.",
+        ),
+        (
+            {},
+            {"input_ids": [[0.5]]},
+            SchemaError,
+            "collators.text: column 'input_ids' must hold lists of integers, got list<item: double>. Put tokenize before batch.",
+        ),
+        (
+            {},
+            {"input_ids": [["a"]]},
+            SchemaError,
+            "collators.text: column 'input_ids' must hold lists of numbers, got list<item: string>.",
+        ),
+        (
+            {},
+            {"input_ids": [[1], None]},
+            DataError,
+            (
+                "collators.text: column 'input_ids' of example 1 of the group (source row 41) is null. "
+                "Fill it, or filter such rows out, before batch."
+            ),
+        ),
+        (
+            {},
+            {"input_ids": [[1], [], [1, 2, None]]},
+            DataError,
+            "collators.text: column 'input_ids' of example 2 of the group (source row 42) holds a null in its list. Fill it before batch.",
+        ),
+        (
+            {},
+            {"input_ids": [[1], [2, 2**31]]},
+            DataError,
+            (
+                "collators.text: column 'input_ids' of example 1 of the group (source row 41) holds 2147483648, beyond 32-bit integers. "
+                "Number such values anew before batch."
+            ),
+        ),
+        (
+            {"length": 2},
+            {"input_ids": [[1], [1, 2, 3]]},
+            DataError,
+            (
+                "collators.text: column 'input_ids' of example 1 of the group (source row 41) has 3 values, more than the length of 2 "
+                "to pad to. Cut the rows before batch, as tokenize(max_length=2) does, or pad to a larger length."
+            ),
+        ),
+        (
+            {"vocab_size": 30},
+            {"input_ids": [[1], [], [2, 30]]},
+            DataError,
+            (
+                "collators.text: token 1 in column 'input_ids' of example 2 of the group (source row 42) has the id 30, outside the "
+                "vocabulary of 30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+            ),
+        ),
+        (
+            {"vocab_size": 30},
+            {"input_ids": [[-1]]},
+            DataError,
+            (
+                "collators.text: token 0 in column 'input_ids' of example 0 of the group (source row 40) has the id -1, outside the "
+                "vocabulary of 30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+            ),
+        ),
+        (
+            {"type_ids": True},
+            {"input_ids": [[1], [2, 3]], "token_type_ids": [[0], [0]]},
+            DataError,
+            "collators.text: input_ids and token_type_ids of example 1 of the group (source row 41) have different lengths: 2 and 1.",
+        ),
+        (
+            {"label": "y", "classes": 2},
+            {"input_ids": [[1], [2]], "y": [1, 2]},
+            DataError,
+            (
+                "collators.text: the class label in column 'y' of example 1 of the group (source row 41) is 2, outside the 2 classes 0 to "
+                "1. Correct the data, or give the right number of classes."
+            ),
+        ),
+        (
+            {"label": "y"},
+            {"input_ids": [[1], [2]], "y": [1.0, 0.5]},
+            DataError,
+            (
+                "collators.text: column 'y' of example 1 of the group (source row 41) holds 0.5, which is no class: a whole number is "
+                'needed. For regression, give label_kind="value".'
+            ),
+        ),
+        (
+            {"label": "y"},
+            {"input_ids": [[1]], "y": [float("nan")]},
+            DataError,
+            (
+                "collators.text: column 'y' of example 0 of the group (source row 40) holds nan, which is no class: a whole number is "
+                'needed. For regression, give label_kind="value".'
+            ),
+        ),
+        ({"label": "y"}, {"input_ids": [[1]], "y": ["a"]}, SchemaError, "collators.text: column 'y' must hold numbers, got string."),
+        (
+            {"label": "y", "label_kind": "value"},
+            {"input_ids": [[1]], "y": [1e300]},
+            DataError,
+            (
+                "collators.text: column 'y' of example 0 of the group (source row 40) holds 1e+300, beyond 32-bit floats. "
+                "Scale it before batch."
+            ),
+        ),
+    ],
+)
+def test_an_error_says_what_is_wrong_and_where(options: dict[str, Any], columns: Any, error: type[Exception], message: str):
+    with pytest.raises(error) as raised:
+        text(pad_id=0, **options)(numbered(**columns))
+    assert str(raised.value) == message
+    with pytest.raises(error):
+        text(pad_id=0, **options)(list(numbered(**columns)))
+
+
+def test_a_list_without_source_rows_is_named_by_places():
+    with pytest.raises(DataError, match=r"of example 1 of the group is null"):
+        text(pad_id=0)([{"input_ids": [1]}, {"y": 1}])
+    with pytest.raises(ArgumentTypeError, match=r"A collator takes mappings, got int at place 1 of the group: 7\."):
+        text(pad_id=0)([{"input_ids": [1]}, 7])
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"pad_id": "0"}, ArgumentTypeError, "pad_id must be an int"),
+        ({"side": "middle"}, UnknownNameError, "No side is named 'middle'"),
+        ({"label": "y", "label_kind": "clas"}, UnknownNameError, "Did you mean 'class'"),
+        ({"length": 8, "pad_multiple": 8}, ArgumentError, "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8"),
+        ({"lengths": [8, 4]}, ArgumentError, "lengths must ascend"),
+        ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] say what to pad to\. Leave out length and pad_multiple\."),
+        ({"vocab_size": 0}, ArgumentError, "vocab_size must be at least 1"),
+        ({"carry": "name"}, ArgumentError, "carry must be a list of column names, got the string 'name'"),
+        ({"carry": ["a", "a"]}, ArgumentError, "carry repeats 'a'"),
+        ({"classes": 2}, ArgumentError, "classes=2 counts class labels, and there are none: label=None"),
+        ({"classes": 2, "label": "y", "label_kind": "value"}, ArgumentError, "label_kind='value'"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        text(**{"pad_id": 0, **options})
+
+
+def test_a_collator_prints_as_the_call_that_makes_it():
+    assert repr(text(pad_id=0, label="y", length=8)) == "text(pad_id=0, label='y', lengths=(8,))"

@@ -1,0 +1,94 @@
+"""Waveforms to padded samples or spectrograms."""
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from mlxfp.collators.spectrograms import LogMel
+from mlxfp.collators.waveforms import audio
+from mlxfp.core.chunks import number_rows
+from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.examples import Examples
+from tests.collators.groups import groups, view_of
+
+MEL = LogMel(100, size=16, hop=4, mels=3)
+
+
+@given(groups(["waveform"]))
+def test_samples_are_padded_with_silence(rows: list[Any]):
+    batch = audio()(view_of(rows))
+    for place, row in enumerate(rows):
+        found, mask = batch["waveforms"][place].tolist(), batch["mask"][place].tolist()
+        count = len(row["waveform"])
+        assert found == row["waveform"] + [0.0] * (len(found) - count)
+        assert mask == [1] * count + [0] * (len(found) - count)
+    assert batch["lengths"].tolist() == [len(row["waveform"]) for row in rows]
+    assert [batch[name].dtype for name in ("waveforms", "lengths", "mask")] == [mx.float32, mx.int32, mx.int32]
+
+
+@given(groups(["waveform"], longest=30))
+def test_features_are_the_frames_of_each_waveform(rows: list[Any]):
+    batch = audio(spectrogram=MEL, pad_multiple=3)(view_of(rows))
+    assert batch["features"].shape[1] % 3 == 0
+    for place, row in enumerate(rows):
+        waveform = np.array(row["waveform"], np.float32)
+        expected, _ = MEL.frames(waveform, np.array([0, len(waveform)]))
+        found, count = np.array(batch["features"][place]), batch["lengths"][place].item()
+        assert count == len(expected) == sum(batch["mask"][place].tolist())
+        assert np.array_equal(found[:count], expected)
+        assert not found[count:].any()
+
+
+def test_integers_are_taken_as_16_bit_samples():
+    expected = [[0.5, -1.0, 32767 / 32768]]
+    for kind in (pa.int16(), pa.int32(), pa.int64()):
+        view = Examples(pa.record_batch({"waveform": pa.array([[16384, -32768, 32767]], pa.list_(kind))}))
+        assert audio()(view)["waveforms"].tolist() == expected
+    assert audio()([{"waveform": np.array([16384, -32768, 32767], np.int16)}])["waveforms"].tolist() == expected
+    view = Examples(number_rows(pa.record_batch({"waveform": [[0], [1, 40000]]}), 0, 5))
+    with pytest.raises(DataError) as error:
+        audio()(view)
+    assert str(error.value) == (
+        "collators.audio: column 'waveform' of example 1 of the group (source row 6) holds 40000, and integers are taken as 16-bit "
+        "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
+    )
+
+
+def test_arrays_of_different_lengths_are_waveforms_too():
+    rows = [{"waveform": np.array([0.5, 0.25])}, {"waveform": np.array([0.125])}]
+    assert audio()(rows)["waveforms"].tolist() == [[0.5, 0.25], [0.125, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        ([[True]], r"collators.audio: column 'waveform' must hold floats or 16-bit samples, got list<item: bool>\."),
+        ([0.5], r"column 'waveform' must hold lists of numbers, got double\."),
+        ([[[0.5, 0.5]]], r"column 'waveform' must hold lists of numbers, got list<item: list<item: double>>\."),
+    ],
+)
+def test_other_columns_are_refused(column: Any, message: str):
+    with pytest.raises(SchemaError, match=message):
+        audio()(Examples(pa.record_batch({"waveform": column})))
+
+
+def test_a_waveform_that_is_too_long_is_named():
+    with pytest.raises(DataError, match=r"column 'waveform' of example 1 of the group has 3 values, more than the length of 2"):
+        audio(length=2)([{"waveform": [0.5]}, {"waveform": [0.5] * 3}])
+    with pytest.raises(DataError, match=r"has 4 values, more than the length of 3"):
+        audio(length=3, spectrogram=MEL)([{"waveform": [0.5] * 12}])
+
+
+def test_arguments_that_cannot_be_are_refused_at_once():
+    with pytest.raises(ArgumentTypeError, match="spectrogram must be LogMel or NoneType, got int"):
+        audio(spectrogram=16000)
+    with pytest.raises(ArgumentTypeError, match="waveform must be a string"):
+        audio(waveform=0)
+
+
+def test_a_collator_prints_as_the_call_that_makes_it():
+    assert repr(audio(label="digit", pad_multiple=80)) == "audio(label='digit', pad_multiple=80)"

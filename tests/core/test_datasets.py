@@ -1,0 +1,182 @@
+"""Datasets: levels, random access, and sources and stages of one's own."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.collating import collate
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Source, Stage, Wrapper, take_rows
+from mlxfp.core.describing import length
+from mlxfp.core.errors import PipelineError
+from mlxfp.core.examples import Examples
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch, unbatch
+from mlxfp.data.elements import filter, skip, take
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.testing import laws
+from mlxfp.testing.comparing import same
+from mlxfp.testing.strategies import sources
+
+NUMBERS = from_table({"x": range(9)})
+
+
+@frozen(repr=False)
+class Squares(Source):
+    """A source of one's own, with the two methods that it needs."""
+
+    count: int
+
+    def schema(self) -> Schema:
+        return pa.schema({"x": pa.int64()})
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        for x in range(position or 0, self.count):
+            yield pa.record_batch({"x": [x * x]}), x + 1
+
+
+@frozen(repr=False)
+class Halve(RowWise):
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk.set_column(0, "x", pa.array(chunk.column("x").to_numpy() // 2))
+
+
+@frozen(repr=False)
+class Passes(Stage):
+    """A stage of one's own, with the method that it needs."""
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, tuple[RecordBatch, ...]]:
+        return state, (chunk,)
+
+
+@frozen(repr=False)
+class Same(Wrapper):
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        return self.dataset.source.read(epoch, position)
+
+
+def test_a_source_and_stages_of_ones_own_obey_the_laws() -> None:
+    dataset = pipe(Dataset(Squares(5)), Halve(), Passes(), batch(2))
+    assert [[row["x"] for row in group] for group in dataset] == [[0, 0], [2, 4], [8]]
+    laws.assert_reads(Squares(5))
+    laws.assert_value(dataset)
+    laws.assert_resumable(dataset)
+    laws.assert_pure_stages(dataset)
+    laws.assert_described(dataset)
+    assert repr(dataset) == "pipe(squares(count=5), halve(), passes(), batch(size=2))"
+
+
+def test_what_a_source_does_not_say_is_not_known() -> None:
+    source = Squares(5)
+    assert (source.level, source.indexable, source.length(), source.exact_length(), source.version(), source.notes()) == (
+        "examples",
+        False,
+        None,
+        None,
+        None,
+        (),
+    )
+    assert [chunk.num_rows for chunk in source.head()] == [1] * 5
+    assert length(pipe(Dataset(source), batch(2))) is None
+    with pytest.raises(PipelineError, match=r"squares\(count=5\) has no random access. Put load\(\) or cache\(path\) after it."):
+        source.take(0, np.array([1]))
+
+
+def test_what_a_stage_does_not_say_is_not_known() -> None:
+    assert length(pipe(NUMBERS, Passes())) is None
+    assert length(pipe(NUMBERS, Halve())) == 9
+    assert (Passes().start(0), Passes().finish(()), Passes().notes()) == ((), (), ())
+
+
+def test_a_wrapper_is_like_what_it_holds() -> None:
+    inner = pipe(NUMBERS, batch(2))
+    wrapped = Same(inner)
+    assert (wrapped.level, wrapped.length(), wrapped.exact_length(), wrapped.version(), wrapped.schema()) == (
+        "groups",
+        5,
+        5,
+        None,
+        pa.schema({"x": pa.int64()}),
+    )
+    assert wrapped.indexable is False
+    assert sum(chunk.num_rows for chunk in wrapped.head()) == 9
+    assert Same(Dataset(Squares(3))).length() is None
+    assert Same(Dataset(Squares(3))).exact_length() is None
+
+
+def test_levels_follow_the_stages() -> None:
+    groups = pipe(NUMBERS, batch(2))
+    batches = pipe(groups, collate(dict))  # type: ignore[arg-type]  # never run
+    assert (NUMBERS.level, groups.level, pipe(groups, unbatch()).level, batches.level, pipe(batches, take(1)).level) == (
+        "examples",
+        "groups",
+        "examples",
+        "batches",
+        "batches",
+    )
+    with pytest.raises(
+        PipelineError, match=r"batch\(size=2\) takes examples, got batches from collate\(collator=dict\). Move it before coll"
+    ):
+        pipe(batches, batch(2))  # type: ignore[call-overload]  # the mistake that is tested
+
+
+def test_a_combinator_is_a_value_that_prints_as_its_call() -> None:
+    assert take(3) == take(3) != take(4)
+    assert repr(shuffle(2)) == "shuffle(seed=2)"
+    assert Combinator(Same, {})(NUMBERS) == Dataset(Same(NUMBERS))
+
+
+@given(sources(), st.data())
+def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject) -> None:
+    rows = list(pipe(dataset, shuffle(0)))
+    if not dataset.indexable:
+        with pytest.raises(PipelineError, match=r"needs random access, and from_\w+\((?s:.*)\) has none"):
+            dataset[0]
+        return
+    shuffled = pipe(dataset, shuffle(0))
+    for place in range(-len(rows), len(rows)):
+        assert same(shuffled[place], rows[place])
+    part = data.draw(st.slices(len(rows)))
+    assert same(list(map(dict, shuffled[part])), rows[part])
+    assert isinstance(shuffled[part], Examples)
+    with pytest.raises(IndexError):
+        shuffled[len(rows)]
+
+
+@given(st.lists(st.integers(0, 6), max_size=9), st.integers(0, 2))
+def test_random_access_goes_through_row_wise_stages_and_views(indices: list[int], epoch: int) -> None:
+    laws.assert_random_access(pipe(NUMBERS, Halve(), shuffle(1), skip(1), take(7)), np.array(indices, np.int64), epoch=epoch)
+
+
+def test_what_stands_in_the_way_of_random_access_is_named() -> None:
+    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and filter\(predicate=bool\) has none. Put load\(\) or"):
+        pipe(NUMBERS, filter(bool))[0]
+    with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and from_iterable\(.*\) has none"):
+        from_iterable([{"x": 1}])[0]
+    with pytest.raises(PipelineError, match=r"dataset\[slice\(None, 2, None\)\] takes examples by number, got groups from batch\(size=2\)"):
+        pipe(NUMBERS, batch(2))[:2]
+
+
+@frozen(repr=False)
+class Countless(Squares):
+    @property
+    def indexable(self) -> bool:
+        return True
+
+
+def test_a_source_with_random_access_must_say_how_many_rows_it_has() -> None:
+    with pytest.raises(PipelineError, match=r"countless\(count=3\) can take rows by number and must say how many there are"):
+        Dataset(Countless(3))[0]
+
+
+def test_rows_by_number_carry_their_numbers_and_keys() -> None:
+    chunk = take_rows(pipe(NUMBERS, Halve()), 2, np.array([8, 0]))
+    assert chunk.column("__row__").to_pylist() == [8, 0]
+    assert chunk.column("x").to_pylist() == [4, 0]

@@ -1,0 +1,93 @@
+"""`schema`, `length` and `explain`: what a pipeline is, without running it."""
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import explain, known_length, length, schema
+from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.caching import load
+from mlxfp.data.elements import drop_columns, filter, map, select_columns
+from mlxfp.data.mixing import concat
+from mlxfp.data.repeating import repeat
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.testing.strategies import pipelines
+
+NUMBERS = from_table({"x": range(5), "text": list("abcde")})
+
+
+@given(pipelines())
+def test_any_pipeline_can_be_explained(dataset: Dataset[Any]) -> None:
+    assert len(explain(dataset).splitlines()) >= 2 * len(dataset.parts)
+
+
+def test_an_explanation_names_parts_columns_counts_and_costs() -> None:
+    dataset = pipe(NUMBERS, shuffle(0), filter(bool), shuffle(0, buffer=2), drop_columns(["text"]), repeat(None), batch(2))
+    assert explain(dataset) == (
+        "from_table(5 rows)\n"
+        "    examples: x int64, text string; 5 of them; random access\n"
+        "shuffle(seed=0)\n"
+        "    examples: x int64, text string; 5 of them; random access\n"
+        "filter(predicate=bool)\n"
+        "    examples: x int64, text string; length known only by reading; no random access from here on\n"
+        "shuffle(seed=0, buffer=2)\n"
+        "    examples: x int64, text string; length known only by reading; holds 2 rows, at most about twice that with what left them\n"
+        "drop_columns(columns=('text',))\n"
+        "    examples: x int64; length known only by reading\n"
+        "repeat(epochs=None)\n"
+        "    examples: x int64; length known only by reading\n"
+        "batch(size=2)\n"
+        "    groups: x int64; length known only by reading"
+    )
+
+
+def test_joined_datasets_are_explained_side_by_side() -> None:
+    lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(1))])).splitlines()
+    assert [line for line in lines if line.startswith("  | ") and "examples:" not in line] == [
+        "  | from_table(5 rows)",
+        "  | from_table(5 rows)",
+        "  | shuffle(seed=1)",
+    ]
+    assert lines[-1] == "    examples: x int64, text string; 10 of them; random access"
+
+
+def test_a_pipeline_that_cannot_work_is_explained_all_the_same() -> None:
+    text = explain(pipe(NUMBERS, select_columns(["nothing"]), batch(2)))
+    assert "schema not known (select_columns needs the column 'nothing', which is not there. Columns: 'x', 'text'.)" in text
+    assert "batch(size=2)" in text
+
+
+def test_a_dataset_without_columns_says_so() -> None:
+    assert "examples: no columns; 5 of them" in explain(pipe(NUMBERS, drop_columns(["x", "text"])))
+
+
+def test_a_length_is_known_or_none() -> None:
+    assert length(NUMBERS) == 5
+    assert length(pipe(NUMBERS, batch(2))) == 3
+    assert length(pipe(NUMBERS, batch(2, drop_last=True), repeat(3))) == 6
+    assert length(pipe(NUMBERS, filter(bool), batch(2))) is None
+    assert length(from_iterable([{"x": 1}])) is None
+
+
+def test_what_is_loaded_is_read_for_its_length_and_not_to_explain_it() -> None:
+    dataset = pipe(NUMBERS, filter(lambda row: row["x"] > 1), load())
+    assert known_length(dataset) is None
+    assert "length known only by reading" in explain(dataset)
+    assert length(dataset) == 3
+
+
+def test_functions_of_datasets_say_what_they_need() -> None:
+    for function in (schema, length, explain):
+        with pytest.raises(ArgumentTypeError, match=rf"{function.__name__} works on a dataset, got int: 3. Start with a source"):
+            function(3)  # type: ignore[operator]  # the mistake that is tested
+
+
+def test_a_schema_is_that_of_the_rows_that_come_out() -> None:
+    declared = pa.schema({"z": pa.float32()})
+    assert schema(pipe(NUMBERS, map(lambda row: {"z": 0.5}, schema=declared), batch(3))) == declared

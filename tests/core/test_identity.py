@@ -1,0 +1,218 @@
+"""Fingerprints: one for each value, in every process."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import one_chunk
+from mlxfp.core.errors import FingerprintError
+from mlxfp.core.identity import comparable, difference, fingerprint, identify
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import take
+from mlxfp.data.repeating import repeat
+from mlxfp.data.sources import from_table
+from mlxfp.testing.comparing import same
+from mlxfp.testing.strategies import rechunkings, tables
+from tests.core import values
+from tests.core.values import VALUES, Place, Point, double, nested, ping
+
+
+def test_values_that_differ_have_different_fingerprints() -> None:
+    found: dict[str, Any] = {}
+    for value in VALUES:
+        text = fingerprint(value)
+        assert re.fullmatch(r"[0-9a-f]{32}", text)
+        assert text not in found, f"{value!r} has the fingerprint of {found[text]!r}"
+        found[text] = value
+
+
+EQUAL: list[tuple[Any, Any]] = [
+    ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+    ({"a": 1}, OrderedDict(a=1)),
+    ({1, 2, 3}, frozenset({3, 2, 1})),
+    (bytes(2), bytearray(2)),
+    (math.nan, -math.nan),
+    (Point(1, 2), Point(1, 3)),
+    (Place(1, 2), Place(1, 3)),
+    (np.arange(6)[::2], np.array([0, 2, 4])),
+    (pa.schema({"x": pa.int8()}, metadata={"a": "b"}), pa.schema({"x": pa.int8()})),
+    (pa.table({"x": [1]}).replace_schema_metadata({"a": "b"}), pa.table({"x": [1]})),
+    (pa.array([1, 2, 3])[1:], pa.array([2, 3])),
+    (pa.array([math.nan]), pa.array(np.array([-math.nan]))),
+    (pa.array([True, False] * 9)[3:], pa.array([False, *[True, False] * 7])),
+    (pa.array(["b", "a"]).dictionary_encode()[1:], pa.array(["a"]).dictionary_encode()),
+    (pa.RunEndEncodedArray.from_arrays([1, 2], [5, 5]), pa.RunEndEncodedArray.from_arrays([2], [5])),
+    (pa.array([1, 7])[:1], pa.Array.from_buffers(pa.int64(), 1, [None, pa.array([1, 7]).buffers()[1]])),
+    (pa.array(["long enough for a buffer", "b"], pa.string_view())[1:], pa.array(["b"], pa.string_view())),
+    (pa.StructArray.from_arrays([pa.array([1, 2])], ["a"], mask=pa.array([False, True])), pa.array([{"a": 1}, None])),
+    (
+        pa.FixedSizeListArray.from_arrays(pa.array([1, 2, 3, 4]), 2, mask=pa.array([True, False])),
+        pa.array([None, [3, 4]], pa.list_(pa.int64(), 2)),
+    ),
+    (pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), pa.array([1, 2, 2]), mask=pa.array([False, True])), pa.array([[1], None])),
+    (pa.array([[1], [2]], pa.list_view(pa.int64()))[1:], pa.array([[2]], pa.list_view(pa.int64()))),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), EQUAL, ids=lambda value: f"{value!r:.40}")
+def test_equal_values_have_one_fingerprint(a: Any, b: Any) -> None:
+    assert fingerprint(a) == fingerprint(b)
+
+
+@given(st.data())
+def test_the_layout_of_a_table_is_no_part_of_its_fingerprint(data: st.DataObject) -> None:
+    table = data.draw(tables(min_columns=1))
+    chunks = data.draw(rechunkings(table))
+    order = pa.array(range(table.num_rows), pa.int64())
+    copies = [pa.Table.from_batches(chunks), one_chunk(table), table.take(order), pa.concat_tables([table, table]).slice(table.num_rows)]
+    assert {fingerprint(copy) for copy in copies} == {fingerprint(table)}
+
+
+@given(tables(min_columns=1), tables(min_columns=1))
+def test_tables_have_one_fingerprint_exactly_if_they_are_the_same(a: pa.Table, b: pa.Table) -> None:
+    assert (fingerprint(a) == fingerprint(b)) == same(a, b)
+
+
+@given(tables(min_columns=1, min_rows=2), st.data())
+def test_any_other_order_of_rows_is_another_fingerprint(table: pa.Table, data: st.DataObject) -> None:
+    order = data.draw(st.permutations(range(table.num_rows)))
+    other = table.take(pa.array(order, pa.int64()))
+    assert (fingerprint(other) == fingerprint(table)) == same(other, table)
+
+
+def test_a_table_of_many_rows_is_hashed_in_parts() -> None:
+    rows = 2 * 65_536 + 1
+    table = pa.table({"x": range(rows)})
+    assert fingerprint(table) == fingerprint(pa.concat_tables([table.slice(0, 70_000), table.slice(70_000)]))
+    assert fingerprint(table) != fingerprint(pa.table({"x": [*range(rows - 1), 0]}))
+
+
+def test_functions_differ_by_what_they_close_over_and_by_the_globals_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    def times(factor: Any) -> Any:
+        return lambda row: row * factor
+
+    assert fingerprint(times(2)) == fingerprint(times(2)) != fingerprint(times(3))
+    before = fingerprint(double), fingerprint(nested), fingerprint(ping)
+    monkeypatch.setattr(values, "FACTOR", 3)
+    assert fingerprint(double) != before[0]
+    assert fingerprint(nested) != before[1], "nested names double, which names FACTOR, and FACTOR itself in a comprehension"
+    assert fingerprint(ping) == before[2]
+
+
+def test_running_a_function_does_not_change_its_fingerprint() -> None:
+    before = fingerprint(double)
+    for x in range(2000):
+        double({"x": x})
+    assert fingerprint(double) == before
+
+
+def test_methods_of_built_in_values_differ_by_the_value() -> None:
+    lookup, other = {"a": 1}, {"a": 2}
+    assert fingerprint(lookup.get) == fingerprint({"a": 1}.get) != fingerprint(other.get)
+    assert fingerprint(dict.fromkeys) != fingerprint(dict.get)
+
+
+HANDLE = SimpleNamespace()
+
+
+def test_an_attribute_with_the_name_of_a_global_is_no_global() -> None:
+    def asks(row: Any) -> Any:
+        return row.HANDLE
+
+    def names(row: Any) -> Any:
+        return HANDLE
+
+    assert fingerprint(asks)
+    with pytest.raises(FingerprintError, match=r"A SimpleNamespace"):
+        fingerprint(names)
+
+
+def test_a_function_may_name_its_own_version() -> None:
+    def opaque(row: Any) -> Any:
+        return json if row else open  # only named
+
+    opaque.__fingerprint__ = "v1"  # type: ignore[attr-defined]  # this is how
+    first = fingerprint(opaque)
+    opaque.__fingerprint__ = "v2"  # type: ignore[attr-defined]  # the same
+    assert fingerprint(opaque) != first
+
+
+def test_a_cell_that_is_not_filled_yet_does_not_stop_it() -> None:
+    def outer() -> str:
+        def inner() -> Any:
+            return later
+
+        found = fingerprint(inner)
+        later = 1
+        return found if later else ""
+
+    assert outer() == outer()
+
+
+def test_what_has_no_content_of_its_own_says_what_to_do() -> None:
+    with pytest.raises(FingerprintError, match=r"A SimpleNamespace has no fingerprint: namespace\(x=1\). Make its class a frozen attrs"):
+        fingerprint(SimpleNamespace(x=1))
+    with pytest.raises(FingerprintError, match=r"A ndarray has no fingerprint"):
+        fingerprint(np.array([None, object()]))
+
+
+def test_an_error_inside_a_function_names_the_function() -> None:
+    handle = SimpleNamespace()
+    with pytest.raises(FingerprintError) as caught:
+        fingerprint(lambda row: (row, handle))
+    (note,) = caught.value.__notes__
+    assert re.match(r"which the function .*<lambda> uses. Or name the function's version yourself: .*__fingerprint__ = 'v1'.", note)
+
+
+def test_comparable_is_the_value_itself_where_there_is_no_fingerprint() -> None:
+    handle = SimpleNamespace()
+    assert comparable(handle) is handle
+    assert comparable([math.nan]) == comparable([math.nan])
+
+
+SCRIPT = """
+from tests.core.values import VALUES
+from mlxfp.core.identity import fingerprint
+print(*[fingerprint(value) for value in VALUES])
+"""
+
+
+def test_fingerprints_are_the_same_in_every_process() -> None:
+    root = Path(__file__).parent.parent.parent
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", SCRIPT], cwd=root, env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, text=True, check=True
+        )  # our own text
+        for seed in ("1", "2")
+    ]
+    assert runs[0].stdout.split() == runs[1].stdout.split() == [fingerprint(value) for value in VALUES]
+
+
+def test_the_identity_of_a_pipeline_names_every_part_in_order() -> None:
+    dataset = pipe(from_table({"x": [1, 2]}), take(2), batch(2), repeat(3))
+    assert [text for text, _ in identify(dataset)] == ["from_table(2 rows)", "take(count=2)", "batch(size=2)", "repeat(epochs=3)"]
+    other = pipe(from_table({"x": [1, 2]}), take(1), batch(2), repeat(3))
+    assert [a[1] == b[1] for a, b in zip(identify(dataset), identify(other), strict=True)] == [True, False, True, True]
+
+
+def test_the_first_difference_is_told() -> None:
+    a, b, c = ("a", "1"), ("b", "2"), ("c", "3")
+    assert difference((a, b), (a, b)) is None
+    assert difference((a, b), (a, c)) == ("b", "c")
+    assert difference((a, b), (a, ("b", "4"))) == ("b", "b with other content")
+    assert difference((a, b), (a,)) == ("b as part 2", "nothing there")
+    assert difference((a,), (a, b, c)) == ("nothing there", "b as part 2")
+    assert difference((), ()) is None

@@ -1,0 +1,112 @@
+"""Schemas found before data, from the first rows where a function does not declare one."""
+
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import SchemaError
+from mlxfp.core.inference import SAMPLE_ROWS, head, resolve
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import drop_columns, filter, flat_map, map, select_columns
+from mlxfp.data.repeating import repeat
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.testing import laws
+from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.strategies import pipelines, rechunkings
+
+TABLE = pa.table({"x": range(300), "y": ["a"] * 300})
+INT, TEXT = pa.schema({"x": pa.int64()}), pa.schema({"x": pa.string()})
+
+
+@given(pipelines())
+def test_every_part_states_what_comes_out_of_it(dataset: Dataset[Any]) -> None:
+    for place, stated in enumerate(resolve(dataset).schemas):
+        so_far: Dataset[Any] = Dataset(dataset.source, dataset.stages[:place])
+        assert stated.equals(schema(so_far))
+        laws.assert_described(so_far)
+
+
+@given(st.data())
+def test_what_is_inferred_does_not_depend_on_where_chunks_end(data: st.DataObject) -> None:
+    table = TABLE.slice(0, data.draw(st.integers(0, 9)))
+    stages = [flat_map(lambda row: [row] * (row["x"] % 3)), batch(2, drop_last=True), map(lambda row: {"z": row["x"] / 2})]
+    found = [pipe(from_chunks(data.draw(rechunkings(table))), *stages) for _ in range(2)]
+    assert schema(found[0]) == schema(found[1])
+
+
+def test_a_function_is_run_on_the_first_rows_only() -> None:
+    seen: list[int] = []
+
+    def watch(row: Any) -> Any:
+        seen.append(row["x"])
+        return {"x": row["x"]}
+
+    log: list[int] = []
+    dataset = pipe(from_chunks(TABLE.to_batches(max_chunksize=100), log=log), map(watch))
+    assert (seen, log) == ([], [])
+    assert schema(dataset) == INT
+    assert seen == list(range(SAMPLE_ROWS))
+    assert log == [100, 100]
+    assert schema(dataset) == INT
+    assert len(seen) == SAMPLE_ROWS, "what was found is kept"
+
+
+def test_rows_that_a_filter_leaves_out_first_are_passed_over() -> None:
+    dataset = pipe(from_table(TABLE), filter(lambda row: row["x"] > 290), map(lambda row: {"x": str(row["x"])}))
+    assert schema(dataset) == TEXT
+    assert [row["x"] for row in dataset][:2] == ["291", "292"]
+
+
+def test_an_endless_source_is_enough() -> None:
+    numbers = from_iterable(lambda: ({"x": x} for x in count()))
+    assert schema(pipe(numbers, map(lambda row: {"x": str(row["x"])}), batch(2), repeat(None))) == TEXT
+
+
+def test_the_sample_is_the_same_before_and_after_a_shuffle() -> None:
+    dataset = pipe(from_table(TABLE), shuffle(0), map(lambda row: {"x": row["x"] if row["x"] < 128 else str(row["x"])}))
+    assert schema(dataset) == INT
+
+
+def test_a_declared_schema_needs_no_rows() -> None:
+    log: list[int] = []
+    dataset = pipe(from_chunks(TABLE.to_batches(), log=log), map(lambda row: {"x": str(row["x"])}, schema=TEXT))
+    assert schema(dataset) == TEXT
+    assert log == []
+
+
+def test_a_later_row_that_does_not_fit_is_named() -> None:
+    dataset = pipe(from_table(TABLE), map(lambda row: {"x": row["x"] if row["x"] < 200 else "many"}))
+    with pytest.raises(SchemaError, match=r"Column 'x' of row 200: 'many' does not fit the type int64. Make the values of a column one"):
+        list(dataset)
+
+
+def test_a_stage_that_does_not_fit_says_where() -> None:
+    with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: 'y'.") as caught:
+        schema(pipe(from_table(TABLE), drop_columns(["x"]), select_columns(["z"])))
+    assert caught.value.__notes__ == ["while finding the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
+
+
+def test_a_function_that_fails_on_the_sample_says_so() -> None:
+    with pytest.raises(ZeroDivisionError) as caught:
+        schema(pipe(from_table(TABLE), map(lambda row: {"x": 1 // row["x"]})))
+    notes = "\n".join(caught.value.__notes__)
+    assert "on source row 0" in notes
+    assert "while finding the schema after map(" in notes
+
+
+def test_a_dataset_without_rows_has_the_schema_of_its_input() -> None:
+    assert schema(pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}))) == TABLE.schema
+    assert list(pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}), batch(2))) == []
+
+
+def test_the_head_has_the_hidden_columns_of_epoch_0() -> None:
+    chunks = list(head(from_chunks(TABLE.slice(0, 4).to_batches(max_chunksize=2)), ()))
+    assert [chunk.column("__row__").to_pylist() for chunk in chunks] == [[0, 1], [2, 3]]

@@ -1,0 +1,61 @@
+"""`pipe` and `compose`."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentTypeError, PipelineError
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.batching import batch, unbatch
+from mlxfp.data.elements import select_columns, skip, take
+from mlxfp.data.repeating import repeat
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_table
+from mlxfp.testing import laws
+
+NUMBERS = from_table({"x": range(5)})
+ROWS = [take(4), skip(1), shuffle(0), shuffle(0, buffer=2), repeat(2), select_columns(["x"]), compose(batch(2), unbatch()), compose()]
+
+
+@given(st.lists(st.sampled_from(ROWS), max_size=10))
+def test_any_row_of_stages_can_be_composed_in_any_way(stages: list[object]) -> None:
+    laws.assert_pipes(NUMBERS, *stages)  # type: ignore[arg-type]  # stages of many types
+
+
+def test_composing_nothing_changes_nothing() -> None:
+    assert compose()(NUMBERS) is NUMBERS
+    assert pipe(NUMBERS) is NUMBERS
+    assert repr(compose()) == "compose()"
+
+
+def test_a_composition_is_a_value() -> None:
+    recipe = compose(take(4), compose(batch(2), repeat(3)))
+    assert recipe == compose(compose(take(4), batch(2)), repeat(3)) != compose(take(4), batch(2))
+    assert pickle.loads(pickle.dumps(recipe)) == recipe
+    assert hash(recipe) == hash(compose(take(4), batch(2), repeat(3)))
+    assert repr(recipe) == "compose(take(count=4), batch(size=2), repeat(epochs=3))"
+
+
+def test_what_is_no_function_is_named_by_its_place() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"argument 3 of pipe must be a function, got argument 3 of pipe=5"):
+        pipe(NUMBERS, batch(2), 5)  # type: ignore[arg-type, call-overload]  # the mistake that is tested
+    with pytest.raises(ArgumentTypeError, match=r"argument 1 of compose must be a function, got argument 1 of compose=None"):
+        compose(None)  # type: ignore[arg-type, call-overload]  # the same
+
+
+def test_a_misplaced_stage_says_where_it_belongs() -> None:
+    with pytest.raises(
+        PipelineError, match=r"^shuffle\(seed=0\) takes examples, got groups from batch\(size=2\). Move it before batch, or put"
+    ):
+        pipe(NUMBERS, batch(2), shuffle(0))  # type: ignore[call-overload]  # the mistake that is tested
+    with pytest.raises(
+        PipelineError, match=r"^unbatch\(\) takes groups, got examples from from_table\(5 rows\). Put batch\(size\) before it."
+    ):
+        pipe(NUMBERS, unbatch())  # type: ignore[call-overload]  # the same
+
+
+def test_a_stage_on_what_is_no_dataset_says_how_to_begin() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"batch\(size=2\) works on a dataset, got list: \[1, 2\]. Start with a source, as in pipe"):
+        pipe([1, 2], batch(2))  # type: ignore[call-overload]  # the mistake that is tested

@@ -1,0 +1,89 @@
+"""Training, validation and test data: disjoint, complete, in proportion."""
+
+from collections import Counter
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.elements import map as map_rows
+from mlxfp.data.sources import from_examples, from_iterable, from_table
+from mlxfp.data.splitting import Splits, splits
+from mlxfp.data.task_specs import TASKS, TaskSpec
+
+CLASSES = TaskSpec("text", "classification", columns={"label": "y"})
+
+
+def numbers(dataset: Any) -> list[int]:
+    return [row["x"] for row in dataset]
+
+
+@given(st.integers(10, 99), st.floats(0.01, 0.5), st.none() | st.floats(0.01, 0.4), st.integers(0, 9), st.booleans())
+def test_parts_are_a_partition_in_proportion(count: int, valid: float, test: float | None, seed: int, by_class: bool):
+    rows = from_table({"x": np.arange(count), "y": np.arange(count) % 3})
+    parts = splits(rows, seed=seed, valid=valid, test=test, task=CLASSES if by_class else None)
+    found = [numbers(part) for part in (parts.train, parts.valid, parts.test) if part is not None]
+    assert len(found) == (2 if test is None else 3)
+    assert sorted(chain(*found)) == list(range(count))
+    assert splits(rows, seed=seed, valid=valid, test=test, task=CLASSES if by_class else None) == parts
+    if by_class:
+        for kind, total in Counter(row["y"] for row in rows).items():
+            assert abs(sum(row["y"] == kind for row in parts.valid) - valid * total) < 1.01
+    else:
+        assert abs(len(found[1]) - valid * count) < 1.01
+
+
+def test_another_seed_gives_other_parts():
+    rows = from_table({"x": np.arange(100)})
+    assert numbers(splits(rows, seed=0).valid) != numbers(splits(rows, seed=1).valid)
+
+
+def test_streams_are_split_by_the_hash_of_rows():
+    stream = from_iterable(lambda: ({"x": place} for place in range(200)))
+    parts = splits(stream, seed=0, valid=0.25)
+    assert sorted(numbers(parts.train) + numbers(parts.valid)) == list(range(200))
+    assert 25 < len(numbers(parts.valid)) < 75
+    with pytest.raises(PipelineError, match="splits by the classes in 'y' needs random access"):
+        splits(pipe(stream, map_rows(lambda row: {**row, "y": 0})), seed=0, task=CLASSES)
+
+
+def test_a_task_without_classes_needs_no_label():
+    rows = from_table({"x": np.arange(20)})
+    assert splits(rows, seed=0, task=TASKS["tiny_language_model"]) == splits(rows, seed=0)
+
+
+def test_data_that_comes_in_parts_is_put_together():
+    train, valid = (from_examples([{"x": place}]) for place in (1, 2))
+    assert Splits(train, valid=valid) == Splits(train=train, valid=valid, test=None)
+    with pytest.raises(ArgumentTypeError, match="valid must be Dataset or NoneType, got list"):
+        Splits(train, valid=[{"x": 1}])
+
+
+@pytest.mark.parametrize("data", ["train.csv", [{"x": 1}], {"x": [1]}, np.zeros(3), pa.table({"x": [1]})])
+def test_what_is_no_dataset_is_refused_with_the_way_to_make_one(data: Any):
+    with pytest.raises(ArgumentTypeError, match=r"splits takes a dataset, got \w+\. Make one: read_csv\(path\) and its like for files"):
+        splits(data, seed=0)
+
+
+def test_arguments_that_cannot_be_are_refused_at_once():
+    rows = from_table({"x": np.arange(20)})
+    with pytest.raises(
+        ArgumentError, match=r"Every part needs a share above 0, got valid=0\.6 and test=0\.5, which leaves -0\.1 to train on"
+    ):
+        splits(rows, seed=0, valid=0.6, test=0.5)
+    with pytest.raises(ArgumentError, match="got valid=0 and test=None"):
+        splits(rows, seed=0, valid=0)
+    with pytest.raises(ArgumentTypeError, match="valid must be int or float, got str"):
+        splits(rows, seed=0, valid="10%")
+    with pytest.raises(ArgumentTypeError, match="task must be TaskSpec or NoneType"):
+        splits(rows, seed=0, task="tiny_text")
+    with pytest.raises(SchemaError, match="splits needs the column 'y', which is not there"):
+        splits(rows, seed=0, task=CLASSES)
+    with pytest.raises(ArgumentTypeError, match="seed must be an int"):
+        splits(rows, seed=None)

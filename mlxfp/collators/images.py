@@ -71,9 +71,9 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
 ) -> Collator:
     """Make the collator for images.
 
-    The column `image` holds tensors uint8 or float [H, W] or [H, W, C] with C of 1 or 3, or files such as JPEG and PNG as `binary`, which
-    Pillow decodes (extra `vision`). The batch holds `images` float32[B, H, W, C], the order that MLX's convolutions take; `labels` and
-    the columns in `carry` are as for `text`.
+    The column `image` holds tensors uint8 or float [H, W] or [H, W, C] with C of 1 or 3, or files such as JPEG and PNG, as `binary` or as
+    Hugging Face keeps them, in a field `bytes`; Pillow decodes them (extra `vision`). The batch holds `images` float32[B, H, W, C], the
+    order that MLX's convolutions take; `labels` and the columns in `carry` are as for `text`.
 
     uint8 becomes 0 to 1, floats stay as they are; then `normalization` subtracts the mean and divides by the standard deviation of each
     channel. `mode` makes all images RGB (a transparent one loses its transparency) or grey (ITU-R BT.601 luma, as Pillow does). `size`

@@ -13,6 +13,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Ends
+from mlxfp.collators.padding import pad_rows, real_places
 from mlxfp.core.checks import check_choice, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 
@@ -30,8 +31,8 @@ class LogMel:
     `low` and `high` Hz (None: half of `rate`). Values are natural logarithms of power, at least log(1e-10).
 
     scale="slaney" spaces bands and gives them equal area as Slaney's Auditory Toolbox (1998) and `librosa` do; "htk" spaces them by
-    2595 log10(1 + f / 700) and gives them equal height, as the HTK Book (2006) and `torchaudio` do. Both libraries' `power=2.0`, and in
-    librosa `pad_mode="constant"`.
+    2595 log10(1 + f / 700) and gives them equal height, as the HTK Book (2006) and `torchaudio` do; for both of these libraries with
+    `power=2.0` and `pad_mode="constant"`.
 
     >>> LogMel(8000, size=200, hop=80, mels=20)
     LogMel(rate=8000, size=200, hop=80, mels=20, low=0.0, high=None, scale='slaney')
@@ -73,9 +74,8 @@ class LogMel:
         lengths = ends[1:] - ends[:-1]
         counts = np.where(lengths > 0, 1 + lengths // self.hop, 0)
         frame_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        before = self.size // 2
-        padded = np.zeros((len(lengths), int(lengths.max()) + self.size), np.float32)
-        padded[:, before : padded.shape[1] - self.size + before][np.arange(padded.shape[1] - self.size) < lengths[:, None]] = values
+        waveforms = pad_rows(values, real_places(ends, int(lengths.max()), "right"), 0)
+        padded = np.pad(waveforms, ((0, 0), (self.size // 2, self.size - self.size // 2)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=1)[:, :: self.hop]
         rows = np.repeat(np.arange(len(lengths)), counts)
         within = np.arange(len(rows)) - np.repeat(frame_ends[:-1], counts)

@@ -96,7 +96,7 @@ def one_chunk(table: pa.Table) -> RecordBatch:
 
 def no_rows(schema: Schema) -> RecordBatch:
     """Make a chunk without rows."""
-    return pa.RecordBatch.from_pylist([], schema=schema)
+    return pa.RecordBatch.from_arrays([_empty(kind) for kind in schema.types], schema=schema)
 
 
 def set_column(chunk: RecordBatch, name: str, column: pa.Array) -> RecordBatch:
@@ -148,6 +148,12 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
     return pa.RecordBatch.from_arrays(columns, schema=fields)
 
 
+def _empty(kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.FixedShapeTensorType):  # pa.array makes none with a permutation, which those of numpy arrays have
+        return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
+    return pa.array([], kind)
+
+
 def _check_names(names: Sequence[Any]) -> None:
     for name in names:
         if not isinstance(name, str):
@@ -170,10 +176,8 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
 
 def _values(column: pa.Array) -> list[Any]:
     if isinstance(column.type, pa.FixedShapeTensorType):
-        if column.null_count:  # the same dtype as without nulls, or values would depend on where a chunk ends
-            dtype, shape = column.type.value_type.to_pandas_dtype(), column.type.shape
-            return [None if item is None else np.asarray(item, dtype).reshape(shape) for item in column.storage.to_pylist()]
-        return list(column.to_numpy_ndarray())
+        arrays = iter(column.drop_null().to_numpy_ndarray())
+        return [next(arrays) if valid else None for valid in column.is_valid().to_pylist()]
     values: list[Any] = column.to_pylist()
     return values
 
@@ -220,7 +224,8 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "floats, and not empty. Cast them, or turn them to lists with tolist()."
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
-    shape, dtype = tuple(kind.shape), np.dtype(kind.value_type.to_pandas_dtype())
+    order = kind.permutation or range(len(kind.shape))  # the axes as they are seen, of those in memory
+    shape, dtype = tuple(kind.shape[axis] for axis in order), np.dtype(kind.value_type.to_pandas_dtype())
     for value, number in zip(values, numbers, strict=True):
         if value is None:
             raise DataError(f"Column {name!r} of row {number} is null, and a column of fixed-shape tensors {shape} cannot hold nulls.")
@@ -231,5 +236,6 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
                 "Make all shapes and dtypes equal, or flatten the arrays to lists."
             )
     stacked = np.stack([np.asarray(v, dtype) for v in values]) if values else np.empty((0, *shape), dtype)
+    stacked = stacked.transpose(0, *(np.argsort(order) + 1))
     flat = pa.FixedSizeListArray.from_arrays(pa.array(stacked.reshape(-1)), int(np.prod(shape)))
     return pa.ExtensionArray.from_storage(kind, flat.cast(kind.storage_type))

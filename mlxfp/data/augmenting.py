@@ -4,15 +4,28 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_integer, check_text, check_types, check_unique
+from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, check_unique
 from mlxfp.core.chunks import Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
-from mlxfp.data.tokens import TOKENS, Indices, check_tokens, counted, ends_of, name_row, read_tokens, to_lists
+from mlxfp.data.tokens import (
+    TOKENS,
+    Indices,
+    check_tokens,
+    counted,
+    ends_of,
+    flat_values,
+    is_listed,
+    lengths_of,
+    name_row,
+    read_tokens,
+    to_lists,
+)
 
 
 def drop_tokens(
@@ -23,7 +36,8 @@ def drop_tokens(
     Ids in `keep` stay, as in `keep=tokenizer.special_ids`. Columns named in `aligned` are lists with one value for each token, such as
     `token_type_ids`, and lose the same places. Nothing keeps a row without such ids from losing all that it has.
 
-    Raises `SchemaError` unless the columns hold lists of integers; `DataError` naming a row whose lists are missing or differ in length.
+    Raises `SchemaError` unless the columns hold lists, of integers in `column`; `DataError` naming a row whose lists are missing or differ
+    in length.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources import from_examples
@@ -68,26 +82,31 @@ class _DropTokens(RowWise):
     aligned: tuple[str, ...] = ()
 
     def schema(self, schema: Schema) -> Schema:
-        for name in (self.column, *self.aligned):
-            check_tokens(schema, name, "drop_tokens")
-            schema = set_field(schema, name, TOKENS)
-        return schema
+        check_tokens(schema, self.column, "drop_tokens")
+        check_columns(self.aligned, schema.names, "drop_tokens")
+        for name in self.aligned:
+            kind = schema.field(name).type
+            if not is_listed(kind):
+                raise SchemaError(f"drop_tokens: column {name!r} is aligned with tokens and must hold lists, got {kind}.")
+            schema = set_field(schema, name, pa.list_(kind.value_type))
+        return set_field(schema, self.column, TOKENS)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         tokens, lengths = read_tokens(chunk, self.column, "drop_tokens")
         keys = fold_into_rows(row_keys(chunk), "drop_tokens", self.seed)
         kept = ~_chosen(tokens, lengths, keys, self.rate, self.keep)
         ends = np.concatenate([[0], np.cumsum(kept)])[ends_of(lengths)]
-        for name in (self.column, *self.aligned):
-            values, others = read_tokens(chunk, name, "drop_tokens")
+        for name in self.aligned:
+            others = lengths_of(chunk, name, "drop_tokens")
             if (lengths != others).any():
                 place = int(np.argmax(lengths != others))
                 raise DataError(
                     f"drop_tokens: {name_row(chunk, place)} has {lengths[place]} tokens and {others[place]} values in column {name!r}. "
                     "Columns named in aligned have one value for each token."
                 )
-            chunk = set_column(chunk, name, to_lists(values[kept], ends))
-        return chunk
+            values = flat_values(chunk.column(name)).filter(pa.array(kept))
+            chunk = set_column(chunk, name, to_lists(values, ends))
+        return set_column(chunk, self.column, to_lists(tokens[kept], ends))
 
     def longest(self, tokens: int | None) -> int | None:
         """Say what `shapes` asks for: no row becomes longer."""
@@ -151,6 +170,7 @@ def _name(column: str) -> str:
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
     found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # a range prints as one, and whole vocabularies are ranges
     check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
-    if len(found) and not 0 <= min(found) <= max(found) < 2**31:
-        raise ArgumentError(f"{name} must be ids from 0 to {2**31 - 1}, got {min(found)} to {max(found)}.")
+    ends = (found[0], found[-1]) if isinstance(found, range) and len(found) else found
+    if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:
+        raise ArgumentError(f"{name} must be ids from 0 to {2**31 - 1}, got {min(ends)} to {max(ends)}.")
     return found

@@ -49,8 +49,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 
     The first record names the columns, unless `columns` does because the files have no header; an empty name becomes `column_<place>`.
     Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text. `schema` declares
-    other types for some columns, as in `{"Age": pa.float64()}`. Values in `null_values` are null, quoted or not, in text too. Blank lines
-    are skipped. `quote=None` takes quotes for text. Several files need the same columns, in any order.
+    other types for some columns, as in `{"zip": pa.string()}`, without which 01234 is a number. Values in `null_values` are null, quoted
+    or not, in text too. Blank lines are skipped. `quote=None` takes quotes for text. Several files need the same columns, in any order.
 
     Memory holds about one block, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and line
     for a value that does not fit its column, a record with too many or too few fields, a quote that is never closed, text that is not

@@ -35,7 +35,7 @@ from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stepping import flush, push
 from mlxfp.data.batching import batch
 from mlxfp.data.views import Indices, View
-from mlxfp.data.working import generators, in_order
+from mlxfp.data.working import call, generators, in_order
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
@@ -58,12 +58,11 @@ def map(
     rows; a later value of another type raises `SchemaError` naming the row. An exception in `function` keeps its traceback and gains the
     row. Per-row Python: for speed over whole columns, use `map_chunks`.
 
-    With `seed`, for augmentation, `function` also gets a numpy generator of the row's own: what it draws depends on the seed, the epoch
-    and the row, and on nothing else. Two stages with one seed draw the same numbers. The generator is of use during the call only.
+    With `seed`, for augmentation, `function` also gets a numpy generator of the row's own, good for this call: what it draws depends on
+    the seed, the epoch and the row, and on nothing else. Two stages with one seed draw the same numbers.
 
     `workers` threads share the rows of a chunk: faster where `function` releases Python's lock, as reading files and decoding images do,
-    slower where it does not. Values, their order and the error that comes out are the same for any number, so it is no part of the
-    stage's fingerprint: a run may continue with another one.
+    slower where not. Nothing that can be seen depends on it, so it is no part of the fingerprint: a run may continue with another number.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources import from_examples
@@ -199,7 +198,7 @@ class _Map(RowWise):
         def work(some: slice) -> list[Example]:
             drawn = repeat(()) if keys is None else ((random,) for random in generators(keys[some]))
             cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
-            return [_mapping(_call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
+            return [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
 
         return hide_beside(from_rows(in_order(work, len(rows), workers=self.workers), self.declared, numbers), chunk)
 
@@ -247,7 +246,7 @@ class _FlatMap(Stage):
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         numbers, keys = source_rows(chunk), row_keys(chunk)
-        made = [_call(_listed(self.function), row, number) for row, number in zip(to_rows(chunk), numbers, strict=True)]
+        made = [call(_listed(self.function), row, number) for row, number in zip(to_rows(chunk), numbers, strict=True)]
         counts = np.array([len(rows) for rows in made], np.int64)
         rows = [_mapping(row, n, self) for part, n in zip(made, numbers, strict=True) for row in part]
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -268,7 +267,7 @@ class _Filter(Stage):
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
-        return state, (chunk.filter(pa.array([bool(_call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
+        return state, (chunk.filter(pa.array([bool(call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
 
     def longest(self, tokens: int | None) -> int | None:
         return tokens
@@ -372,14 +371,6 @@ def _names(columns: Sequence[str]) -> tuple[str, ...]:
         raise ArgumentError("columns must name at least one column, got none.")
     check_unique({"columns": columns})
     return tuple(columns)
-
-
-def _call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
-    try:
-        return function(row, *extra)
-    except Exception as error:
-        error.add_note(f"on source row {number}: {brief(row)}")
-        raise
 
 
 def _listed(function: Callable[[Example], Iterable[Example]]) -> Callable[[Example], list[Example]]:

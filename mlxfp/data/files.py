@@ -24,7 +24,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 BLOCK = 1 << 19  # bytes parsed at a time: CSV, JSON and text are fastest from 256 KB to 1 MB (measured: 64 KB to 4 MB)
 LARGEST_RECORD = 1 << 28  # bytes. Beyond it a quote that is never closed is likelier than a record, and memory should not fill to find out
 
-_PACKED = (".gz", ".zst")
+_PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @frozen
@@ -74,12 +74,12 @@ def show_call(call: str, paths: tuple[str, ...]) -> str:
 
 def packed(*suffixes: str) -> tuple[str, ...]:
     """Return the suffixes, alone and followed by those of compressed files."""
-    return tuple(suffix + packing for suffix in suffixes for packing in ("", *_PACKED))
+    return tuple(suffix + last for suffix in suffixes for last in ("", *_PACKINGS))
 
 
-def is_packed(path: str) -> bool:
-    """Say whether a file is compressed, so that reading from its middle decompresses what stands before."""
-    return path.lower().endswith(_PACKED)
+def packing(path: str) -> str | None:
+    """Return how a file is compressed, by its suffix; to read from the middle of one, all that stands before is decompressed."""
+    return _PACKINGS.get(Path(path).suffix.lower())
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
@@ -120,6 +120,11 @@ def _stamp(path: Path) -> FileStamp:
     return FileStamp(str(path), found.st_size, found.st_mtime_ns)
 
 
+def open_bytes(path: str) -> pa.NativeFile:
+    """Open a file for reading, decompressed."""
+    return pa.input_stream(path, compression=packing(path))
+
+
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
     """Yield the file from `offset` on in blocks of whole records, each with the offset after it; None after the last, which may be empty.
 
@@ -127,7 +132,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     that is nothing, in twice as many, and so on: so where blocks end depends on where they begin and on nothing before. Offsets count
     uncompressed bytes: a plain file is entered at `offset`, a compressed one (by its suffix) is decompressed from the start.
     """
-    with pa.input_stream(path) as stream:
+    with open_bytes(path) as stream:
         _enter(stream, offset, path)
         rest, wanted = b"", size
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
@@ -136,7 +141,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
                 offset += end
                 yield rest[:end], offset
                 rest, wanted = rest[end:], size
-            elif wanted > LARGEST_RECORD:
+            elif wanted >= LARGEST_RECORD:
                 raise DataError(
                     f"A record does not end: got {wanted:,} bytes without an end, from byte {offset:,} of {path} on. Look there for a "
                     "newline that is missing, or in CSV for a quote that is never closed (quote=None reads quotes as text)."
@@ -165,7 +170,7 @@ def _read(stream: Any, size: int, path: str) -> bytes:
     try:
         data: bytes = stream.read(size)
     except OSError as error:
-        if not is_packed(path):
+        if packing(path) is None:
             raise
         raise DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download it again.") from error
     return data

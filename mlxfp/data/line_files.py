@@ -5,6 +5,7 @@ files have changed, the size of the file and the number of files. Types are infe
 every block, that one too, is then parsed with these types, so a value that does not fit is an error and never another type.
 """
 
+import re
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ from mlxfp.data.files import (
     check_same_names,
     find_files,
     find_place,
-    is_packed,
+    open_bytes,
+    packing,
     place,
     show_call,
 )
@@ -38,6 +40,7 @@ from mlxfp.data.quoting import count_lines
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
+_ESCAPED = re.compile("[\udc80-\udcff]")  # what Python makes of bytes that are not UTF-8
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that some programs put in front of UTF-8
 
 
@@ -86,7 +89,7 @@ class LineSource(Source):
 
     def opening(self, path: str) -> Opening:
         """Read what stands before the first record."""
-        with pa.input_stream(path) as stream:
+        with open_bytes(path) as stream:
             return Opening(len(_MARK) if stream.read(len(_MARK)) == _MARK else 0)
 
     def cut(self, data: bytes) -> int:
@@ -136,7 +139,7 @@ class LineSource(Source):
     def notes(self) -> tuple[str, ...]:
         """Say what resuming costs."""
         try:
-            compressed = any(is_packed(file.path) for file in self.files())
+            compressed = any(packing(file.path) for file in self.files())
         except MissingFileError:
             return ()
         return ("resuming inside a compressed file decompresses what stands before",) if compressed else ()
@@ -152,20 +155,12 @@ def check_block(source: LineSource, block: Block) -> None:
     try:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
-        at = _first_not_utf8(block.data)
+        at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
         cure = "Convert the file to UTF-8, as with iconv; if it is compressed, give it the suffix .gz or .zst."
         raise _data_error(Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure), block) from None
     unended = None if block.end else source.unended(block.data)
     if unended is not None:
         raise _data_error(unended, block)
-
-
-def _first_not_utf8(data: bytes) -> int:
-    try:
-        data.decode()
-    except UnicodeDecodeError as error:
-        return error.start
-    raise AssertionError("Arrow and Python agree on what UTF-8 is")
 
 
 def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:

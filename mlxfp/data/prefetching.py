@@ -4,7 +4,6 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from sys import getsizeof
 from typing import Any, TypeVar
 
@@ -13,6 +12,7 @@ from attrs import field, frozen
 from mlxfp.core.checks import check_positive
 from mlxfp.core.cursors import Cursor, run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
+from mlxfp.data.working import context_until
 
 Item = TypeVar("Item")
 
@@ -49,7 +49,7 @@ class Prefetch(Wrapper):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Start the thread, and yield what it makes."""
         line = _Line(self.depth, self.max_bytes, self.watch)
-        work = copy_context().run  # the thread sees the caller's context variables: numpy's errstate, the precision of decimals
+        work = context_until(line.is_closed).run  # the caller's context: numpy's errstate, the precision of decimals
         worker = threading.Thread(target=work, args=(_work, self.dataset, start(epoch, position), line), name="mlxfp-prefetch", daemon=True)
 
         def stop() -> None:
@@ -120,6 +120,10 @@ class _Line:
             self._closed = True
             self._items.clear()
             self._changed.notify()
+
+    def is_closed(self) -> bool:
+        """Whether the reader has gone."""
+        return self._closed
 
     def _full(self) -> bool:
         return len(self._items) >= self._depth or (self._max_bytes is not None and self._bytes >= self._max_bytes)

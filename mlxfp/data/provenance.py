@@ -162,19 +162,15 @@ def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
             return []
         yield Passed(repr(plain), _items(chunks))
         return chunks
-    first = 0
-    for place, child in enumerate(held):
-        count = len(list(leaves(child)))
-        if leaf < first + count:
-            chunks = yield from _through(child, leaf - first, row, epoch)
-            if len(held) > 1 and source.level != "batches":
-                chunks = [number_joined(chunk, place, first) for chunk in chunks]
-            chunks = [_completed(chunk, source) for chunk in chunks]
-            if chunks:
-                yield Passed(repr(source), _items(chunks))
-            return chunks
-        first += count
-    raise AssertionError  # the leaf is below some child
+    firsts = np.cumsum([0, *(len(list(leaves(child))) for child in held)])
+    place = int(np.searchsorted(firsts, leaf, side="right")) - 1
+    chunks = yield from _through(held[place], leaf - int(firsts[place]), row, epoch)
+    if source.level != "batches":
+        joined = [number_joined(chunk, place, int(firsts[place])) for chunk in chunks] if len(held) > 1 else chunks
+        chunks = [_completed(chunk, source) for chunk in joined]
+    if chunks:
+        yield Passed(repr(source), _items(chunks))
+    return chunks
 
 
 def _read(source: Source, row: int, epoch: int) -> RecordBatch:
@@ -189,10 +185,8 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
     raise ArgumentError(f"There is no row {row} in {source!r}: it has {first:,} rows. Use a number of Examples.rows.")
 
 
-def _completed(chunk: Any, source: Source) -> Any:
+def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
     """Add the columns that a source adds which holds datasets: `weight`, which is 1 for a row that is there."""
-    if source.level == "batches":
-        return chunk
     for field in source.schema():
         if field.name not in chunk.schema.names:
             chunk = chunk.append_column(field.name, pa.array([1] * chunk.num_rows).cast(field.type))

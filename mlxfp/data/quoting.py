@@ -51,13 +51,17 @@ def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.in
 
 def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
     r"""Return the last of the record ends that stay ends whatever follows: not a final \r, which a \n may follow. 0 if there is none."""
-    known = len(data) - data.endswith(b"\r")
-    last = max(data.rfind(b"\n", 0, known), data.rfind(b"\r", 0, known)) + 1
+    last = _last_newline(data, len(data) - data.endswith(b"\r"))
     if quote is None or quote.encode() not in data or _is_outside(data, last, delimiter, quote):
         return last
-    ends = record_ends(data, delimiter, quote)
-    whole = ends[ends <= known]
-    return int(whole[-1]) if len(whole) else 0
+    edges = _edges(data, delimiter, quote)
+    while (turns := int(np.searchsorted(edges, last - 1))) % 2:
+        last = _last_newline(data, int(edges[turns - 1]))  # before the quote that it is inside
+    return last
+
+
+def _last_newline(data: bytes, end: int) -> int:
+    return max(data.rfind(b"\n", 0, end), data.rfind(b"\r", 0, end)) + 1
 
 
 def open_quote(data: bytes, delimiter: str, quote: str | None) -> int | None:

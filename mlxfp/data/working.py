@@ -1,17 +1,45 @@
-"""Calling a user's function on many rows: in order, in threads, with a generator of each row's own."""
+"""Calling a user's function on many rows: in order, in threads, with a generator of each row's own, and no longer than it is wanted."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import TypeVar
+from contextvars import Context, ContextVar, copy_context
+from threading import Event
+from typing import Any, TypeVar
 
 import numpy as np
 
+from mlxfp.core.chunks import Example
+from mlxfp.core.parts import brief
 from mlxfp.core.randomness import Keys
 
 Result = TypeVar("Result")
 
-_LARGEST_BLOCK = 16  # rows: a thread that is told to stop finishes its block, and a task costs a thread about 25 µs
+_LARGEST_BLOCK = 16  # rows: a block costs about 25 µs, and threads should finish together
+
+
+class UnwantedWork(BaseException):
+    """Nobody waits for what a thread works on: raised in the thread, before the next row. No error that a pipeline could skip."""
+
+
+_unwanted: ContextVar[Callable[[], bool]] = ContextVar("unwanted", default=lambda: False)
+
+
+def context_until(unwanted: Callable[[], bool]) -> Context:
+    """Return a copy of the context, to run work in that `call` ends when it is unwanted, or the work that started it is."""
+    outer, context = _unwanted.get(), copy_context()
+    context.run(_unwanted.set, lambda: unwanted() or outer())
+    return context
+
+
+def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
+    """Call a user's function on a row; an error says on which one. Raises `UnwantedWork` where nobody waits for the result."""
+    if _unwanted.get()():
+        raise UnwantedWork
+    try:
+        return function(row, *extra)
+    except Exception as error:
+        error.add_note(f"on source row {number}: {brief(row)}")
+        raise
 
 
 def in_order(work: Callable[[slice], list[Result]], count: int, *, workers: int) -> list[Result]:
@@ -25,12 +53,14 @@ def in_order(work: Callable[[slice], list[Result]], count: int, *, workers: int)
     """
     if workers == 1:
         return work(slice(0, count))
-    size = max(1, min(_LARGEST_BLOCK, count // (4 * workers)))  # several blocks for each thread, for rows take different times
+    size = max(1, min(_LARGEST_BLOCK, count // (4 * workers)))
+    blocks, failed = [slice(first, min(first + size, count)) for first in range(0, count, size)], Event()
     with ThreadPoolExecutor(workers, "mlxfp-map") as pool:
         try:
-            tasks = [pool.submit(copy_context().run, work, slice(first, min(first + size, count))) for first in range(0, count, size)]
+            tasks = [pool.submit(context_until(failed.is_set).run, work, block) for block in blocks]
             return [result for task in tasks for result in task.result()]
-        except BaseException:  # an interrupt too: what has not begun will not
+        except BaseException:  # an interrupt too
+            failed.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
 

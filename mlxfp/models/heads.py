@@ -1,45 +1,250 @@
-"""Heads: what turns the vectors of a model's body into answers."""
+"""Heads: what turns the vectors of a model's body into answers.
 
-from typing import Literal
+A body is any module with a `width` that maps (ids, mask) to float[B, L, width]. Heads of language models also need its `tokens`, the
+embedding, and a `transform` its `config`, for width, activation, biases and eps.
+"""
+
+from typing import Any, Literal
 
 import mlx.core as mx
 from mlx import nn
 
 from mlxfp.core.checks import check_choice, check_positive
+from mlxfp.core.registries import Registry
+from mlxfp.models.activations import ACTIVATIONS
 from mlxfp.models.layers import Dropout, draw_weights
 
-Pooling = Literal["mean", "first"]
+Pooling = Literal["mean", "max", "first", "last", "pooler"]
 
 
 class Classifier(nn.Module):
     """Classify whole rows: pool the body's vectors over the real tokens, then one linear layer.
 
-    The body is any module with a `width` that maps (ids, mask) to float[B, L, width]. `pooling="first"` takes the vector of the
-    first token, as BERT does with [CLS]. One output fits regression too.
+    `pooling` is their mean or maximum, the vector of the first real token (that of [CLS]) or of the last (for causal bodies), or
+    "pooler", the first through BERT's own pooler. `transform=True` puts a linear layer, the body's activation and a norm in front of
+    the output, as ModernBERT does. `multi_label=True` says that the outputs are yes-or-no questions of their own, not one choice: the
+    logits are the same, what `probabilities` and `save` make of them is not.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
     >>> model = Classifier(Encoder(EncoderConfig(vocabulary=100, width=16)), outputs=3)
     >>> model(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3)
+
+    See also: `Regressor` for numbers, `TokenClassifier` for an answer at each token.
     """
 
-    def __init__(self, body: nn.Module, outputs: int, *, pooling: Pooling = "mean", dropout: float = 0.1, seed: int = 0) -> None:
+    def __init__(  # noqa: PLR0913  # all that heads differ in, and all named
+        self,
+        body: nn.Module,
+        outputs: int,
+        *,
+        pooling: Pooling = "mean",
+        dropout: float = 0.1,
+        transform: bool = False,
+        bias: bool = True,
+        multi_label: bool = False,
+        seed: int = 0,
+    ) -> None:
         """Make the output layer and draw its weights; the body keeps its own."""
         super().__init__()
         check_positive(outputs=outputs)
-        check_choice(("mean", "first"), pooling=pooling)
+        check_choice(("mean", "max", "first", "last", "pooler"), pooling=pooling)
+        self.outputs = outputs
         self.pooling = pooling
+        self.multi_label = multi_label
+        self.transform = Transform(body.config) if transform else nn.Identity()
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(body.width, outputs)
+        self.output = nn.Linear(body.width, outputs, bias=bias)
         draw_weights(self, seed)
         self.body = body  # after the drawing
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None) -> mx.array:
-        """Give the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are."""
-        hidden = self.body(ids, mask)
-        pooled = hidden[:, 0] if self.pooling == "first" else mean_over_tokens(hidden, mask)
-        logits: mx.array = self.output(self.dropout(pooled))
+    def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
+        """Give the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are.
+
+        `token_type_ids`, int[B, L], are for bodies that know them, such as `Bert`.
+        """
+        pooled = _pool(self.body, encode(self.body, ids, mask, token_type_ids=token_type_ids), mask, self.pooling)
+        logits: mx.array = self.output(self.dropout(self.transform(pooled)))
         return logits
+
+    def probabilities(self, logits: mx.array) -> mx.array:
+        """Turn logits into probabilities of the same shape: of the classes, or of each label for itself; in float32."""
+        logits = logits.astype(mx.float32)
+        return mx.sigmoid(logits) if self.multi_label else mx.softmax(logits, axis=-1)
+
+
+class Regressor(nn.Module):
+    """Predict one number for each row, or several.
+
+    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
+    >>> model = Regressor(Encoder(EncoderConfig(vocabulary=100, width=16)))
+    >>> model(mx.array([[5, 6, 7], [8, 9, 10]])).shape
+    (2,)
+
+    See also: `Classifier`, whose pooling, dropout and transform these are.
+    """
+
+    def __init__(  # noqa: PLR0913  # as `Classifier`
+        self,
+        body: nn.Module,
+        *,
+        outputs: int = 1,
+        pooling: Pooling = "mean",
+        dropout: float = 0.1,
+        transform: bool = False,
+        bias: bool = True,
+        seed: int = 0,
+    ) -> None:
+        """Make the output layer and draw its weights; the body keeps its own."""
+        super().__init__()
+        self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
+
+    def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
+        """Give the numbers, float[B], or float[B, outputs] where there are several; arguments as those of a `Classifier`."""
+        scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
+        return scores[:, 0] if self.scores.outputs == 1 else scores
+
+
+class TokenClassifier(nn.Module):
+    """Classify each token: one linear layer on its vector.
+
+    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
+    >>> model = TokenClassifier(Encoder(EncoderConfig(vocabulary=100, width=16)), outputs=3)
+    >>> model(mx.array([[5, 6, 7]])).shape
+    (1, 3, 3)
+    """
+
+    def __init__(self, body: nn.Module, outputs: int, *, dropout: float = 0.1, transform: bool = False, seed: int = 0) -> None:
+        """Make the output layer and draw its weights; the body keeps its own. `transform` is that of `Classifier`."""
+        super().__init__()
+        check_positive(outputs=outputs)
+        self.outputs = outputs
+        self.transform = Transform(body.config) if transform else nn.Identity()
+        self.dropout = Dropout(dropout)
+        self.output = nn.Linear(body.width, outputs)
+        draw_weights(self, seed)
+        self.body = body
+
+    def __call__(
+        self,
+        ids: mx.array,
+        mask: mx.array | None = None,
+        *,
+        token_type_ids: mx.array | None = None,
+        segment_ids: mx.array | None = None,
+        positions: mx.array | None = None,
+    ) -> mx.array:
+        """Give the logits, float[B, L, outputs], of `ids`, int[B, L]; the other arguments are the body's."""
+        hidden = encode(self.body, ids, mask, token_type_ids=token_type_ids, segment_ids=segment_ids, positions=positions)
+        logits: mx.array = self.output(self.dropout(self.transform(hidden)))
+        return logits
+
+
+class MaskedLM(nn.Module):
+    """Predict the tokens that were masked: a transform, then the body's own embedding backwards (tied weights), and a bias.
+
+    >>> from mlxfp.models.bert import Bert, BertConfig
+    >>> model = MaskedLM(Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32)))
+    >>> model(mx.array([[5, 6, 7]])).shape
+    (1, 3, 100)
+    """
+
+    def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
+        """Make the transform and draw its weights; the body keeps its own."""
+        super().__init__()
+        self.transform = Transform(body.config)
+        self.bias = mx.zeros(body.tokens.weight.shape[0])
+        draw_weights(self, seed)
+        self.body = body
+
+    def __call__(
+        self,
+        ids: mx.array,
+        mask: mx.array | None = None,
+        *,
+        token_type_ids: mx.array | None = None,
+        segment_ids: mx.array | None = None,
+        positions: mx.array | None = None,
+    ) -> mx.array:
+        """Give the logits, float[B, L, vocabulary], of `ids`, int[B, L]; the other arguments are the body's."""
+        hidden = encode(self.body, ids, mask, token_type_ids=token_type_ids, segment_ids=segment_ids, positions=positions)
+        return self.logits(hidden)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Score the vocabulary for vectors of the body: float[..., width] to float[..., vocabulary]. The rest of a call, for a few of them."""
+        logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
+        return logits
+
+
+class CausalLM(nn.Module):
+    """Predict the token after each token, with the body's embedding backwards (`tied`, the default) or a matrix of its own.
+
+    >>> from mlxfp.models.decoder import Decoder, DecoderConfig
+    >>> model = CausalLM(Decoder(DecoderConfig(vocabulary=100, width=16, depth=1, feed=32)))
+    >>> model(mx.array([[5, 6, 7]])).shape
+    (1, 3, 100)
+
+    See also: `generate`.
+    """
+
+    def __init__(self, body: nn.Module, *, tied: bool = True, seed: int = 0) -> None:
+        """Make the output matrix, if there is one, and draw it; the body keeps its own weights."""
+        super().__init__()
+        self.tied = tied
+        if not tied:
+            self.output = nn.Linear(body.width, body.tokens.weight.shape[0], bias=False)
+        draw_weights(self, seed)
+        self.body = body
+
+    def __call__(
+        self,
+        ids: mx.array,
+        mask: mx.array | None = None,
+        *,
+        segment_ids: mx.array | None = None,
+        positions: mx.array | None = None,
+    ) -> mx.array:
+        """Give the logits, float[B, L, vocabulary], of the tokens that follow `ids`, int[B, L]; the other arguments are the body's."""
+        return self.logits(encode(self.body, ids, mask, segment_ids=segment_ids, positions=positions))
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Score the vocabulary for vectors of the body: float[..., width] to float[..., vocabulary]. The rest of a call, for a few of them."""
+        logits: mx.array = self.body.tokens.as_linear(hidden) if self.tied else self.output(hidden)
+        return logits
+
+
+class Transform(nn.Module):
+    """What the heads of BERT and ModernBERT do to vectors first: a linear layer, the body's activation, a norm."""
+
+    def __init__(self, config: Any) -> None:
+        """Take width, activation, eps and `biased` from a body's config."""
+        super().__init__()
+        self.linear = nn.Linear(config.width, config.width, bias=config.biased)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = nn.LayerNorm(config.width, config.eps, bias=config.biased)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """Transform float[..., width]."""
+        transformed: mx.array = self.norm(self.activation(self.linear(hidden)))
+        return transformed
+
+
+HEADS: Registry[Any] = Registry(
+    "head",
+    {
+        "classifier": Classifier,
+        "regressor": Regressor,
+        "token_classifier": TokenClassifier,
+        "masked_lm": MaskedLM,
+        "causal_lm": CausalLM,
+    },
+)
+
+
+def encode(body: nn.Module, ids: mx.array, mask: mx.array | None, **inputs: mx.array | None) -> mx.array:
+    """Call a body with the inputs that are there: it need not know the others."""
+    hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
+    return hidden
 
 
 def mean_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
@@ -52,3 +257,22 @@ def mean_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
         return hidden.mean(axis=1)
     real = (mask != 0).astype(hidden.dtype)[..., None]
     return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)
+
+
+def _pool(body: nn.Module, hidden: mx.array, mask: mx.array | None, pooling: Pooling) -> mx.array:
+    if pooling == "mean":
+        return mean_over_tokens(hidden, mask)
+    if pooling == "max":
+        shown = hidden if mask is None else mx.where((mask != 0)[..., None], hidden, mx.finfo(hidden.dtype).min)
+        return shown.max(axis=1)
+    pooled = _vector_at(hidden, mask, last=pooling == "last")
+    return body.pool(pooled) if pooling == "pooler" else pooled
+
+
+def _vector_at(hidden: mx.array, mask: mx.array | None, *, last: bool) -> mx.array:
+    """Take the vectors of the first or last real tokens: float[B, L, D] to float[B, D]."""
+    if mask is None:
+        return hidden[:, -1 if last else 0]
+    real, length = mask != 0, hidden.shape[1]
+    place = length - 1 - mx.argmax(real[:, ::-1], axis=1) if last else mx.argmax(real, axis=1)
+    return mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]

@@ -3,6 +3,7 @@
 import mlx.core as mx
 from mlx import nn
 
+from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in
 
@@ -37,8 +38,7 @@ class Dropout(nn.Module):
     def __init__(self, rate: float, *, shared_axes: tuple[int, ...] = ()) -> None:
         """Check the rate."""
         super().__init__()
-        if not 0 <= rate < 1:
-            raise ArgumentError(f"rate must be at least 0 and less than 1, got rate={rate!r}.")
+        check_rates(rate=rate)
         self.rate = rate
         self._shared_axes = frozenset(shared_axes)
         self._key: mx.array | None = None
@@ -60,15 +60,38 @@ class Dropout(nn.Module):
         return mx.where(kept, x * (1 / (1 - self.rate)), mx.zeros((), x.dtype))
 
 
-def draw_weights(module: nn.Module, seed: int) -> None:
+def check_rates(**rates: object) -> None:
+    """Raise unless every rate of dropout is a number from 0 to below 1."""
+    for name, rate in rates.items():
+        if not (isinstance(rate, int | float) and 0 <= rate < 1):
+            raise ArgumentError(f"{name} must be at least 0 and less than 1, got {name}={rate!r}.")
+
+
+def check_sizes(*, width: int, heads: int, **sizes: int) -> None:
+    """Raise unless all sizes of a model are at least 1 and the width is a multiple of the number of heads."""
+    check_positive(width=width, heads=heads, **sizes)
+    if width % heads:
+        raise ArgumentError(f"width must be a multiple of heads, got width={width} and heads={heads}.")
+
+
+def check_rotary(*, width: int, heads: int) -> None:
+    """Raise unless heads have an even size: rotary positions turn pairs of numbers."""
+    if width // heads % 2:
+        raise ArgumentError(f"width / heads must be even, got width={width} and heads={heads}, which makes {width // heads}.")
+
+
+def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:
     """Draw every weight of the module's linear and embedding layers anew, each from (seed, name); biases become zero.
 
     Linear weights are normal with a standard deviation of 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with
-    one of 0.02. The module is a new one that its constructor is still making: this edits it.
+    one of 0.02. Linear layers whose names end in one of `narrowed` get `narrowing` times that: what blocks add to their input must be
+    small where there are many (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). The module is
+    a new one that its constructor is still making: this edits it.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):
-            layer.weight = mx.random.normal(layer.weight.shape, scale=layer.weight.shape[1] ** -0.5, key=random_key(seed, name))
+            scale = layer.weight.shape[1] ** -0.5 * (narrowing if narrowed and name.endswith(narrowed) else 1)
+            layer.weight = mx.random.normal(layer.weight.shape, scale=scale, key=random_key(seed, name))
             if "bias" in layer:
                 layer.bias = mx.zeros_like(layer.bias)
         elif isinstance(layer, nn.Embedding):

@@ -1,5 +1,7 @@
 """Images to normalised arrays: what a few lines of Python do to each pixel, and what Pillow does."""
 
+import re
+import sys
 from io import BytesIO
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, SchemaError, UnknownNameError
 from mlxfp.core.examples import Examples
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
@@ -204,3 +206,14 @@ def test_a_damaged_file_is_named():
             DataError, match=r"column 'image' of example 1 of the group is no image that can be decoded: .*Filter such rows"
         ):
             vision()([{"image": whole}, {"image": damaged}])
+
+
+def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    for name in ("PIL", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, name, None)
+    message = re.escape('collators.vision needs PIL. Install it with: pip install "mlxfp[vision]"')
+    with pytest.raises(MissingExtraError, match=message):
+        vision(size=(2, 2))
+    with pytest.raises(MissingExtraError, match=message):
+        vision()([{"image": b"x"}])
+    assert images(vision()(tensors(PIXELS))).shape == (3, 6, 5, 3)

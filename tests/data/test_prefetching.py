@@ -1,5 +1,5 @@
-import _thread
 import gc
+import signal
 import threading
 import time
 from decimal import Decimal, localcontext
@@ -186,7 +186,7 @@ def test_an_interrupt_while_waiting_for_the_thread_leaves_none():
     slow = map(lambda row: time.sleep(0.2) or row, schema=pa.schema({"x": pa.int64()}))
 
     def consume():
-        threading.Timer(0.05, _thread.interrupt_main).start()
+        threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
         list(pipe(ENDLESS, slow, prefetch(2)))
 
     with no_thread_left(), pytest.raises(KeyboardInterrupt):
@@ -219,7 +219,8 @@ def test_python_exits_cleanly_while_a_run_is_under_way():
 def test_python_exits_cleanly_after_an_error_and_after_an_interrupt():
     status, _, errors = run_script(SCRIPT + "raise LookupError('by the consumer')")
     assert (status, errors.count("Error"), errors.count("Traceback")) == (1, 1, 1)
-    interrupt = "import _thread\nthreading.Timer(0.2, _thread.interrupt_main).start()\nfor item, _ in items: pass"
+    main = "threading.main_thread().ident, signal.SIGINT"
+    interrupt = f"import signal\nthreading.Timer(0.2, signal.pthread_kill, ({main})).start()\nfor item, _ in items: pass"
     status, _, errors = run_script(SCRIPT + interrupt)
     assert status != 0
     assert errors.rstrip().endswith("KeyboardInterrupt")

@@ -110,16 +110,3 @@ def test_what_is_known_before_reading(tmp_path: Path) -> None:
     assert "1 of them; resuming inside a compressed file decompresses what stands before" in explain(read_text(tmp_path, by="file"))
     assert length(read_text(tmp_path)) is None
     assert schema(read_text(tmp_path)) == pa.schema({"text": pa.string()})
-
-
-@pytest.mark.parametrize(
-    ("file", "count", "first"),
-    [("tinyshakespeare/input.txt", 40_000, "First Citizen:"), ("wikitext2/valid.txt", 3_760, " ")],
-)
-def test_real_text(data_folder: Path, file: str, count: int, first: str) -> None:
-    rows = [row["text"] for row in read_text(data_folder / file)]
-    assert len(rows) == count
-    assert rows[0] == first
-    assert rows == lines((data_folder / file).read_bytes().decode())
-    [whole] = read_text(data_folder / file, by="file")
-    assert whole["text"] == (data_folder / file).read_bytes().decode()

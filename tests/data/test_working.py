@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.randomness import generator
-from mlxfp.data.working import generators, in_order
+from mlxfp.data.working import UnwantedWork, call, context_until, generators, in_order
 from tests.data.running import no_thread_left, run_script
 
 
@@ -56,29 +56,44 @@ def test_slow_rows_are_worked_on_at_the_same_time():
     assert in_order(each(lambda row: together.wait() >= 0), 4, workers=4) == [True] * 4
 
 
-def test_after_an_error_rows_that_have_not_begun_are_left():
+def test_after_an_error_no_other_row_is_begun():
     begun = []
 
-    def work(row):
-        begun.append(row)
-        if row == 0:
+    def work(row, number):
+        begun.append(number)
+        if number == 0:
             raise ValueError("first")
-        time.sleep(0.01)
-        return row
+        time.sleep(0.05)
 
     with no_thread_left(), pytest.raises(ValueError, match="first"):
-        in_order(each(work), 1000, workers=2)
-    assert len(begun) < 200
+        in_order(lambda rows: [call(work, {}, number, number) for number in range(rows.start, rows.stop)], 1000, workers=2)
+    assert len(begun) < 5
+
+
+def test_work_that_is_unwanted_ends_before_the_next_row():
+    unwanted, begun = threading.Event(), []
+
+    def work(row, number):
+        begun.append(number)
+        if number == 3:
+            unwanted.set()
+
+    with pytest.raises(UnwantedWork):
+        context_until(lambda: False).run(
+            context_until(unwanted.is_set).run, lambda: [call(work, {}, number, number) for number in range(9)]
+        )
+    assert begun == [0, 1, 2, 3]
+    call(work, {}, 4, 4)  # elsewhere it is wanted
 
 
 def test_an_interrupt_leaves_no_thread():
     code = """
-import _thread, threading, time
+import signal, threading, time
 from mlxfp.data.working import in_order
 
 def work(rows):
     if rows.start == 0:
-        _thread.interrupt_main()
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
     time.sleep(0.01)
     return [0]
 

@@ -52,7 +52,11 @@ _LEAVES: dict[pa.DataType, Values] = {
     pa.decimal128(9, 2): st.decimals(Decimal(-9999), Decimal(9999), places=2, allow_nan=False, allow_infinity=False),
     pa.dictionary(pa.int32(), pa.string()): _TEXTS,
 }
-_TENSORS = [pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))]
+_TENSORS = [
+    *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
+    pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # as from_numpy_ndarray makes them
+    pa.fixed_shape_tensor(pa.int16(), (1, 2), permutation=[1, 0]),
+]
 
 
 def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[Schema]:

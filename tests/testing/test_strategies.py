@@ -1,0 +1,161 @@
+"""The strategies reach what real data has, and whatever they make is valid."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import Phase, find, given, settings
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import HIDDEN
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.parts import flat_parts
+from mlxfp.testing.comparing import same
+from mlxfp.testing.strategies import examples, pipelines, rechunkings, schemas, sources, stages, tables, templates, token_lists
+
+REACHING = settings(max_examples=20_000, database=None, phases=[Phase.generate])  # stops at the first example
+
+
+def _has(kind: Callable[[pa.DataType], bool]) -> Callable[[pa.Table], bool]:
+    return lambda table: any(kind(field.type) for field in table.schema)
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda table: table.num_rows == 0 and table.num_columns > 0,
+        lambda table: table.num_columns == 0 and table.num_rows > 0,
+        lambda table: table.num_rows > 3 and table.num_columns > 2,
+        lambda table: any(column.null_count for column in table.columns),
+        lambda table: any(chunk.offset for column in table.columns for chunk in column.chunks),
+        lambda table: any(not len(chunk) for column in table.columns for chunk in column.chunks) and table.num_rows,
+        lambda table: any(field.name == "" for field in table.schema),
+        lambda table: any(not field.name.isascii() for field in table.schema),
+        lambda table: any(not field.nullable for field in table.schema),
+        _has(pa.types.is_boolean),
+        _has(pa.types.is_float16),
+        _has(pa.types.is_null),
+        _has(pa.types.is_dictionary),
+        _has(pa.types.is_map),
+        _has(pa.types.is_timestamp),
+        _has(lambda kind: isinstance(kind, pa.FixedShapeTensorType)),
+        _has(lambda kind: pa.types.is_list(kind) and pa.types.is_struct(kind.value_type)),
+        _has(lambda kind: pa.types.is_struct(kind) and any(pa.types.is_list(field.type) for field in kind)),
+    ],
+)
+def test_wild_tables_are_reached(wanted: Callable[[pa.Table], bool]) -> None:
+    find(tables(), wanted, settings=REACHING)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), 2**63 - 1),
+        (pa.int64(), -(2**63)),
+        (pa.uint64(), 2**64 - 1),
+        (pa.int8(), -128),
+        (pa.float64(), float("nan")),
+        (pa.float64(), float("-inf")),
+        (pa.float64(), -0.0),
+        (pa.string(), ""),
+        (pa.string(), "é\u0301"),
+        (pa.string(), "\0"),
+        (pa.list_(pa.int32()), []),
+        (pa.bool_(), None),
+    ],
+)
+def test_odd_values_are_reached(kind: pa.DataType, value: Any) -> None:
+    wanted = tables(pa.schema({"x": kind}))
+    find(wanted, lambda table: any(same(found, value) for found in table["x"].to_pylist()), settings=REACHING)
+
+
+@given(tables())
+def test_tables_are_valid(table: pa.Table) -> None:
+    table.validate(full=True)
+    assert not set(HIDDEN) & set(table.column_names)
+    assert all(field.nullable or not table[field.name].null_count for field in table.schema)
+
+
+@given(schemas(min_columns=2, max_columns=3), st.data())
+def test_a_schema_that_is_given_is_kept(schema: pa.Schema, data: st.DataObject) -> None:
+    table = data.draw(tables(schema, min_rows=2, max_rows=3))
+    assert 2 <= len(schema) <= 3
+    assert table.schema.equals(schema)
+    assert 2 <= table.num_rows <= 3
+    rows = data.draw(examples(schema, min_rows=1, max_rows=2))
+    assert 1 <= len(rows) <= 2
+    assert all(list(row) == schema.names for row in rows)
+
+
+def test_impossible_schemas_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"min_columns must be at least 0, got min_columns=-1"):
+        schemas(min_columns=-1)
+
+
+@given(st.data())
+def test_rechunkings_keep_the_rows(data: st.DataObject) -> None:
+    table = data.draw(tables(min_columns=1))
+    assert same(pa.Table.from_batches(data.draw(rechunkings(table))), table)
+
+
+@given(token_lists(vocab_size=5, min_rows=2, max_rows=3, max_length=4))
+def test_token_lists_stay_within_their_limits(rows: list[list[int]]) -> None:
+    assert 2 <= len(rows) <= 3
+    assert all(len(row) <= 4 and all(0 <= token < 5 for token in row) for row in rows)
+
+
+@given(schemas(), st.data())
+def test_templates_fit_their_schema(schema: pa.Schema, data: st.DataObject) -> None:
+    data.draw(templates(schema)).check(schema)
+
+
+@given(sources(max_rows=4))
+def test_sources_have_no_stages_and_few_rows(dataset: Dataset[Any]) -> None:
+    assert dataset.stages == ()
+    assert len(list(dataset)) <= 4
+
+
+KINDS = ["from_table", "from_examples", "from_iterable", "from_chunks", "map", "map_chunks", "filter", "flat_map", "take", "skip"]
+KINDS += ["select_columns", "drop_columns", "rename_columns", "shuffle", "repeat", "prefetch", "batch", "unbatch"]
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[list[str]]:
+    """The names of the parts of many pipelines."""
+    found: list[list[str]] = []
+
+    @settings(max_examples=400, database=None)
+    @given(pipelines())
+    def draw(dataset: Dataset[Any]) -> None:
+        found.append([repr(part).partition("(")[0] for part in flat_parts(dataset)])
+
+    draw()
+    return found
+
+
+def test_pipelines_reach_every_part(drawn: list[list[str]]) -> None:
+    assert {name for parts in drawn for name in parts} >= set(KINDS)
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [("filter", "shuffle"), ("shuffle", "batch"), ("shuffle", "shuffle"), ("filter", "batch"), ("batch", "unbatch"), ("repeat", "repeat")],
+)
+def test_pipelines_reach_parts_in_a_row(drawn: list[list[str]], kinds: tuple[str, ...]) -> None:
+    assert any(_in_order(parts, kinds) for parts in drawn)
+
+
+def _in_order(parts: list[str], kinds: tuple[str, ...]) -> bool:
+    rest = iter(parts)
+    return all(kind in rest for kind in kinds)
+
+
+@given(st.data())
+def test_stages_fit_whatever_stands_before_them(data: st.DataObject) -> None:
+    dataset = data.draw(pipelines(max_stages=2))
+    assert isinstance(data.draw(stages(dataset))(dataset), Dataset)
+    shorter = data.draw(stages(dataset, longer=False))(dataset)
+    if shorter.level == dataset.level:
+        assert len(list(shorter)) <= len(list(dataset))

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mlxfp.data.sharding import World, shard
     from mlxfp.data.shuffling import shuffle
     from mlxfp.data.sources import from_examples, from_iterable, from_table
+    from mlxfp.data.splitting import Splits, splits
     from mlxfp.data.text_files import read_text
     from mlxfp.data.windowing import windows
     from mlxfp.evaluation import metrics
@@ -86,6 +87,7 @@ __all__ = [
     "SchemaError",
     "ShapePlan",
     "Source",
+    "Splits",
     "Stage",
     "Template",
     "Tokenizer",
@@ -154,6 +156,7 @@ __all__ = [
     "shuffle",
     "skip",
     "split",
+    "splits",
     "take",
     "template",
     "testing",
@@ -206,6 +209,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.sharding": ("World", "shard"),
     "mlxfp.data.shuffling": ("shuffle",),
     "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
+    "mlxfp.data.splitting": ("Splits", "splits"),
     "mlxfp.data.text_files": ("read_text",),
     "mlxfp.data.windowing": ("windows",),
     "mlxfp.text.padding": ("pad",),

@@ -111,11 +111,16 @@ def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.
 
 
 def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
-    """Return a column of numbers as int32[B], float32[B] or bool[B], of fixed-shape tensors as [B, ...] of their dtype, 64 bits made 32."""
+    """Return a column of numbers as int32[B], float32[B] or bool[B], of lists of one length as [B, length].
+
+    Fixed-shape tensors become [B, ...] of their dtype, 64 bits made 32. Raises `DataError` for lists of different lengths.
+    """
     column = column_of(examples, name, wanted_by)
     if is_tensor(column.type):
         plain = column.to_numpy_ndarray()
         return narrow(plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by))
+    if is_list(column.type):
+        return _rectangle(examples, name, wanted_by)
     if not is_number(column.type):
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.")
     if pa.types.is_dictionary(column.type):
@@ -124,21 +129,24 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
 
 
 def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wanted_by: str) -> Numbers:
-    """Return the labels of a group: of kind "class" int32[B], below `classes` if that is given; of kind "value" float32[B] or [B, ...]."""
+    """Return the labels of a group, int32 for kind "class", below `classes` if that is given, and float32 for kind "value".
+
+    They are [B], or [B, ...] where each example has several.
+    """
     plain = numbers_of(examples, name, wanted_by)
     if kind == "value":
         return plain.astype(np.float32, copy=False)
+
+    def at(place: int) -> str:
+        return at_place(examples, name, place * len(plain) // plain.size, wanted_by)
+
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
-        why = 'which is no class: a whole number is needed. For regression, give label_kind="value"'
-        _refuse(~whole_numbers, plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by), why)
+        _refuse(~whole_numbers, plain, at, 'which is no class: a whole number is needed. For regression, give label_kind="value"')
     whole = plain.astype(np.int32, copy=False)
-    if classes is not None and len(whole) and int(whole.view(np.uint32).max()) >= classes:  # as unsigned, negative ones are large
-        place = int(np.argwhere((whole < 0) | (whole >= classes))[0][0])
-        raise DataError(
-            f"{wanted_by}: the class label in column {name!r} of {where(examples, place)} is {whole[place]}, outside the "
-            f"{classes} classes 0 to {classes - 1}. Correct the data, or give the right number of classes."
-        )
+    if classes is not None:
+        why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or give the right number of classes"
+        _refuse(whole.view(np.uint32) >= classes, whole, at, why)  # as unsigned, negative ones are large
     return whole
 
 
@@ -235,6 +243,18 @@ def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
     names, schema = set(first.schema.names), first.schema
     same = (row is not None and row.keys() == names and (row.schema is schema or row.schema.equals(schema)) for row in rows)
     return schema if all(same) else None
+
+
+def _rectangle(examples: Examples, name: str, wanted_by: str) -> Numbers:
+    values, ends = ragged_of(examples, name, wanted_by)
+    lengths = np.diff(ends)
+    differing = np.flatnonzero(lengths != lengths[0])
+    if len(differing):
+        raise DataError(
+            f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
+            f"{lengths[0]}, and rows of one length are needed here. Make them so before batch, as pad does."
+        )
+    return values.reshape(len(lengths), lengths[0])
 
 
 def _plain(plain: Numbers, at: Callable[[int], str]) -> Numbers:

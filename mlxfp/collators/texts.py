@@ -34,7 +34,8 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
 
     The batch holds `input_ids` int32[B, L] and `attention_mask` int32[B, L] (1 on tokens, 0 on padding); with `type_ids`,
     `token_type_ids` int32[B, L] (0 on padding); with `label`, `labels` int32[B] for `label_kind="class"` or float32[B] for "value"; and
-    the columns in `carry` under their own names: numbers [B], tensors [B, ...], text as a tuple of B strings.
+    the columns in `carry` under their own names: numbers [B], tensors and lists of one length [B, ...], text as a tuple of B strings.
+    Labels may be tensors or lists of one length too, as for several classes at once.
 
     L is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest row rounded up to
     `pad_multiple`. MLX compiles a step for each shape, so few shapes are fast. Raises `DataError` for a longer row, a null, a class label
@@ -91,7 +92,7 @@ _NAME = "collators.text"
 
 
 def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
-    """Return columns as they go into a batch: text as a tuple of strings, numbers as an array [B], tensors as [B, ...]."""
+    """Return columns as they go into a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
     return {name: _carried(examples, name, wanted_by) for name in names}
 
 

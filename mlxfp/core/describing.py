@@ -77,12 +77,19 @@ def _lines(dataset: "Dataset[Any]", indent: str) -> Iterator[str]:
         yield f"{indent}{part!r}"
         so_far = type(dataset)(dataset.source, dataset.stages[:count])
         facts = [f"{so_far.level}: {_columns(so_far)}"]
-        items = known_length(so_far)
-        facts += [f"{items:,} of them"] if items is not None else ["length known only by reading"]
+        facts += [_length(so_far)]
         if so_far.level == "examples":
             facts += ["random access"] if so_far.indexable else ["no random access from here on"] if indexable else []
             indexable = so_far.indexable
         yield f"{indent}    {'; '.join([*facts, *part.notes()])}"
+
+
+def _length(dataset: "Dataset[Any]") -> str:
+    try:
+        items = known_length(dataset)
+    except (MlxfpError, OSError):  # the line about columns says what is wrong
+        return "length not known"
+    return "length known only by reading" if items is None else f"{items:,} of them"
 
 
 def _columns(dataset: "Dataset[Any]") -> str:

@@ -34,15 +34,23 @@ def diff(a: "Dataset[Any]", b: "Dataset[Any]") -> str:
     """
     for dataset in (a, b):
         check_dataset(dataset, diff)
-    return "" if identify(a) == identify(b) else "\n".join(_lines(a, b))
+    return "\n".join(_lines(a, b)) if _differ(a, b) else ""
+
+
+def _differ(a: "Dataset[Any]", b: "Dataset[Any]") -> bool:
+    """Whether parts differ in what they are; how they run, as the depth of a prefetch, may be printed and is no part of that."""
+    return [mark for _, mark in identify(a)] != [mark for _, mark in identify(b)]
 
 
 def _lines(a: "Dataset[Any]", b: "Dataset[Any]") -> Iterator[str]:
-    left, right = (list(zip(identify(dataset), flat_parts(dataset), strict=True)) for dataset in (a, b))
-    matcher = SequenceMatcher(None, [mark for (_, mark), _ in left], [mark for (_, mark), _ in right], autojunk=False)
+    left, right = (
+        [(" ".join(text.splitlines()), mark, part) for (text, mark), part in zip(identify(dataset), flat_parts(dataset), strict=True)]
+        for dataset in (a, b)
+    )
+    matcher = SequenceMatcher(None, [mark for _, mark, _ in left], [mark for _, mark, _ in right], autojunk=False)
     for kind, first, last, start, stop in matcher.get_opcodes():
         if kind == "equal":
-            yield from (f"  {text}" for (text, _), _ in left[first:last])
+            yield from (f"  {text}" for text, *_ in left[first:last])
             continue
         for one, other in zip_longest(left[first:last], right[start:stop]):
             yield from _pair(one, other)
@@ -50,15 +58,15 @@ def _lines(a: "Dataset[Any]", b: "Dataset[Any]") -> Iterator[str]:
 
 def _pair(one: Any, other: Any) -> Iterator[str]:
     """Compare two parts that are not the same, of which one may be missing."""
-    if one is not None and other is not None and one[0][0] == other[0][0] and type(one[1]) is type(other[1]):
-        yield f"! {one[0][0]}: {', '.join(_differing(one[1], other[1]))}"
-        pairs = zip_longest(children(one[1]), children(other[1])) if len(children(one[1])) > 1 else ()
-        for place, (left, right) in enumerate(pairs):
-            lines = _lines(left, right) if left is not None and right is not None and identify(left) != identify(right) else ()
-            yield from (f"  {place} | {line}" for line in lines)
+    if one is None or other is None or one[0] != other[0] or type(one[2]) is not type(other[2]):
+        yield from [] if one is None else [f"- {one[0]}"]
+        yield from [] if other is None else [f"+ {other[0]}"]
         return
-    yield from [] if one is None else [f"- {one[0][0]}"]
-    yield from [] if other is None else [f"+ {other[0][0]}"]
+    yield f"! {one[0]}: {', '.join(_differing(one[2], other[2]))}"
+    held = children(one[2]), children(other[2])
+    for place, (left, right) in enumerate(zip(*held, strict=False) if len(held[0]) > 1 else ()):
+        if _differ(left, right):
+            yield from (f"  {place} | {line}" for line in _lines(left, right))
 
 
 def _differing(one: Any, other: Any) -> Iterator[str]:

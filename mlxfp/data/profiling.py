@@ -18,7 +18,7 @@ from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import iterate
 from mlxfp.core.datasets import Dataset, Position, Source, State
-from mlxfp.core.parts import check_dataset, children
+from mlxfp.core.parts import check_dataset
 from mlxfp.core.rewriting import rewrite
 from mlxfp.data.prefetching import Prefetch
 from mlxfp.data.standins import StandInSource, StandInStage
@@ -183,10 +183,9 @@ class _TimedStage(StandInStage):
 
 @frozen(repr=False)
 class _TimedSource(StandInSource):
-    """Its time includes that of the datasets it holds, which are named here so that provenance finds them."""
+    """Its time includes that of the datasets it holds."""
 
-    meter: _Meter = field(eq=False)
-    held: tuple[Dataset[Any], ...]
+    meter: _Meter = field(eq=False, kw_only=True)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         return self.meter.pass_on(self.source.read(epoch, position), lambda item: item[0])
@@ -213,7 +212,7 @@ def _resolved(dataset: Dataset[Any]) -> Iterator[_Meter]:
 def _timed_source(source: Source) -> Source:
     meter = _Meter()
     watched = attrs.evolve(source, watch=meter.watch) if isinstance(source, Prefetch) else source
-    return _TimedSource(watched, meter, children(source))
+    return _TimedSource(watched, meter=meter)
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:

@@ -97,9 +97,7 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     count = 0
     for first in range(0, end, _PIECE):
         quotes = np.flatnonzero(codes[first : min(first + _PIECE, end)] == ord(quote)) + first
-        before = np.maximum(
-            quotes[count % 2 :: 2] - 1, 0
-        )  # in front of the first byte a field begins too, and there the quote itself is seen
+        before = np.maximum(quotes[count % 2 :: 2] - 1, 0)  # a field begins at the first byte too: a quote there sees itself
         if not begins[codes[before]].all():
             return False
         count += len(quotes)

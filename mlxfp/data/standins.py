@@ -5,11 +5,12 @@ from typing import Any
 
 import attrs
 import numpy as np
-from attrs import frozen
+from attrs import Factory, field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Level, Position, Source, Stage, State
+from mlxfp.core.datasets import Dataset, Level, Position, Source, Stage, State
+from mlxfp.core.parts import children
 
 
 @frozen(repr=False)
@@ -73,9 +74,10 @@ class StandInStage(Stage):
 
 @frozen(repr=False)
 class StandInSource(Source):
-    """Stands in for a source."""
+    """Stands in for a source. The datasets that this holds are named, so that who looks for them finds them."""
 
     source: Source
+    held: tuple[Dataset[Any], ...] = field(init=False, eq=False, default=Factory(lambda self: children(self.source), takes_self=True))
 
     @property
     def level(self) -> Level:

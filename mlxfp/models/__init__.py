@@ -1,6 +1,38 @@
 """Models: `mlx.nn` modules with frozen configs, one architecture a file. They work outside this library too."""
 
+from mlxfp.models.bert import Bert, BertConfig
+from mlxfp.models.catalogue import MODELS, Architecture, configure, create
+from mlxfp.models.decoder import Cache, Decoder, DecoderConfig
+from mlxfp.models.describing import describe
 from mlxfp.models.encoder import Encoder, EncoderConfig
-from mlxfp.models.heads import Classifier
+from mlxfp.models.generating import generate
+from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor, TokenClassifier
+from mlxfp.models.modernbert import ModernBert, ModernBertConfig
+from mlxfp.models.weights import load, load_body, save
 
-__all__ = ["Classifier", "Encoder", "EncoderConfig"]
+__all__ = [
+    "HEADS",
+    "MODELS",
+    "Architecture",
+    "Bert",
+    "BertConfig",
+    "Cache",
+    "CausalLM",
+    "Classifier",
+    "Decoder",
+    "DecoderConfig",
+    "Encoder",
+    "EncoderConfig",
+    "MaskedLM",
+    "ModernBert",
+    "ModernBertConfig",
+    "Regressor",
+    "TokenClassifier",
+    "configure",
+    "create",
+    "describe",
+    "generate",
+    "load",
+    "load_body",
+    "save",
+]

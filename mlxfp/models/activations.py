@@ -8,7 +8,7 @@ off by 5e-4: their errors, at most 3e-7 of the larger of |x| and 1, are those of
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Literal
+from typing import Any, Literal
 
 import mlx.core as mx
 from mlx import nn
@@ -49,8 +49,9 @@ def _on_cpu() -> bool:
     return bool(mx.default_device() == mx.Device(mx.cpu, 0))
 
 
-def _in_float32(function: Callable[[mx.array], mx.array], x: mx.array) -> mx.array:
-    return function(x.astype(mx.float32)).astype(x.dtype)
+def _in_float32(function: Callable[[mx.array], Any], x: mx.array) -> mx.array:
+    computed: mx.array = function(x.astype(mx.float32)).astype(x.dtype)
+    return computed
 
 
 def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:

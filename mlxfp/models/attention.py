@@ -59,7 +59,7 @@ def positions_of(mask: mx.array | None, length: int) -> mx.array:
     return mx.arange(length)[None] if mask is None else mx.maximum(mx.cumsum((mask != 0).astype(mx.int32), axis=1) - 1, 0)
 
 
-def rotation(positions: mx.array, size: int, base: float) -> Rotation:
+def rotation_of(positions: mx.array, size: int, base: float) -> Rotation:
     """Compute the cosines and sines of rotary positions, float32[B, 1, L, size / 2], for positions [B, L].
 
     Su et al., "RoFormer: Enhanced Transformer with Rotary Position Embedding", 2021; the halves of a vector are paired, as in GPT-NeoX.
@@ -69,8 +69,9 @@ def rotation(positions: mx.array, size: int, base: float) -> Rotation:
     return mx.cos(angles), mx.sin(angles)
 
 
-def rotate(x: mx.array, cosines: mx.array, sines: mx.array) -> mx.array:
+def rotate(x: mx.array, rotation: Rotation) -> mx.array:
     """Rotate queries or keys by their positions."""
+    cosines, sines = rotation
     first, second = mx.split(x.astype(mx.float32), 2, axis=-1)
     rotated = mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
     return rotated.astype(x.dtype)

@@ -48,7 +48,7 @@ class BertConfig:
 
 
 # Tiny to medium are those of Turc et al., "Well-Read Students Learn Better", 2019; base and large those of the paper.
-BERT_SIZES = Registry(
+BERT_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
         "tiny": {"width": 128, "depth": 2, "heads": 2, "feed": 512},
@@ -145,12 +145,12 @@ class _Attention(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.queries = nn.Linear(config.width, config.width)
-        self.keys = nn.Linear(config.width, config.width)
-        self.values = nn.Linear(config.width, config.width)
+        self.query = nn.Linear(config.width, config.width)
+        self.key = nn.Linear(config.width, config.width)
+        self.value = nn.Linear(config.width, config.width)
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(config.width, config.width)
 
     def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
-        queries, keys, values = (split_heads(layer(hidden), self.heads) for layer in (self.queries, self.keys, self.values))
+        queries, keys, values = (split_heads(layer(hidden), self.heads) for layer in (self.query, self.key, self.value))
         return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))

@@ -1,7 +1,5 @@
 """A causal transformer: rotary positions, grouped-query attention, gated layers, and a cache of keys and values to generate with."""
 
-from typing import Any
-
 import mlx.core as mx
 from attrs import field, frozen
 from mlx import nn
@@ -12,6 +10,7 @@ from mlxfp.core.registries import Registry
 from mlxfp.models.activations import silu
 from mlxfp.models.attention import (
     Bias,
+    Rotation,
     attend,
     bias_of,
     check_length,
@@ -19,11 +18,13 @@ from mlxfp.models.attention import (
     join_heads,
     positions_of,
     rotate,
-    rotation,
+    rotation_of,
     split_heads,
     visible,
 )
 from mlxfp.models.layers import Dropout, check_rates, check_rotary, check_sizes, draw_weights
+
+Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, kv_heads, capacity, size] each
 
 
 @frozen(kw_only=True)
@@ -66,7 +67,7 @@ class DecoderConfig:
 
 
 # Base is that of SmolLM2 (135 million parameters with its vocabulary); the others are ours.
-DECODER_SIZES = Registry(
+DECODER_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
         "tiny": {"width": 128, "depth": 4, "heads": 4, "kv_heads": 2, "feed": 384},
@@ -79,13 +80,12 @@ DECODER_SIZES = Registry(
 
 @frozen(eq=False)
 class Cache:
-    """The keys and values of the tokens so far, and which of them are real: made by `Decoder.cache`, and new after every `extend`.
+    """The keys and values of the tokens so far, and which of these are real: made by `Decoder.cache`, and a new one by each `extend`.
 
-    A value: a cache can be extended several times, in several ways.
+    A value: a cache can be extended several times, in several ways. Its arrays have room for `capacity` tokens from the start.
     """
 
-    keys: tuple[mx.array, ...] = field(repr=False)  # of each block: [B, kv_heads, capacity, size]
-    values: tuple[mx.array, ...] = field(repr=False)
+    blocks: tuple[Stored, ...] = field(repr=False)
     real: mx.array = field(repr=False)  # bool[B, length]
     length: int
     capacity: int
@@ -133,10 +133,10 @@ class Decoder(nn.Module):
         hidden = self.dropout(self.tokens(ids))
         seen = visible(mask, segment_ids)
         # Metal has a faster kernel for "causal" than for the array that says the same.
-        bias = "causal" if seen is None else bias_of(hidden.dtype, seen, earlier(length, length))
-        cosines, sines = self._rotation(positions_of(mask, length) if positions is None else positions)
+        bias: Bias = "causal" if seen is None else bias_of(hidden.dtype, seen, earlier(length, length))
+        rotation = self._rotation(positions_of(mask, length) if positions is None else positions)
         for block in self.blocks:
-            hidden = block(hidden, bias, cosines, sines)
+            hidden = block(hidden, bias, rotation)
         encoded: mx.array = self.norm(hidden)
         return encoded
 
@@ -145,9 +145,9 @@ class Decoder(nn.Module):
         check_not_negative(rows=rows)
         check_positive(capacity=capacity)
         check_length("decoder", capacity, self.config.max_length)
-        config, dtype = self.config, self.norm.weight.dtype
-        empty = mx.zeros((rows, config.kv_heads, capacity, config.width // config.heads), dtype)
-        return Cache((empty,) * config.depth, (empty,) * config.depth, mx.zeros((rows, 0), mx.bool_), 0, capacity)
+        config = self.config
+        empty = mx.zeros((rows, config.kv_heads, capacity, config.width // config.heads), self.norm.weight.dtype)
+        return Cache(((empty, empty),) * config.depth, mx.zeros((rows, 0), mx.bool_), 0, capacity)
 
     def extend(self, ids: mx.array, cache: Cache, mask: mx.array | None = None) -> tuple[mx.array, Cache]:
         """Encode the tokens that follow those in a cache: (float[B, L, width], the cache with them in it).
@@ -161,18 +161,16 @@ class Decoder(nn.Module):
             raise ArgumentError(f"The cache has room for {cache.capacity} tokens, got {length} after {cache.length}. Make a larger one.")
         hidden = self.dropout(self.tokens(ids))
         real = mx.concatenate([cache.real, mx.ones((rows, length), mx.bool_) if mask is None else mask != 0], axis=1)
-        positions = positions_of(real, after)[:, cache.length :]
-        bias = bias_of(hidden.dtype, real[:, None, None, :], earlier(length, after))
-        places: Any = (bias, *self._rotation(positions), cache.length)
-        stored = []
-        for block, keys, values in zip(self.blocks, cache.keys, cache.values, strict=True):
-            hidden, keys, values = block.extend(hidden, keys, values, *places)
-            stored.append((keys, values))
-        all_keys, all_values = zip(*stored, strict=True)
-        return self.norm(hidden), Cache(all_keys, all_values, real, after, cache.capacity)
+        bias = bias_of(hidden.dtype, visible(real, None), earlier(length, after))
+        rotation = self._rotation(positions_of(real, after)[:, cache.length :])
+        blocks = []
+        for block, stored in zip(self.blocks, cache.blocks, strict=True):
+            hidden, more = block.extend(hidden, stored, cache.length, bias, rotation)
+            blocks.append(more)
+        return self.norm(hidden), Cache(tuple(blocks), real, after, cache.capacity)
 
-    def _rotation(self, positions: mx.array) -> tuple[mx.array, mx.array]:
-        return rotation(positions, self.config.width // self.config.heads, self.config.base)
+    def _rotation(self, positions: mx.array) -> Rotation:
+        return rotation_of(positions, self.config.width // self.config.heads, self.config.base)
 
 
 class _Block(nn.Module):
@@ -187,18 +185,15 @@ class _Block(nn.Module):
         self.feed_out = nn.Linear(config.feed, config.width, bias=False)
         self.feed_dropout = Dropout(config.dropout)
 
-    def __call__(self, hidden: mx.array, bias: Bias, cosines: mx.array, sines: mx.array) -> mx.array:
-        queries, keys, values = self.attention.inputs(self.attention_norm(hidden), cosines, sines)
-        return self._feed(hidden, self.attention.mix(queries, keys, values, bias))
+    def __call__(self, hidden: mx.array, bias: Bias, rotation: Rotation) -> mx.array:
+        return self._feed(hidden, self.attention.mix(*self.attention.inputs(self.attention_norm(hidden), rotation), bias))
 
-    def extend(
-        self, hidden: mx.array, keys: mx.array, values: mx.array, bias: mx.array, cosines: mx.array, sines: mx.array, start: int
-    ) -> tuple[mx.array, mx.array, mx.array]:
+    def extend(self, hidden: mx.array, stored: Stored, start: int, bias: mx.array | None, rotation: Rotation) -> tuple[mx.array, Stored]:
         """Do what a call does, for tokens after those whose keys and values are stored; return these with the new ones too."""
-        queries, *new = self.attention.inputs(self.attention_norm(hidden), cosines, sines)
-        keys, values = (mx.slice_update(old, more, mx.array([start]), axes=(2,)) for old, more in zip((keys, values), new, strict=True))
+        queries, *new = self.attention.inputs(self.attention_norm(hidden), rotation)
+        keys, values = (mx.slice_update(old, more, mx.array([start]), axes=(2,)) for old, more in zip(stored, new, strict=True))
         end = start + hidden.shape[1]
-        return self._feed(hidden, self.attention.mix(queries, keys[:, :, :end], values[:, :, :end], bias)), keys, values
+        return self._feed(hidden, self.attention.mix(queries, keys[:, :, :end], values[:, :, :end], bias)), (keys, values)
 
     def _feed(self, hidden: mx.array, mixed: mx.array) -> mx.array:
         hidden = hidden + self.attention_dropout(mixed)
@@ -212,16 +207,16 @@ class _Attention(nn.Module):
         self.heads = config.heads
         self.kv_heads = config.kv_heads
         shared = config.width // config.heads * config.kv_heads
-        self.queries = nn.Linear(config.width, config.width, bias=config.qkv_bias)
-        self.keys = nn.Linear(config.width, shared, bias=config.qkv_bias)
-        self.values = nn.Linear(config.width, shared, bias=config.qkv_bias)
+        self.query = nn.Linear(config.width, config.width, bias=config.qkv_bias)
+        self.key = nn.Linear(config.width, shared, bias=config.qkv_bias)
+        self.value = nn.Linear(config.width, shared, bias=config.qkv_bias)
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(config.width, config.width, bias=False)
 
-    def inputs(self, hidden: mx.array, cosines: mx.array, sines: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+    def inputs(self, hidden: mx.array, rotation: Rotation) -> tuple[mx.array, mx.array, mx.array]:
         """Compute queries, keys and values, the first two rotated by their positions."""
-        queries, keys = split_heads(self.queries(hidden), self.heads), split_heads(self.keys(hidden), self.kv_heads)
-        return rotate(queries, cosines, sines), rotate(keys, cosines, sines), split_heads(self.values(hidden), self.kv_heads)
+        queries, keys = split_heads(self.query(hidden), self.heads), split_heads(self.key(hidden), self.kv_heads)
+        return rotate(queries, rotation), rotate(keys, rotation), split_heads(self.value(hidden), self.kv_heads)
 
     def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
         """Attend, and join the heads."""

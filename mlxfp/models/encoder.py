@@ -4,9 +4,9 @@ import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_positive
-from mlxfp.core.errors import ArgumentError
-from mlxfp.models.layers import Dropout, draw_weights
+from mlxfp.core.registries import Registry
+from mlxfp.models.attention import bias_of, check_length, positions_of, visible
+from mlxfp.models.layers import Dropout, check_rates, check_sizes, draw_weights
 
 
 @frozen(kw_only=True)
@@ -24,12 +24,24 @@ class EncoderConfig:
     max_length: int = 512
     dropout: float = 0.1
 
+    activation = "relu"
+    biased = True
+    eps = 1e-5
+
     def __attrs_post_init__(self) -> None:
         """Check the sizes."""
-        sizes = {"vocabulary": self.vocabulary, "width": self.width, "depth": self.depth, "heads": self.heads}
-        check_positive(**sizes, max_length=self.max_length)
-        if self.width % self.heads:
-            raise ArgumentError(f"width must be a multiple of heads, got width={self.width} and heads={self.heads}.")
+        check_sizes(width=self.width, heads=self.heads, vocabulary=self.vocabulary, depth=self.depth, max_length=self.max_length)
+        check_rates(dropout=self.dropout)
+
+
+ENCODER_SIZES: Registry[dict[str, int]] = Registry(
+    "size",
+    {
+        "tiny": {"width": 64, "depth": 2, "heads": 4},
+        "mini": {"width": 128, "depth": 2, "heads": 4},
+        "small": {"width": 256, "depth": 4, "heads": 8},
+    },
+)
 
 
 class Encoder(nn.Module):
@@ -46,8 +58,8 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
         super().__init__()
+        self.config = config
         self.width = config.width
-        self.max_length = config.max_length
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(config.max_length, config.width)
         self.dropout = Dropout(config.dropout)
@@ -61,11 +73,9 @@ class Encoder(nn.Module):
         Raises `ArgumentError` for rows longer than `max_length`. Vectors at padding mean nothing.
         """
         length = ids.shape[1]
-        if length > self.max_length:
-            raise ArgumentError(f"The encoder has {self.max_length} positions, got rows of {length} tokens. Truncate them in tokenize.")
-        hidden = self.dropout(self.tokens(ids) + self.positions(mx.arange(length)))
-        # A large negative number, not -inf: a row of nothing but padding must not become NaN.
-        bias = None if mask is None else mx.where(mask[:, None, None, :] != 0, 0.0, -1e4).astype(hidden.dtype)
+        check_length("encoder", length, self.config.max_length)
+        hidden = self.dropout(self.tokens(ids) + self.positions(positions_of(mask, length)))
+        bias = bias_of(hidden.dtype, visible(mask, None))
         for block in self.blocks:
             hidden = block(hidden, bias)
         encoded: mx.array = self.norm(hidden)

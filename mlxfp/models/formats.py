@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve, field, frozen
 
 from mlxfp.core.errors import DataError, unknown_name
-from mlxfp.models.activations import ACTIVATIONS
 
 Json = Mapping[str, Any]
 Names = Mapping[str, str]
@@ -23,93 +22,86 @@ _OWN_HEAD = "mlxfp_head."  # before the names of weights of a head that others d
 
 @frozen
 class HeadFormat:
-    """How a head is written: the end of the class's name, the names of its modules, its settings."""
+    """How a head is written."""
 
-    suffix: str
-    names: Names
-    read: Callable[[Json], dict[str, Any]]  # all arguments of the head but the body
-    write: Callable[[Settings], dict[str, Any]]
+    kinds: tuple[str, ...]  # what it may be, in HEADS
+    modules: Names
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # which of them it is, and all its arguments but the body
 
 
-@frozen
+@frozen(kw_only=True)
 class Format:
     """How a body and its heads are written."""
 
     model_type: str
     classes: str  # how the names of its classes begin
-    prefix: str  # of the names of the body's weights, in a model with a head
+    prefix: str  # of the names of the body's weights in a model with a head
     config: Callable[..., Any]
     keys: Names  # by field of the config
     defaults: Json  # what an absent key stands for, by field, where that is not the config's own default
-    fixed: Mapping[str, Collection[Any]]  # keys that can have these values only; the first is what an absent one stands for
-    modules: Names  # by name of ours
-    heads: Mapping[str, HeadFormat]  # by name in HEADS; the first that fits a class's name reads it
-    read_rest: Callable[[Json, Collection[str]], dict[str, Any]]  # fields that are in no key of their own, from keys and weights
+    fixed: Mapping[str, tuple[Any, ...]]  # keys that can have these values only; an absent one stands for the first
+    modules: Names
+    heads: Mapping[str, HeadFormat]  # by how the names of their classes end
+    read_rest: Callable[[Json, Collection[str]], dict[str, Any]]  # fields without a key of their own, from keys and names of weights
     write_rest: Callable[[Any], dict[str, Any]]
-    renamed: Names = {}  # patterns in the names of weights, and what stands there now
-    dropped: tuple[str, ...] = ()  # patterns of names of weights that say what others say, or that nothing here needs
+    renamed: Names = field(factory=dict)  # patterns in names of weights, and what stands there now
+    dropped: tuple[str, ...] = ()  # patterns in names of weights that say what others say, or that no model here has
 
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Say which model `config.json` describes; `weights` are the names in the files. Raises `DataError`, saying all that is wrong."""
+        """Say which model `config.json` describes; `weights` are the names in the files. Raises `DataError` for what cannot be."""
         section = json.get(SECTION, {})
-        config = self.config(**section["config"]) if "config" in section else self.read_config(json, weights)
+        prefix = self.prefix if any(name.startswith(self.prefix) for name in weights) else ""
+        config = self.config(**section["config"]) if section else self.read_config(json, weights)
         if "head" in section:
-            return Blueprint(self, config, section["head"], section["settings"], own_head=True)
-        kind = self._kind(json)
-        settings = {} if kind is None else self.heads[kind].read(json)
+            return Blueprint(self, config, section["head"], section["settings"], prefix, own_head=True)
+        kind, settings = self._read_head(json)
         if settings.get("pooling") == "pooler":
             config = evolve(config, pooler=True)  # also where its weights are missing: that will be said
-        return Blueprint(self, config, kind, settings)
+        return Blueprint(self, config, kind, settings, prefix)
 
     def read_config(self, json: Json, weights: Collection[str]) -> Any:
-        """Make the body's config."""
-        wrong = [
-            f"{key} is {json[key]!r}, not {' or '.join(map(repr, values))}"
-            for key, values in self.fixed.items()
-            if key in json and json[key] not in values
-        ]
+        """Make the body's config. Raises `DataError` that says all that is wrong with it."""
+        given = {key: json.get(key, values[0]) for key, values in self.fixed.items()}
+        wrong = [f"{key} is {value!r}, not {self.fixed[key][0]!r}" for key, value in given.items() if value not in self.fixed[key]]
         given = {name: json.get(key, self.defaults.get(name)) for name, key in self.keys.items()}
-        settings = {name: value for name, value in given.items() if value is not None}
         try:
-            settings |= self.read_rest(json, weights)
+            given |= self.read_rest(json, weights)
         except DataError as error:
             wrong.append(str(error))
-        if "activation" in settings and settings["activation"] not in _ACTIVATIONS:
-            wrong.append(f"{self.keys['activation']} is {settings['activation']!r}, not one of {', '.join(_ACTIVATIONS)}")
+        if given.get("activation", "gelu") not in _ACTIVATIONS:
+            wrong.append(f"{self.keys['activation']} is {given['activation']!r}, not one of {', '.join(_ACTIVATIONS)}")
         if wrong:
             raise DataError(f"This is not the {self.model_type} that mlxfp has: {'; '.join(wrong)}.")
-        if "activation" in settings:
-            settings["activation"] = _ACTIVATIONS[settings["activation"]]
-        return self.config(**settings)
+        if "activation" in given:
+            given["activation"] = _ACTIVATIONS[given["activation"] or "gelu"]
+        return self.config(**{name: value for name, value in given.items() if value is not None})
 
-    def write(self, config: Any, kind: str | None, settings: Settings, weights: Collection[str]) -> tuple["Blueprint", dict[str, Any]]:
-        """Describe a model: what `read` makes of it, and `config.json`. It gets a section of ours if it would not be read back as it is."""
-        json = {"model_type": self.model_type, **{key: next(iter(values)) for key, values in self.fixed.items()}}
-        json |= {key: getattr(config, name) for name, key in self.keys.items()} | self.write_rest(config)
+    def write(self, config: Any, kind: str | None, settings: Settings) -> tuple["Blueprint", dict[str, Any]]:
+        """Describe a model: a blueprint, and `config.json`, with a section of ours if it would not be read back as it is."""
+        suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), "Model")
+        json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + suffix]}
+        json |= {key: values[0] for key, values in self.fixed.items()} | {key: getattr(config, name) for name, key in self.keys.items()}
         if "activation" in self.keys:
-            json[self.keys["activation"]] = _ACTIVATION_NAMES[config.activation]
-        head = self.heads.get(kind or "")
-        json |= {"architectures": [self.classes + ("Model" if head is None else head.suffix)]} | ({} if head is None else head.write(settings))
-        meant = Blueprint(self, config, kind, settings)
-        found = self.read(json, weights)
-        if (found.kind, found.settings) != (kind, settings):
-            meant = evolve(meant, own_head=True)
+            json[self.keys["activation"]] = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == config.activation)
+        json |= self.write_rest(config) | write_head(kind, settings)
+        found = self.read(json, ())
+        own_head = (found.kind, found.settings) != (kind, settings)
+        if own_head:
             json |= {"architectures": [], SECTION: {"config": asdict(config), "head": kind, "settings": dict(settings)}}
         elif found.config != config:
             json[SECTION] = {"config": asdict(config)}
-        return meant, json
+        return Blueprint(self, config, kind, settings, "" if kind is None else self.prefix, own_head), json
 
-    def _kind(self, json: Json) -> str | None:
+    def _read_head(self, json: Json) -> tuple[str | None, dict[str, Any]]:
         name = next(iter(json.get("architectures") or ()), None)
         if name is None:
-            raise DataError("config.json names no architecture, so it does not say which head there is. Read the body alone with load_body.")
+            raise DataError("config.json names no architecture, so it does not say what head there is. Read the body with load_body.")
         if name == f"{self.classes}Model":
-            return None
-        known = {f"{self.classes}{head.suffix}": kind for kind, head in reversed(self.heads.items())}
+            return None, {}
+        known = {f"{self.classes}{suffix}": head for suffix, head in self.heads.items()}
         if name not in known:
-            raise unknown_name(f"head of {self.model_type}", name, [f"{self.classes}Model", *known])
-        kinds = [kind for kind, head in self.heads.items() if f"{self.classes}{head.suffix}" == name]
-        return next((kind for kind in kinds if kind != "regressor" or is_regression(json)), kinds[0])
+            raise unknown_name(f"{self.model_type} model", name, [f"{self.classes}Model", *known])
+        return known[name].read(json)
 
 
 @frozen
@@ -120,19 +112,21 @@ class Blueprint:
     config: Any
     kind: str | None  # of head; None: the body alone
     settings: Settings
-    own_head: bool = False  # a head that others do not have
+    prefix: str  # of the names of the body's weights
+    own_head: bool = False  # one that others do not have
 
-    def name_of(self, weight: str, prefix: str) -> str:
-        """Return the name in a file of one of our weights; `prefix` is that of the body's names."""
+    def name_of(self, weight: str) -> str:
+        """Return the name in a file of one of our weights."""
         module, _, leaf = weight.removeprefix("scores.").rpartition(".")
         if self.kind is None or module.startswith("body."):
-            return f"{prefix}{_look_up(self.format.modules, module.removeprefix('body.'))}.{leaf}"
-        if self.own_head or self.kind not in self.format.heads:
-            return f"{_OWN_HEAD}{module}.{leaf}" if module else _OWN_HEAD + leaf
-        return f"{self.format.heads[self.kind].names[module]}.{leaf}"
+            return f"{self.prefix}{_look_up(self.format.modules, module.removeprefix('body.'))}.{leaf}"
+        if self.own_head:
+            return _OWN_HEAD + weight
+        head = next(head for head in self.format.heads.values() if self.kind in head.kinds)
+        return f"{head.modules[module]}.{leaf}"
 
     def current_name(self, name: str) -> str:
-        """Return the name that a weight has now."""
+        """Return the name that a weight with an old name has now."""
         for pattern, now in self.format.renamed.items():
             name = re.sub(pattern, now, name)
         return name
@@ -144,8 +138,29 @@ class Blueprint:
 
 # Of names for one function, the first is written.
 _ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
-_ACTIVATION_NAMES = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
-assert set(_ACTIVATION_NAMES) == set(ACTIVATIONS)
+
+
+def read_rows(json: Json, **settings: Any) -> tuple[str, dict[str, Any]]:
+    """Read a sequence classifier of transformers. With one label it predicts a number, unless it says otherwise."""
+    outputs, problem = count_labels(json), json.get("problem_type")
+    if problem == "regression" or (problem is None and outputs == 1):
+        return "regressor", {"outputs": outputs, **settings}
+    return "classifier", {"outputs": outputs, "multi_label": problem == _PROBLEMS[True], **settings}
+
+
+def write_head(kind: str | None, settings: Settings) -> dict[str, Any]:
+    """Say the settings of a head in the keys that transformers has for them."""
+    json: dict[str, Any] = {}
+    if "outputs" in settings:
+        names = [f"LABEL_{number}" for number in range(settings["outputs"])]
+        json = {"id2label": {str(number): name for number, name in enumerate(names)}}
+        json |= {"label2id": {name: number for number, name in enumerate(names)}, "classifier_dropout": settings["dropout"]}
+    if "pooling" in settings:
+        json |= {"classifier_pooling": {"first": "cls"}.get(settings["pooling"], settings["pooling"])}
+        json |= {"problem_type": _PROBLEMS[settings.get("multi_label")]}
+    if "tied" in settings:
+        json["tie_word_embeddings"] = settings["tied"]
+    return json
 
 
 def count_labels(json: Json) -> int:
@@ -154,10 +169,7 @@ def count_labels(json: Json) -> int:
     return int(json.get("num_labels") or 2) if names is None else len(names)
 
 
-def is_regression(json: Json) -> bool:
-    """Tell whether a sequence classifier of transformers predicts numbers: with one label it does, unless it says otherwise."""
-    kind = json.get("problem_type")
-    return kind == "regression" or (kind is None and count_labels(json) == 1)
+_PROBLEMS = {True: "multi_label_classification", False: "single_label_classification", None: "regression"}
 
 
 def _look_up(names: Names, module: str) -> str:

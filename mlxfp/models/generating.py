@@ -1,12 +1,15 @@
 """Generating: the tokens that a causal model puts after others."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from attrs import frozen
 
 from mlxfp.core.checks import check_not_negative, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
+from mlxfp.models.decoder import Decoder
 from mlxfp.models.heads import CausalLM
 from mlxfp.models.layers import random_key
 
@@ -22,17 +25,19 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     stop_ids: Collection[int] = (),
     seed: int = 0,
 ) -> list[list[int]]:
-    """Continue each prompt, token ids, with up to `max_tokens` new ones; return these.
+    """Continue each prompt, a list of token ids, with up to `max_tokens` new ones; return these.
 
     A continuation ends with the first of `stop_ids`, which is part of it. With `temperature=0` each token is the likeliest one. Above,
-    tokens are drawn from the softmax of logits / temperature: among the `top_k` likeliest (Fan et al., 2018), and among the likeliest
-    that together have a probability of `top_p` (Holtzman et al., 2020). A draw follows from the seed, the number of the prompt and that
-    of the token, so prompts do not change each other's continuations.
+    tokens are drawn from the softmax of logits / temperature: among the `top_k` likeliest (Fan et al., "Hierarchical Neural Story
+    Generation", 2018), and among the likeliest that together have a probability of `top_p` (Holtzman et al., "The Curious Case of
+    Neural Text Degeneration", 2020). A draw follows from the seed, the number of the prompt and that of the token, so prompts do not
+    change each other's continuations.
 
-    Keys and values are cached: each token costs one pass over one token. The model is used as it is; `model.eval()` turns dropout off.
-    Raises `ArgumentError` for an empty prompt, an id outside the vocabulary, and a prompt too long for the model's `max_length`.
+    The model is a `CausalLM` on a `Decoder`, and used as it is: `model.eval()` turns dropout off. Keys and values are cached, so each
+    token costs one pass over one token. Raises `ArgumentError` for an empty prompt, an id outside the vocabulary, and where a prompt
+    with its continuation would be longer than the model's `max_length`.
 
-    >>> from mlxfp.models.decoder import Decoder, DecoderConfig
+    >>> from mlxfp.models.decoder import DecoderConfig
     >>> model = CausalLM(Decoder(DecoderConfig(vocabulary=100, width=16, depth=1, feed=32), seed=0))
     >>> [len(new) for new in generate(model, [[5, 6], [7]], max_tokens=3)]
     [3, 3]
@@ -40,57 +45,46 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     See also: `Decoder.extend`, which it is made of.
     """
     check_types(CausalLM, model=model)
+    check_types(Decoder, **{"the body of the model": model.body})
     check_positive(max_tokens=max_tokens, **({} if top_k is None else {"top_k": top_k}))
     check_not_negative(seed=seed)
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
     if top_p is not None and not 0 < top_p <= 1:
         raise ArgumentError(f"top_p must be above 0 and at most 1, got top_p={top_p!r}.")
-    if temperature == 0 and (top_k is not None or top_p is not None):
-        raise ArgumentError("temperature=0 always takes the likeliest token, so top_k and top_p say nothing. Set a temperature, such as 1.0.")
+    if temperature == 0 and not top_k is top_p is None:
+        raise ArgumentError(
+            f"temperature=0 takes the likeliest token, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0."
+        )
     ids, mask = _padded(prompts, model.body.config.vocabulary)
-    cache = model.body.cache(len(prompts), ids.shape[1] + max_tokens - 1) if len(prompts) else None
-    new: list[list[int]] = [[] for _ in prompts]
-    going = [True] * len(prompts)
-    for step in range(max_tokens):
-        if cache is None or not any(going):
-            break
-        hidden, cache = model.body.extend(ids, cache, mask)
-        logits = model.logits(hidden[:, -1]).astype(mx.float32)
-        ids, mask = _next(logits, temperature, top_k, top_p, seed, step)[:, None], None
-        for row, token in enumerate(ids[:, 0].tolist()):
-            if going[row]:
-                new[row].append(token)
-                going[row] = token not in stop_ids
-    return new
+    steps = _tokens(model, ids, mask, max_tokens, _Choice(temperature, top_k, top_p, seed))
+    return _until(steps if prompts else (), len(prompts), frozenset(stop_ids))
 
 
-def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array, mx.array]:
-    """Pad prompts on the left, so that the last token of each stands in the last column: ids and mask, int32[B, L]."""
-    for row, prompt in enumerate(prompts):
-        if not len(prompt):
-            raise ArgumentError(f"Prompt {row} is empty, and there is nothing to continue. Begin it with a token, such as tokenizer.bos_id.")
-        wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
-        if wrong is not None:
-            raise ArgumentError(f"Prompt {row} holds the id {wrong}, outside the model's vocabulary of {vocabulary}. Use its own tokenizer.")
-    length = max(map(len, prompts), default=0)
-    ids, mask = np.zeros((2, len(prompts), length), np.int32)
-    for row, prompt in enumerate(prompts):
-        ids[row, length - len(prompt) :], mask[row, length - len(prompt) :] = prompt, 1
-    return mx.array(ids), mx.array(mask)
+@frozen
+class _Choice:
+    """How the next token is chosen."""
+
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    seed: int
+
+    def __call__(self, logits: mx.array, step: int) -> mx.array:
+        """Choose one token a row, int[B], from logits, float32[B, V]."""
+        if self.temperature == 0:
+            return mx.argmax(logits, axis=-1)
+        logits = likeliest(logits / self.temperature, top_k=self.top_k, top_p=self.top_p)
+        keys = [random_key(self.seed, "generate", row, step) for row in range(len(logits))]
+        return mx.stack([mx.random.categorical(row, key=key) for row, key in zip(logits, keys, strict=True)])
 
 
-def _next(logits: mx.array, temperature: float, top_k: int | None, top_p: float | None, seed: int, step: int) -> mx.array:
-    """Choose one token a row, int[B], from logits, float32[B, V]."""
-    if temperature == 0:
-        return mx.argmax(logits, axis=-1)
-    logits = _among_likeliest(logits / temperature, top_k, top_p)
-    keys = [random_key(seed, "generate", row, step) for row in range(len(logits))]
-    return mx.stack([mx.random.categorical(row, key=key) for row, key in zip(logits, keys, strict=True)])
+def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx.array:
+    """Set the logits of all but the likeliest tokens to minus infinity; of equals at the border, all stay.
 
-
-def _among_likeliest(logits: mx.array, top_k: int | None, top_p: float | None) -> mx.array:
-    """Set the logits of all other tokens to minus infinity. Of equals at the border, all stay."""
+    >>> likeliest(mx.array([[1.0, 3.0, 2.0]]), top_k=2, top_p=None).tolist()
+    [[-inf, 3.0, 2.0]]
+    """
     if top_k is not None and top_k < logits.shape[-1]:
         logits = mx.where(logits < mx.topk(logits, top_k, axis=-1).min(axis=-1, keepdims=True), -mx.inf, logits)
     if top_p is not None:
@@ -100,3 +94,42 @@ def _among_likeliest(logits: mx.array, top_k: int | None, top_p: float | None) -
         least = mx.where(before < top_p, falling, mx.inf).min(axis=-1, keepdims=True)
         logits = mx.where(logits < least, -mx.inf, logits)
     return logits
+
+
+def _tokens(model: CausalLM, ids: mx.array, mask: mx.array, max_tokens: int, choose: _Choice) -> Iterator[list[int]]:
+    """Yield the next token of each row, up to `max_tokens` times."""
+    cache = model.body.cache(len(ids), ids.shape[1] + max_tokens - 1)
+    real: mx.array | None = mask
+    for step in range(max_tokens):
+        hidden, cache = model.body.extend(ids, cache, real)
+        ids, real = choose(model.logits(hidden[:, -1]).astype(mx.float32), step)[:, None], None
+        tokens: Any = ids[:, 0].tolist()
+        yield tokens
+
+
+def _until(steps: Iterable[list[int]], rows: int, stop_ids: frozenset[int]) -> list[list[int]]:
+    """Collect the tokens of each row up to the first that stops it."""
+    new: list[list[int]] = [[] for _ in range(rows)]
+    going = set(range(rows))
+    for tokens in steps:
+        for row in going:
+            new[row].append(tokens[row])
+        going = {row for row in going if tokens[row] not in stop_ids}
+        if not going:
+            break
+    return new
+
+
+def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array, mx.array]:
+    """Pad prompts on the left, so that the last token of each stands in the last column: ids and mask, int32[B, L]."""
+    for row, prompt in enumerate(prompts):
+        if not len(prompt):
+            raise ArgumentError(f"Prompt {row} is empty, so there is nothing to continue. Begin it with a token, such as tokenizer.bos_id.")
+        wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)
+        if wrong is not None:
+            raise ArgumentError(f"Prompt {row} holds the id {wrong}, and the model's vocabulary is {vocabulary}. Use its own tokenizer.")
+    length = max(map(len, prompts), default=0)
+    ids, mask = np.zeros((2, len(prompts), length), np.int32)
+    for row, prompt in enumerate(prompts):
+        ids[row, length - len(prompt) :], mask[row, length - len(prompt) :] = prompt, 1
+    return mx.array(ids), mx.array(mask)

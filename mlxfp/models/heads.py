@@ -4,6 +4,7 @@ A body is any module with a `width` that maps (ids, mask) to float[B, L, width].
 embedding, and a `transform` its `config`, for width, activation, biases and eps.
 """
 
+from functools import partial
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -67,6 +68,18 @@ class Classifier(nn.Module):
         logits: mx.array = self.output(self.dropout(self.transform(pooled)))
         return logits
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that this head was made with, but the body and the seed."""
+        return {
+            "outputs": self.outputs,
+            "pooling": self.pooling,
+            "dropout": self.dropout.rate,
+            "transform": isinstance(self.transform, Transform),
+            "bias": "bias" in self.output,
+            "multi_label": self.multi_label,
+        }
+
     def probabilities(self, logits: mx.array) -> mx.array:
         """Turn logits into probabilities of the same shape: of the classes, or of each label for itself; in float32."""
         logits = logits.astype(mx.float32)
@@ -104,6 +117,16 @@ class Regressor(nn.Module):
         scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
         return scores[:, 0] if self.scores.outputs == 1 else scores
 
+    @property
+    def body(self) -> nn.Module:
+        """The body."""
+        return self.scores.body
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that this head was made with, but the body and the seed."""
+        return {name: value for name, value in self.scores.settings.items() if name != "multi_label"}
+
 
 class TokenClassifier(nn.Module):
     """Classify each token: one linear layer on its vector.
@@ -139,6 +162,11 @@ class TokenClassifier(nn.Module):
         logits: mx.array = self.output(self.dropout(self.transform(hidden)))
         return logits
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that this head was made with, but the body and the seed."""
+        return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform)}
+
 
 class MaskedLM(nn.Module):
     """Predict the tokens that were masked: a transform, then the body's own embedding backwards (tied weights), and a bias.
@@ -171,9 +199,14 @@ class MaskedLM(nn.Module):
         return self.logits(hidden)
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Score the vocabulary for vectors of the body: float[..., width] to float[..., vocabulary]. The rest of a call, for a few of them."""
+        """Score the vocabulary for some vectors of the body, float[..., width]: float[..., vocabulary]. The rest of a call."""
         logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
         return logits
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that this head was made with, but the body and the seed: none."""
+        return {}
 
 
 class CausalLM(nn.Module):
@@ -208,9 +241,14 @@ class CausalLM(nn.Module):
         return self.logits(encode(self.body, ids, mask, segment_ids=segment_ids, positions=positions))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Score the vocabulary for vectors of the body: float[..., width] to float[..., vocabulary]. The rest of a call, for a few of them."""
+        """Score the vocabulary for some vectors of the body, float[..., width]: float[..., vocabulary]. The rest of a call."""
         logits: mx.array = self.body.tokens.as_linear(hidden) if self.tied else self.output(hidden)
         return logits
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments that this head was made with, but the body and the seed."""
+        return {"tied": self.tied}
 
 
 class Transform(nn.Module):
@@ -233,6 +271,7 @@ HEADS: Registry[Any] = Registry(
     "head",
     {
         "classifier": Classifier,
+        "multi_label": partial(Classifier, multi_label=True),
         "regressor": Regressor,
         "token_classifier": TokenClassifier,
         "masked_lm": MaskedLM,

@@ -1,7 +1,10 @@
 """Layers that several architectures share, and how their weights are drawn."""
 
+from typing import Any
+
 import mlx.core as mx
 from mlx import nn
+from mlx.utils import tree_flatten
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
@@ -58,6 +61,16 @@ class Dropout(nn.Module):
         shape = [1 if axis - x.ndim in self._shared_axes else size for axis, size in enumerate(x.shape)]
         kept = mx.random.bernoulli(1 - self.rate, shape, key=self._key)
         return mx.where(kept, x * (1 / (1 - self.rate)), mx.zeros((), x.dtype))
+
+
+def named_arrays(module: nn.Module) -> dict[str, mx.array]:
+    """Return all arrays of a module by their names, as in `blocks.0.norm.weight`.
+
+    >>> list(named_arrays(nn.Linear(2, 1)))
+    ['weight', 'bias']
+    """
+    arrays: Any = tree_flatten(module.parameters())
+    return dict(arrays)
 
 
 def check_rates(**rates: object) -> None:

@@ -7,7 +7,19 @@ from mlx import nn
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
-from mlxfp.models.attention import attend, bias_of, check_length, join_heads, nearby, positions_of, rotate, rotation, split_heads, visible
+from mlxfp.models.attention import (
+    Rotation,
+    attend,
+    bias_of,
+    check_length,
+    join_heads,
+    nearby,
+    positions_of,
+    rotate,
+    rotation_of,
+    split_heads,
+    visible,
+)
 from mlxfp.models.layers import Dropout, check_rates, check_rotary, check_sizes, draw_weights
 
 
@@ -54,7 +66,7 @@ class ModernBertConfig:
 
 # Mini to medium are those of Weller et al., "Seq vs Seq: An Open Suite of Paired Encoders and Decoders" (Ettin, 17 to 68 million
 # parameters), 2025; base and large those of ModernBERT. Tiny is ours, for small data on a CPU.
-MODERNBERT_SIZES = Registry(
+MODERNBERT_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
         "tiny": {"width": 128, "depth": 4, "heads": 4, "feed": 192},
@@ -110,8 +122,8 @@ class ModernBert(nn.Module):
         seen = visible(mask, segment_ids)
         places = positions_of(mask, length) if positions is None else positions
         size = config.width // config.heads
-        whole = bias_of(hidden.dtype, seen), *rotation(places, size, config.global_base)
-        local = bias_of(hidden.dtype, seen, nearby(length, config.window // 2)), *rotation(places, size, config.local_base)
+        whole = bias_of(hidden.dtype, seen), rotation_of(places, size, config.global_base)
+        local = bias_of(hidden.dtype, seen, nearby(length, config.window // 2)), rotation_of(places, size, config.local_base)
         for block in self.blocks:
             hidden = block(hidden, *(local if block.local else whole))
         encoded: mx.array = self.norm(hidden)
@@ -132,8 +144,8 @@ class _Block(nn.Module):
         self.feed_dropout = Dropout(config.feed_dropout)
         self.feed_out = nn.Linear(config.feed, config.width, bias=False)
 
-    def __call__(self, hidden: mx.array, bias: mx.array | None, cosines: mx.array, sines: mx.array) -> mx.array:
-        hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias, cosines, sines))
+    def __call__(self, hidden: mx.array, bias: mx.array | None, rotation: Rotation) -> mx.array:
+        hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias, rotation))
         active, gate = mx.split(self.feed_in(self.feed_norm(hidden)), 2, axis=-1)
         return hidden + self.feed_out(self.feed_dropout(self.activation(active) * gate))
 
@@ -146,9 +158,9 @@ class _Attention(nn.Module):
         self.dropout = Dropout(config.attention_dropout)
         self.output = nn.Linear(config.width, config.width, bias=False)
 
-    def __call__(self, hidden: mx.array, bias: mx.array | None, cosines: mx.array, sines: mx.array) -> mx.array:
+    def __call__(self, hidden: mx.array, bias: mx.array | None, rotation: Rotation) -> mx.array:
         queries, keys, values = (split_heads(part, self.heads) for part in mx.split(self.inputs(hidden), 3, axis=-1))
-        queries, keys = rotate(queries, cosines, sines), rotate(keys, cosines, sines)
+        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
         return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
 
 

@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
+Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how many each has
 
 _PART = 256  # words in one list of a call: few make the lists cost more than the words, many leave the cores nothing to share
 
 
-def encode_texts(own: Any, texts: Sequence[str]) -> tuple[Ids, Lengths]:
+def encode_texts(own: Any, texts: Sequence[str]) -> Encoded:
     """Return the ids of all texts, end to end, and how many each has."""
     encodings = own.encode_batch_fast(texts, add_special_tokens=False)
     lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
     return _read_ids(encodings, int(lengths.sum())), lengths
 
 
-def encode_words(own: Any, words: Sequence[str], separator: str | None) -> tuple[Ids, Lengths]:
+def encode_words(own: Any, words: Sequence[str], separator: str | None) -> Encoded:
     """Return what `encode_texts` does, faster for short texts: one list has many of them, with a separator behind each.
 
     The separator is a token that is encoded as one id; where a text has this token too, the lists are of no use.

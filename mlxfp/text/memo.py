@@ -1,6 +1,5 @@
 """Words that were met before, with their ids: what makes encoding fast, and never shows in its result."""
 
-from collections.abc import Sequence
 from itertools import repeat
 from threading import Lock
 from typing import Any
@@ -12,42 +11,95 @@ from numpy.typing import NDArray
 
 from mlxfp.text.calls import Ids, encode_words, find_separator
 from mlxfp.text.rules import Rule
+from mlxfp.text.words import text_offsets
 
-_LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words and more, those of 50 MB of English
-_WORD = 160  # bytes of a word in it beside text and ids: a Python string, its number, its place in a dict, and three numbers in arrays
+_LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB of English have
+_WORD = 144  # bytes that a word takes beside text and ids: a string, its number, a place in a dict, three numbers in arrays
 
 
 @frozen
 class Entries:
-    """What a memo knows of some words: word `i` has the ids `ids[starts[i] : starts[i] + lengths[i]]`."""
+    """What is known of some words: word `i` has the ids `ids[starts[i] : starts[i] + lengths[i]]`."""
 
     ids: Ids
-    starts: NDArray[np.int32]
-    lengths: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
     flags: NDArray[np.uint8]
+
+    @classmethod
+    def none(cls) -> "Entries":
+        """Return no entries."""
+        return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
+
+    def take(self, words: NDArray[np.int64]) -> "Entries":
+        """Return the entries of some words."""
+        return Entries(self.ids, self.starts[words], self.lengths[words], self.flags[words])
 
 
 @define
 class Memo:
-    """A tokenizer's words with their ids, met in texts that are cut by a rule. Safe to use from several threads.
+    """The ids of words that a tokenizer met, where its texts are cut by a rule. Safe to use from several threads.
 
-    It is emptied when it is full: what is met often is soon back, and a bound needs nothing more clever.
+    It is emptied when it is full: words that are met often are soon back, so a bound needs nothing more clever.
     """
 
     own: Any
     rule: Rule
-    separator: str | None
     limit: int = _LIMIT
-    _places: dict[str, int] = Factory(dict)
-    _entries: Entries = Factory(lambda: _no_entries())
-    _size: int = 0
-    _ids: int = 0
+    _separator: str | None = Factory(lambda self: find_separator(self.own), takes_self=True)
     _lock: Any = Factory(Lock)
+    _places: dict[str, int] = Factory(dict)
+    _entries: Entries = Factory(Entries.none)
+    _used: int = 0  # ids
+    _size: int = 0  # bytes
 
     def find(self, words: pa.StringArray, most: float) -> tuple[Entries | None, int]:
-        """Return what is known of distinct words, encoding new ones if they have at most so many bytes; and how many they have."""
+        """Return what is known of distinct words, and how many bytes the new ones have: with more than `most`, nothing is known.
+
+        New words are encoded. Arrays that were returned stay as they are.
+        """
         spelled = words.to_pylist()
         with self._lock:
             places = np.fromiter(map(self._places.get, spelled, repeat(-1)), np.int64, len(spelled))
-            fresh = np.flatnonzero(places < 0)
-            size = ...
+            new = np.flatnonzero(places < 0)
+            sizes = np.diff(text_offsets(words))
+            count = int(sizes[new].sum())
+            if count > most:
+                return None, count
+            if len(new):
+                if self._size + _WORD * len(new) + 3 * count > self.limit:
+                    self._forget()
+                    new = np.arange(len(spelled))
+                places[new] = self._learn(words.take(pa.array(new)), count)
+            return self._entries.take(places), count
+
+    def _learn(self, words: pa.StringArray, size: int) -> NDArray[np.int64]:
+        """Encode new words, and return their places."""
+        spelled = words.to_pylist()
+        ids, lengths = encode_words(self.own, self.rule.bare(spelled), self._separator)
+        known, first = self._entries, len(self._places)
+        # Written behind what is there, and only then told of: a signal that ends this half way leaves nothing half known.
+        self._entries = Entries(
+            _written(known.ids, self._used, ids),
+            _written(known.starts, first, self._used + np.cumsum(lengths) - lengths),
+            _written(known.lengths, first, lengths),
+            _written(known.flags, first, self.rule.flags(words)),
+        )
+        self._used += len(ids)
+        self._size += _WORD * len(spelled) + size + ids.nbytes
+        self._places.update(zip(spelled, range(first, first + len(spelled)), strict=True))
+        return np.arange(first, first + len(spelled))
+
+    def _forget(self) -> None:
+        self._places, self._entries, self._used, self._size = {}, Entries.none(), 0, 0
+
+
+def _written(array: NDArray[Any], place: int, values: NDArray[Any]) -> NDArray[Any]:
+    """Write values at a place behind all that is in use, into a longer copy where the array is too short."""
+    end = place + len(values)
+    if end > len(array):
+        longer = np.empty(max(end, 2 * len(array)), array.dtype)
+        longer[:place] = array[:place]
+        array = longer
+    array[place:end] = values
+    return array

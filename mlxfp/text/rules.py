@@ -97,7 +97,7 @@ _LOCAL = ("Digits", "Punctuation")  # whether they split between two characters 
 _APART = (*_LOCAL, "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace", "Split")  # see each split by itself
 _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "BertNormalizer")
 
-_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # as a cut has all spaces on its right, no run is divided
+_RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # not divided, where what is left of a cut is strict
 _PREPEND = {"type": "Prepend", "prepend": _MARK}
 _MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": _MARK}
 _NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}  # of spaces that are gone
@@ -113,6 +113,7 @@ class Rule:
 
     table: bytes
     normal: Callable[[str], str] | None
+    strict: bool
     held: str = ""
     hinted: str = ""
     spelled: str = ""
@@ -124,11 +125,12 @@ class Rule:
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
         """Return 0, `HINTED` or `HELD` for each word, uint8[N]."""
-        normal = self.normal if self.held else None
-        seen = words if normal is None else pa.array(map(normal, self.bare(words.to_pylist())), pa.string())
-        held, hinted = _found(seen, self.held), _found(words, self.hinted)
-        if not self.lead:  # white space alone ends its row: there is no cut behind it
-            held &= ~_found(words, r"\A[ \t\n\r]+\z")
+        seen = words
+        if self.normal is not None and (self.strict or self.held):
+            seen = pa.array(map(self.normal, self.bare(words.to_pylist())), pa.string())
+        held, hinted = found(seen, self.held), found(words, self.hinted)
+        if self.strict:  # white space alone ends its row: there is no cut behind it
+            held |= found(seen, rf"(?:\A|{_BLANK})\z") & ~found(words, "" if self.lead else r"\A[ \t\n\r]+\z")
         return np.where(held, np.uint8(HELD), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
     def cuts(self, text: bytes) -> NDArray[np.bool_]:
@@ -139,11 +141,12 @@ class Rule:
         return cuts
 
 
-def _found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
+def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
+    """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
     if not pattern:
         return np.zeros(len(texts), bool)
-    found: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-    return found
+    matches: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return matches
 
 
 @lru_cache(maxsize=32)
@@ -163,7 +166,7 @@ def find_rule(json: str) -> Rule | None:
     if cuts is None or own.encode("", add_special_tokens=False).ids:
         return None
     normal = own.normalizer.normalize_str if normalizers else None
-    rule = Rule(cuts.table, normal, rf"(?:\A|{_BLANK})\z" if cuts.strict else "", lead=" " if _PREPEND in normalizers else "")
+    rule = Rule(cuts.table, normal, strict=cuts.strict, lead=" " if _PREPEND in normalizers else "")
     return _guarded(rule, data["added_tokens"])
 
 
@@ -179,12 +182,10 @@ def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> _Cuts | 
     if not all(part["type"] in _BY_CHARACTER or part == _RUNS for part in normalizers):
         return None
     rest = list(dropwhile(lambda part: part["type"] in _LOCAL, splitters))
-    if not rest or not all(part["type"] in _APART for part in rest):
-        return None
+    if not rest or not all(part["type"] in _APART and part.get("prepend_scheme") != "first" for part in rest[1:]):
+        return None  # a mark in front of the first split of a text, not in front of each word's
     cuts = _cuts_of(rest[0])
-    if cuts is not None and any(part.get("prepend_scheme") == "first" for part in rest):
-        return evolve(cuts, pairs=((_SOLID, b" "),))  # a word that begins with something else would be taken for the first of its text
-    return cuts
+    return evolve(cuts, strict=True) if cuts is not None and _RUNS in normalizers else cuts
 
 
 def _cuts_of(splitter: Part) -> _Cuts | None:
@@ -219,7 +220,7 @@ def _guarded(rule: Rule, tokens: Sequence[Part]) -> Rule | None:
     A token that is searched before normalization is cut, wherever it stands, as it is cut alone, so its longest part is in one word. Of
     a token that is searched after it, the part up to a cut ends a word.
     """
-    held, hinted, spelled = {rule.held} - {""}, set(), set()
+    held, hinted, spelled = set(), set(), set()
     for token in tokens:
         text, around = token["content"], bool(token["rstrip"] or token["single_word"] or rule.lead)
         if rule.normal is None or not token["normalized"]:

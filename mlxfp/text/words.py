@@ -1,5 +1,7 @@
 """Texts cut into words, and the ids of words put together to rows: whole columns at a time."""
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
@@ -18,8 +20,9 @@ class Words:
     distinct: pa.StringArray
     places: NDArray[np.int32]
     firsts: NDArray[np.int64]
+    size: int  # bytes of all words
 
-    def rows_of(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
+    def rows(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
         """Return the rows that have one of these words of the column, in order."""
         return np.unique(np.searchsorted(self.firsts, words, side="right") - 1)
 
@@ -41,11 +44,11 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
     starts = np.flatnonzero(cuts)
     offsets = np.append(starts, len(data)).astype(np.int32)
     encoded = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), data).dictionary_encode()
-    return Words(encoded.dictionary, encoded.indices.to_numpy(), np.searchsorted(starts, ends))
+    return Words(encoded.dictionary, encoded.indices.to_numpy(), np.searchsorted(starts, ends), len(data))
 
 
-def text_offsets(texts: pa.Array) -> NDArray[np.int32 | np.int64]:
+def text_offsets(texts: pa.Array) -> NDArray[Any]:
     """Return where the bytes of each text begin in the column's buffer, and where those of the last one end."""
     kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
-    offsets: NDArray[np.int32 | np.int64] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
+    offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
     return offsets

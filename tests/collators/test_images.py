@@ -48,7 +48,7 @@ def test_labels_and_carried_columns_go_along():
     batch = vision(label="y", classes=3, carry=["name"])(view)
     assert (batch["labels"].tolist(), batch["name"]) == ([2, 0, 1], ("a", "b", "c"))
     assert vision(label="y", label_kind="value")(view)["labels"].dtype == mx.float32
-    with pytest.raises(DataError, match=r"column 'y' of example 0 of the group \(source row 20\) is 2, outside the 2 classes"):
+    with pytest.raises(DataError, match=r"column 'y' of example 0 of the group \(source row 20\) holds 2, outside the 2 classes"):
         vision(label="y", classes=2)(view)
 
 

@@ -75,6 +75,9 @@ def test_labels_of_each_kind():
     assert labels("value", 1, 2) == [1.0, 2.0]
     assert labels("value", 0.5, -1.5) == [0.5, -1.5]
     assert labels("value", np.array([[0.5, 1.0]]), np.array([[0.0, 2.0]])) == [[[0.5, 1.0]], [[0.0, 2.0]]]
+    assert labels("value", [0, 1, 1], [1, 0, 0]) == labels("value", np.array([0, 1, 1]), np.array([1, 0, 0])) == [[0, 1, 1], [1, 0, 0]]
+    assert labels("class", [0, 2], [1, 1]) == [[0, 2], [1, 1]]
+    assert labels("class", [], []) == [[], []]
 
 
 def test_text_is_carried_as_strings():
@@ -172,7 +175,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [1, 2]},
             DataError,
             (
-                "collators.text: the class label in column 'y' of example 1 of the group (source row 41) is 2, outside the 2 classes 0 to "
+                "collators.text: column 'y' of example 1 of the group (source row 41) holds 2, outside the 2 classes 0 to "
                 "1. Correct the data, or give the right number of classes."
             ),
         ),
@@ -192,6 +195,24 @@ def numbered(**columns: Any) -> Examples:
             (
                 "collators.text: column 'y' of example 0 of the group (source row 40) holds nan, which is no class: a whole number is "
                 'needed. For regression, give label_kind="value".'
+            ),
+        ),
+        (
+            {"label": "y", "classes": 2},
+            {"input_ids": [[1], [2]], "y": [[0, 1], [1, 2]]},
+            DataError,
+            (
+                "collators.text: column 'y' of example 1 of the group (source row 41) holds 2, outside the 2 classes "
+                "0 to 1. Correct the data, or give the right number of classes."
+            ),
+        ),
+        (
+            {"carry": ["y"]},
+            {"input_ids": [[1], [2]], "y": [[0, 1], [1]]},
+            DataError,
+            (
+                "collators.text: column 'y' of example 1 of the group (source row 41) has 1 values, the first one of the group 2, and rows "
+                "of one length are needed here. Make them so before batch, as pad does."
             ),
         ),
         ({"label": "y"}, {"input_ids": [[1]], "y": ["a"]}, SchemaError, "collators.text: column 'y' must hold numbers, got string."),

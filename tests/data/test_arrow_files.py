@@ -20,7 +20,8 @@ from mlxfp.data.shuffling import shuffle
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_random_access, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect
-from mlxfp.testing.strategies import schemas, tables
+from mlxfp.testing.strategies import tables
+from tests.data.written import SCHEMAS, plain
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset
@@ -34,12 +35,7 @@ def write_arrow(path: Path, batches: list[pa.RecordBatch], kinds: pa.Schema, *, 
     return path
 
 
-def plain(table: pa.Table) -> pa.Table:
-    """Leave out what a source does not state: which columns are never null."""
-    return pa.table(table.columns, pa.schema([(field.name, field.type) for field in table.schema])).combine_chunks()
-
-
-@given(st.data(), schemas(min_columns=1, max_columns=3), st.booleans(), st.sampled_from([None, "lz4", "zstd"]))
+@given(st.data(), SCHEMAS, st.booleans(), st.sampled_from([None, "lz4", "zstd"]))
 def test_what_was_written_is_read_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kinds: pa.Schema, stream: bool, packing: str | None
 ) -> None:

@@ -158,6 +158,11 @@ def test_they_are_values_that_print_as_they_were_written():
             "drop_tokens needs lists of integers in column 'x'",
         ),
         (
+            lambda: schema(drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": 1}]))),
+            SchemaError,
+            "drop_tokens: column 'y' is aligned with tokens and must hold lists, got int64.",
+        ),
+        (
             lambda: list(
                 drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": [1]}, {"input_ids": [1], "y": [1, 2]}]))
             ),

@@ -118,7 +118,7 @@ def test_impossible_sizes_are_refused_when_the_config_is_made():
         EncoderConfig(vocabulary=5, width=10)
     with pytest.raises(ArgumentError, match="depth must be at least 1"):
         EncoderConfig(vocabulary=5, depth=0)
-    with pytest.raises(ArgumentError, match=r"rate must be at least 0 and less than 1, got rate=1\.0"):
+    with pytest.raises(ArgumentError, match=r"dropout must be at least 0 and less than 1, got dropout=1\.0"):
         Encoder(EncoderConfig(vocabulary=5, dropout=1.0))
     with pytest.raises(UnknownNameError, match="No pooling is named 'max'"):
         classifier("max")

@@ -41,8 +41,9 @@ def items() -> Iterator[tuple[Batch, Cursor]]:
 stages = [take(3), take(2)]
 pipe(rows, *stages)  # a list of stages: any number of them
 
-# A misplaced stage is an error: if a checker accepts one of these, the unused ignore is reported.
-pipe(rows, collate(text(pad_id=0)))  # type: ignore[arg-type]  # collate without batch
-pipe(groups, shuffle(0))  # type: ignore[arg-type]  # shuffle after batch
-pipe(batches, batch(2))  # type: ignore[arg-type]  # batch after collate
-pipe([1, 2], batch(2))  # type: ignore[arg-type]  # not a dataset
+def misplaced() -> None:
+    """Put stages where they cannot be. If a checker accepts one of these, the unused ignore is reported."""
+    pipe(rows, collate(text(pad_id=0)))  # type: ignore[arg-type]  # collate without batch
+    pipe(groups, shuffle(0))  # type: ignore[arg-type]  # shuffle after batch
+    pipe(batches, batch(2))  # type: ignore[arg-type]  # batch after collate
+    pipe([1, 2], batch(2))  # type: ignore[arg-type]  # not a dataset

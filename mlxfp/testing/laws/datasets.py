@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core.chunks import KEY, ROW, RecordBatch, hide_beside, visible
+from mlxfp.core.chunks import KEY, ROW, RecordBatch, hide_beside, no_rows, visible
 from mlxfp.core.cursors import Cursor, iterate, run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
@@ -34,7 +34,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
     kinds = schema(dataset).append(pa.field(ROW, pa.int64())).append(pa.field(KEY, pa.uint64()))
     for chunk in ordered:
         assert chunk.schema.equals(kinds), f"the schema of {dataset!r} is stated as\n{kinds}\nbut a chunk came out with\n{chunk.schema}"
-    return ordered if dataset.level == "groups" else pa.Table.from_batches(ordered, kinds)
+    return ordered if dataset.level == "groups" else pa.Table.from_batches(ordered or [no_rows(kinds)])
 
 
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:

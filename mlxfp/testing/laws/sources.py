@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import visible
+from mlxfp.core.chunks import no_rows, visible
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset, Source, take_rows
 from mlxfp.testing.comparing import assert_same
@@ -54,7 +54,7 @@ def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, e
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
     """Where chunks of examples end means nothing; groups and batches are compared one by one."""
     chunks = [chunk for chunk, _ in read]
-    return pa.Table.from_batches(chunks, None if chunks else source.schema()) if source.level == "examples" else chunks
+    return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.level == "examples" else chunks
 
 
 def _copied(position: Any) -> Any:

@@ -55,7 +55,7 @@ _LEAVES: dict[pa.DataType, Values] = {
 _TENSORS = [
     *(pa.fixed_shape_tensor(kind, shape) for kind in (pa.uint8(), pa.float32()) for shape in ((2,), (1, 3))),
     pa.fixed_shape_tensor(pa.float32(), (1, 2), permutation=[0, 1]),  # as from_numpy_ndarray makes them
-    pa.fixed_shape_tensor(pa.int16(), (1, 2), permutation=[1, 0]),
+    pa.fixed_shape_tensor(pa.int32(), (1, 2), permutation=[1, 0]),
 ]
 
 

@@ -1,0 +1,71 @@
+"""A model as a table: its layers, their arrays and how many numbers are in them."""
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import mlx.core as mx
+from attrs import evolve, frozen
+from mlx import nn
+from mlx.utils import tree_flatten
+
+from mlxfp.core.checks import check_types
+from mlxfp.models.layers import named_arrays
+
+
+def describe(model: nn.Module) -> str:
+    """Describe a module, of mlxfp or not, as a table to print: each layer that has arrays, their shapes, and how many numbers they hold.
+
+    Layers of a list that follow one another and are alike share their lines. Arrays that do not train are marked.
+
+    >>> from mlxfp.models.encoder import Encoder, EncoderConfig
+    >>> from mlxfp.models.heads import Classifier
+    >>> print(describe(Classifier(Encoder(EncoderConfig(vocabulary=100, width=16, depth=3)), outputs=2)))
+    layer                              kind       arrays                    parameters
+    output                             Linear     weight[2, 16], bias[2]            34
+    body.tokens                        Embedding  weight[100, 16]                1,600
+    body.positions                     Embedding  weight[512, 16]                8,192
+    body.blocks[0-2].attention_norm    LayerNorm  weight[16], bias[16]              96
+    body.blocks[0-2].attention.inputs  Linear     weight[48, 16], bias[48]       2,448
+    body.blocks[0-2].attention.output  Linear     weight[16, 16], bias[16]         816
+    body.blocks[0-2].feed_norm         LayerNorm  weight[16], bias[16]              96
+    body.blocks[0-2].feed_in           Linear     weight[64, 16], bias[64]       3,264
+    body.blocks[0-2].feed_out          Linear     weight[16, 64], bias[16]       3,120
+    body.norm                          LayerNorm  weight[16], bias[16]              32
+    19,698 parameters, 19,698 of them train, 0.1 MB
+    """
+    check_types(nn.Module, model=model)
+    rows = [(row.name.removeprefix("."), row.kind, row.arrays, f"{row.numbers:,}") for row in _rows(model)]
+    lines = [("layer", "kind", "arrays", "parameters"), *rows]
+    widths = [max(len(line[column]) for line in lines) for column in range(4)]
+    table = "\n".join("  ".join([*map(str.ljust, line[:3], widths), line[3].rjust(widths[3])]) for line in lines)
+    arrays = named_arrays(model).values()
+    training: Any = tree_flatten(model.trainable_parameters())
+    trained, size = sum(array.size for _, array in training), sum(array.nbytes for array in arrays) / 1e6
+    return f"{table}\n{sum(array.size for array in arrays):,} parameters, {trained:,} of them train, {size:.1f} MB"
+
+
+@frozen
+class _Row:
+    name: str
+    kind: str
+    arrays: str
+    numbers: int
+
+
+def _rows(value: Any) -> Iterator[_Row]:
+    """Yield a row for each module that has arrays of its own; names are relative to the value, and begin with a dot or bracket."""
+    if isinstance(value, nn.Module):
+        own = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
+        if own:
+            still = value._no_grad  # noqa: SLF001  # MLX says it nowhere else
+            texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in own.items()]
+            yield _Row("", type(value).__name__, ", ".join(texts), sum(array.size for array in own.values()))
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield from (evolve(row, name=f".{name}{row.name}") for row in _rows(child))
+    elif isinstance(value, list | tuple):
+        for rows, alike in groupby(enumerate(value), key=lambda item: tuple(_rows(item[1]))):
+            places = [place for place, _ in alike]
+            name = f"[{places[0]}]" if len(places) == 1 else f"[{places[0]}-{places[-1]}]"
+            yield from (evolve(row, name=name + row.name, numbers=row.numbers * len(places)) for row in rows)

@@ -1,0 +1,170 @@
+"""Reading and writing pretrained models, in the folders of Hugging Face."""
+
+from collections.abc import Collection, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+from mlx.utils import tree_unflatten
+
+from mlxfp.core.checks import check_positive, check_types
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
+from mlxfp.models.bert import Bert, BertConfig
+from mlxfp.models.decoder import Decoder, DecoderConfig
+from mlxfp.models.encoder import Encoder, EncoderConfig
+from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
+from mlxfp.models.formats import Blueprint
+from mlxfp.models.heads import HEADS
+from mlxfp.models.huggingface import FORMATS, format_of
+from mlxfp.models.layers import named_arrays
+from mlxfp.models.modernbert import ModernBert, ModernBertConfig
+from mlxfp.text.tokenizers import Tokenizer
+
+_BODIES: dict[type, Any] = {BertConfig: Bert, ModernBertConfig: ModernBert, DecoderConfig: Decoder, EncoderConfig: Encoder}
+
+
+def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
+    """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
+
+    It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language models, or for the
+    classification of rows or tokens. What comes out computes what transformers computes. `dtype` is that of the weights, whatever it
+    is in the file: float32, because small steps of training get lost in others. The tokenizer is read by `load_tokenizer(folder)`.
+
+    Nothing is downloaded and nothing in the files is executed: weights in pickles (`pytorch_model.bin`) are refused. Raises
+    `MissingFileError` where files are missing, `DataError` for a config that no model here has, and `CheckpointError` naming every
+    weight that is missing, unexpected or of another shape.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.models.heads import Classifier
+    >>> body = Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))
+    >>> with TemporaryDirectory() as folder:
+    ...     save(folder, Classifier(body, 3))
+    ...     load(folder)(mx.array([[5, 6, 7]])).shape
+    (1, 3)
+
+    See also: `load_body`, to put another head on it.
+    """
+    return _load(Path(folder), dtype, body_only=False)
+
+
+def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
+    """Read the body of a model from a folder, and leave the weights of its head: `Classifier(load_body(folder), 2)` has a new one.
+
+    Otherwise as `load`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.models.heads import Classifier, MaskedLM
+    >>> with TemporaryDirectory() as folder:
+    ...     save(folder, MaskedLM(Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))))
+    ...     Classifier(load_body(folder), 3)(mx.array([[5, 6, 7]])).shape
+    (1, 3)
+    """
+    return _load(Path(folder), dtype, body_only=True)
+
+
+def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
+    """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
+
+    The model is a body of `mlxfp.models`, alone or with one of its heads; the folder is created. `config.json` has the keys of
+    transformers; where they do not say everything, as for a head that it does not have, a section `mlxfp` says it to `load`. Weights
+    are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with an index. Older files of a model in
+    the folder are replaced.
+
+    Raises `ArgumentTypeError` for another model, `ArgumentError` for a tokenizer with more tokens than the model. See `load` for an
+    example.
+    """
+    check_types(nn.Module, model=model)
+    check_types((Tokenizer, type(None)), tokenizer=tokenizer)
+    check_positive(shard_size=shard_size)
+    body, kind, settings = _take_apart(model)
+    if tokenizer is not None and tokenizer.vocab_size > body.config.vocabulary:
+        raise ArgumentError(
+            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocabulary}. "
+            "Save the tokenizer that the model was trained with."
+        )
+    plan, json = format_of(body.config).write(body.config, kind, settings)
+    arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
+    place = Path(folder)
+    place.mkdir(parents=True, exist_ok=True)
+    write_weights(place, arrays, shard_size)
+    write_json(place / CONFIG, json | _token_ids(tokenizer) | {"dtype": str(body.tokens.weight.dtype).removeprefix("mlx.core.")})
+    if tokenizer is not None:
+        tokenizer.save(place)
+
+
+def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
+    check_types(mx.Dtype, dtype=dtype)
+    if not mx.issubdtype(dtype, mx.floating):
+        raise ArgumentError(f"dtype must be of floating point, got {dtype}. Weights are float32, bfloat16 or float16.")
+    json = read_json(folder / CONFIG)
+    weights = read_weights(folder)
+    try:
+        if "quantization" in json or "quantization_config" in json:
+            raise DataError("The weights are quantized, which mlxfp does not read. Use the folder of the model as it was before.")
+        format = FORMATS[str(json.get("model_type"))]
+        if body_only:
+            section = json.get("mlxfp", {})
+            json = json | {"architectures": [f"{format.classes}Model"], "mlxfp": {k: v for k, v in section.items() if k == "config"}}
+        plan = format.read(json, weights)
+        body = _BODIES[type(plan.config)](plan.config)
+        model: nn.Module = body if plan.kind is None else HEADS[plan.kind](body, **plan.settings)
+    except MlxfpError as error:
+        error.add_note(f"while reading {folder / CONFIG}")
+        raise
+    if body_only and plan.prefix:
+        weights = {name: array for name, array in weights.items() if name.startswith(plan.prefix)}
+    if differences := _differences(model, plan, weights):
+        listed = "\n  ".join(differences)
+        raise CheckpointError(f"The weights in {str(folder)!r} do not fit the {type(model).__name__} of its {CONFIG}:\n  {listed}")
+    current = _renamed(plan, weights)
+    model.update(tree_unflatten([(name, current[plan.name_of(name)].astype(dtype)) for name in named_arrays(model)]))
+    mx.eval(model.parameters())
+    return model
+
+
+def _differences(model: nn.Module, plan: Blueprint, weights: Mapping[str, mx.array]) -> list[str]:
+    """List all weights that the model has and the files have not, the other way round, and those of another shape."""
+    expected = {plan.name_of(name): array for name, array in named_arrays(model).items()}
+    current = _renamed(plan, weights)
+    shared = [name for name in expected if name in current]
+    return [
+        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in current),
+        *(f"unexpected: {name} {_shape(current[name])}" for name in sorted(current) if name not in expected and not plan.drops(name)),
+        *(
+            f"different: {name} is {_shape(current[name])}, expected {_shape(expected[name])}"
+            for name in shared
+            if _shape(current[name]) != _shape(expected[name])
+        ),
+    ]
+
+
+def _renamed(plan: Blueprint, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
+    """Name weights as they are named now; one that is there under both names is the one with the new name."""
+    return {plan.current_name(name): array for name, array in weights.items()} | {
+        name: array for name, array in weights.items() if plan.current_name(name) == name
+    }
+
+
+def _shape(array: mx.array) -> str:
+    kind = "float" if mx.issubdtype(array.dtype, mx.floating) else str(array.dtype).removeprefix("mlx.core.")
+    return f"{kind}{list(array.shape)}"
+
+
+def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
+    """Return the body of a model, and the kind of its head with its settings."""
+    kind = next((name for name, head in HEADS.items() if type(model) is head), None)
+    body = model if kind is None else model.body
+    if type(body) not in _BODIES.values():
+        raise ArgumentTypeError(
+            f"save writes the models of mlxfp.models, got {type(model).__name__} of {type(body).__name__}. "
+            "Write others with their own save_weights, or save_state."
+        )
+    return body, kind, {} if kind is None else model.settings
+
+
+def _token_ids(tokenizer: Tokenizer | None) -> dict[str, Any]:
+    """Return the ids that config.json names. They are written as null too: transformers has defaults that need not be in the vocabulary."""
+    roles: Collection[str] = ("pad", "bos", "eos", "cls", "sep")
+    return {f"{role}_token_id": getattr(tokenizer, f"{role}_id") if getattr(tokenizer, f"{role}_token", None) else None for role in roles}

@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Collator, Ends, as_view, column_names, keys_of
-from mlxfp.collators.padding import Padded, Side, check_padding, pad_rows, tokens_of, type_ids_of
+from mlxfp.collators.padding import Padded, Side, beside_tokens, check_padding, mask_of, pad_rows, tokens_of
 from mlxfp.collators.texts import carried
 from mlxfp.core.checks import check_integer, check_positive, check_types
 from mlxfp.core.chunks import Example
@@ -116,11 +116,11 @@ class _Masked(Padded):
         shown, labels = self._mask(tokens.ids, tokens.ends, keys_of(view, tokens.ids, tokens.ends))
         batch = {
             "input_ids": mx.array(pad_rows(shown, tokens.real, self.pad_id)),
-            "attention_mask": tokens.mask(),
+            "attention_mask": mask_of(view, tokens, _NAME),
             "labels": mx.array(pad_rows(labels, tokens.real, self.ignore_index)),
         }
         if self.type_ids:
-            batch["token_type_ids"] = type_ids_of(view, tokens, _NAME)
+            batch["token_type_ids"] = beside_tokens(view, tokens, "token_type_ids", _NAME)
         return batch | carried(view, self.carry, _NAME)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:

@@ -18,6 +18,8 @@ from mlxfp.data.shaping import check_lengths
 
 Side = Literal["left", "right"]
 
+_MASK = "attention_mask"
+
 
 @frozen
 class Tokens:
@@ -58,11 +60,16 @@ def tokens_of(  # noqa: PLR0913  # a column, and how to pad it
     return Tokens(column, ids, ends, real_places(ends, common, side))
 
 
-def type_ids_of(examples: Examples, tokens: Tokens, wanted_by: str) -> mx.array:
-    """Return the column `token_type_ids`, which goes with the tokens: int32[B, L], 0 on padding."""
-    types, ends = lists_of(examples, "token_type_ids", wanted_by)
-    check_aligned(examples, (tokens.column, tokens.ends), ("token_type_ids", ends), wanted_by)
-    return mx.array(pad_rows(types, tokens.real, 0))
+def beside_tokens(examples: Examples, tokens: Tokens, column: str, wanted_by: str) -> mx.array:
+    """Return a column of lists that goes with the tokens, such as `token_type_ids`: int32[B, L], 0 on padding."""
+    values, ends = lists_of(examples, column, wanted_by)
+    check_aligned(examples, (tokens.column, tokens.ends), (column, ends), wanted_by)
+    return mx.array(pad_rows(values, tokens.real, 0))
+
+
+def mask_of(examples: Examples, tokens: Tokens, wanted_by: str) -> mx.array:
+    """Return the attention mask, int32[B, L]: that of the rows where they have one, because `pad` stands before, else 1 on every token."""
+    return beside_tokens(examples, tokens, _MASK, wanted_by) if _MASK in examples.names else tokens.mask()
 
 
 class Padded(Part):

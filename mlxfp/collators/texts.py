@@ -7,7 +7,7 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.collators.columns import Collator, as_view, column_names, column_of, is_text, labels_of, numbers_of
-from mlxfp.collators.padding import Padded, Side, check_padding, tokens_of, type_ids_of
+from mlxfp.collators.padding import Padded, Side, beside_tokens, check_padding, mask_of, tokens_of
 from mlxfp.core.checks import check_choice, check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
@@ -32,7 +32,8 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
 ) -> Collator:
     """Make the collator for tokenized text: the columns that `tokenize` makes become one padded batch.
 
-    The batch holds `input_ids` int32[B, L] and `attention_mask` int32[B, L] (1 on tokens, 0 on padding); with `type_ids`,
+    The batch holds `input_ids` int32[B, L] and `attention_mask` int32[B, L] (1 on tokens, 0 on padding; after `pad`, as its column of
+    that name says); with `type_ids`,
     `token_type_ids` int32[B, L] (0 on padding); with `label`, `labels` int32[B] for `label_kind="class"` or float32[B] for "value"; and
     the columns in `carry` under their own names: numbers [B], tensors and lists of one length [B, ...], text as a tuple of B strings.
     Labels may be tensors or lists of one length too, as for several classes at once.
@@ -80,9 +81,9 @@ class _Text(Padded):
             pad_multiple=self.pad_multiple,
             side=self.side,
         )
-        batch = {"input_ids": tokens.padded(self.pad_id), "attention_mask": tokens.mask()}
+        batch = {"input_ids": tokens.padded(self.pad_id), "attention_mask": mask_of(view, tokens, _NAME)}
         if self.type_ids:
-            batch["token_type_ids"] = type_ids_of(view, tokens, _NAME)
+            batch["token_type_ids"] = beside_tokens(view, tokens, "token_type_ids", _NAME)
         if self.label is not None:
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)

@@ -41,7 +41,7 @@ def label(kind: Any) -> str:
 
 def brief(value: object) -> str:
     """Print a value in at most 80 characters, functions by their name."""
-    text = str(getattr(value, "__qualname__", None) or repr(value))
+    text = str(getattr(value, "__qualname__", None) or repr(value)).replace("\n", ", ")  # schemas have a line for each column
     return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
 
 

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.examples import Examples
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
 from mlxfp.data.shaping import Padding
+from mlxfp.data.sources import from_examples
+from mlxfp.text.padding import pad
 from tests.collators.groups import groups, view_of
 
 ROWS = [{"input_ids": [5, 6, 7], "token_type_ids": [0, 0, 1], "y": 1}, {"input_ids": [8], "token_type_ids": [1], "y": 0}]
@@ -265,3 +270,10 @@ def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], e
 
 def test_a_collator_prints_as_the_call_that_makes_it():
     assert repr(text(pad_id=0, label="y", length=8)) == "text(pad_id=0, label='y', lengths=(8,))"
+
+
+def test_rows_that_pad_has_padded_keep_the_mask_that_it_made():
+    rows = from_examples([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}])
+    padded = next(iter(pipe(rows, pad(4, pad_id=0), batch(2), collate(text(pad_id=0)))))
+    assert padded["input_ids"].tolist() == [[5, 6, 7, 0], [8, 0, 0, 0]]
+    assert padded["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]

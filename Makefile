@@ -29,7 +29,7 @@ test-thorough: $(VENV)/installed-dev  ## the same with many more random examples
 check: $(VENV)/installed-dev  ## format, lint, types, and imports that point one way
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
-	$(PYTHON) -m mypy mlxfp $(wildcard examples/*.py tests/typing/*.py)
+	$(PYTHON) -m mypy mlxfp $(wildcard examples/*.py benchmarks/*.py tests/typing/*.py)
 	$(VENV)/bin/lint-imports
 
 format: $(VENV)/installed-dev  ## let ruff format the code and mend what it can

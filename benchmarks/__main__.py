@@ -1,7 +1,4 @@
-"""Run every benchmark, print the table and write it as JSON.
-
-    python -m benchmarks [NAME ...] [--json FILE]
-"""
+"""Run every benchmark, print the table and write it as JSON: `python -m benchmarks [NAME ...] [--json FILE]`."""
 
 import argparse
 import json
@@ -27,7 +24,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--json", type=Path, default=Path("benchmarks.json"), help="where to write the table (default benchmarks.json)")
     options = parser.parse_args()
-    print(f"{platform.platform()}, {os.cpu_count()} cores, Python {platform.python_version()}, {report().backend}, BLAS {Path(report().blas).name}")
+    machine = report()
+    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {machine.backend}")
+    print(f"BLAS {Path(machine.blas).name}")
     print(", ".join(f"{name} {_version(name)}" for name in PEERS), end="\n\n")
     print(f"| {'id':14} | {'work':64} | {'ours':26} | {'peer':32} | {'ratio':>7} | bar |\n|---|---|---|---|---|---|")
     rows = []
@@ -36,7 +35,8 @@ def main() -> None:
             rows.append(row)
             ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
             verdict = {True: "met", False: "MISSED", None: "no peer"}[row.met]
-            print(f"| {row.id:14} | {row.work:64} | {row.ours:26} | {row.peer:32} | {ratio:>7} | {row.sense} {row.bar:g}: {verdict} |", flush=True)
+            bar = f"{row.sense} {row.bar:g}: {verdict}"
+            print(f"| {row.id:14} | {row.work:64} | {row.ours:26} | {row.peer:32} | {ratio:>7} | {bar} |", flush=True)
     options.json.write_text(json.dumps([{**attrs.asdict(row), "met": row.met} for row in rows], indent=1))
 
 

@@ -1,6 +1,6 @@
 """Write docs/reference.md from the docstrings: every public name, its signature and its first sentence.
 
-    python docs/make_reference.py
+Run it as `python docs/make_reference.py` when a public name or the first line of its docstring changes; a test says so.
 """
 
 import inspect
@@ -20,7 +20,7 @@ SHELVES = {
 
 def reference() -> str:
     """Return the whole page."""
-    homes = {name: module for module, names in fp._NAMES.items() for name in names}
+    homes = {name: home for name in fp.__all__ if (home := getattr(getattr(fp, name), "__module__", None))}
     lines = [
         "# Reference",
         "",

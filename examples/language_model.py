@@ -2,8 +2,8 @@
 
     python examples/language_model.py
 
-A byte-level BPE tokenizer is trained on nine tenths of the topics of `help()`; the others are for validation. The texts become one stream of
-tokens, cut into windows; labels are the inputs shifted by one. The model has learned something once its validation loss is below the
+A byte-level BPE tokenizer is trained on nine tenths of the topics of `help()`; the others are for validation. The texts become one stream
+of tokens, cut into windows; labels are the inputs shifted by one. The model has learned something once its validation loss is below the
 entropy of the single tokens: no model that ignores the context can do better than that. Any `mlx.nn` module can be trained; this one is
 written out below.
 """
@@ -66,7 +66,8 @@ class Transformer(nn.Module):
     """Token and position embeddings, pre-norm blocks with causal attention, and the embedding again as output."""
 
     def __init__(self, vocabulary: int, *, width: int, depth: int, heads: int) -> None:
-        super().__init__()
+        """Make the layers."""
+        super().__init__()  # type: ignore[no-untyped-call]  # MLX has no types for its modules
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(LENGTH, width)
         self.blocks = [nn.TransformerEncoderLayer(width, heads, norm_first=True) for _ in range(depth)]

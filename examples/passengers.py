@@ -11,9 +11,28 @@ from pathlib import Path
 import numpy as np
 
 COLUMNS = ["PassengerId", "Survived", "Pclass", "Name", "Sex", "Age", "SibSp", "Parch", "Ticket", "Fare", "Cabin", "Embarked"]
-_SURNAMES = "Abbott Baker Carter Dahl Eklund Fox Goldsmith Hansen Ivanov Johnson Kelly Larsson Moran Novak Olsen Palmer Rice Smith".split()
-_MEN = "Albert Charles Edward Frank George Henry James John Karl Patrick Thomas William".split()
-_WOMEN = "Alice Anna Bertha Catherine Elizabeth Emma Florence Ida Kate Margaret Mary Ruth".split()
+_SURNAMES = (
+    "Abbott",
+    "Baker",
+    "Carter",
+    "Dahl",
+    "Eklund",
+    "Fox",
+    "Goldsmith",
+    "Hansen",
+    "Ivanov",
+    "Johnson",
+    "Kelly",
+    "Larsson",
+    "Moran",
+    "Novak",
+    "Olsen",
+    "Palmer",
+    "Rice",
+    "Smith",
+)
+_MEN = ("Albert", "Charles", "Edward", "Frank", "George", "Henry", "James", "John", "Karl", "Patrick", "Thomas", "William")
+_WOMEN = ("Alice", "Anna", "Bertha", "Catherine", "Elizabeth", "Emma", "Florence", "Ida", "Kate", "Margaret", "Mary", "Ruth")
 
 
 def write_passengers(path: Path, *, count: int, seed: int) -> None:

@@ -31,7 +31,7 @@ def main() -> None:
         if path is None:
             path = Path(folder) / "passengers.csv"
             write_passengers(path, count=1500, seed=0)
-            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see examples/passengers.py).\n")
+            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see passengers.py).\n")
         results = [run(path, seed, options.epochs) for seed in range(options.seeds)]
     ours, rule = (sum(column) / len(results) for column in zip(*results, strict=True))
     print(f"\nmean over {len(results)} seeds: validation accuracy {ours:.3f}, sex rule {rule:.3f}")
@@ -54,12 +54,8 @@ def run(path: Path, seed: int, epochs: int) -> tuple[float, float]:
     check = fp.evaluate(model, measure)
 
     began = time.perf_counter()
-    end = fp.last(
-        fp.pipe(
-            fp.fit(fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed), batches, epochs=epochs),
-            fp.observers.progress(),
-        )
-    )
+    step, start = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed)
+    end = fp.last(fp.pipe(fp.fit(step, start, batches, epochs=epochs), fp.observers.progress()))
     rate = 32 * end.step / (time.perf_counter() - began)
     accuracy = check(end.state, held_out)["accuracy"]
     right = [(row["Sex"] == "female") == row["Survived"] for row in valid]

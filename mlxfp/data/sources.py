@@ -155,7 +155,22 @@ def _as_table(table: Any) -> pa.Table:
     reserved = [name for name in names if name in HIDDEN]
     if reserved:
         raise SchemaError(f"The column name {reserved[0]!r} is reserved; rename the column.")
-    return made
+    movable = pa.schema([field.with_type(_movable(field.type)) for field in made.schema], made.schema.metadata)
+    return made if movable.equals(made.schema) else made.cast(movable)
+
+
+def _movable(kind: pa.DataType) -> pa.DataType:
+    """Replace views of text and bytes, which polars hands out and of which Arrow cannot take rows yet, by the plain types."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_movable(field.type)) for field in kind])
+    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_kind(kind):
+            return make(kind.value_field.with_type(_movable(kind.value_type)))
+    return kind
 
 
 def _columns(columns: Mapping[str, Any]) -> RecordBatch:

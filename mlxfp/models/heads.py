@@ -302,10 +302,17 @@ def _pool(body: nn.Module, hidden: mx.array, mask: mx.array | None, pooling: Poo
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
     if pooling == "max":
-        shown = hidden if mask is None else mx.where((mask != 0)[..., None], hidden, mx.finfo(hidden.dtype).min)
-        return shown.max(axis=1)
+        return _max_over_tokens(hidden, mask)
     pooled = _vector_at(hidden, mask, last=pooling == "last")
     return body.pool(pooled) if pooling == "pooler" else pooled
+
+
+def _max_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
+    """Take the maxima over the real tokens of each row: float[B, L, D] to float[B, D]; zeros where a row has none."""
+    if mask is None:
+        return hidden.max(axis=1)
+    real = (mask != 0)[..., None]
+    return mx.where(real.any(axis=1), mx.where(real, hidden, -mx.inf).max(axis=1), 0)
 
 
 def _vector_at(hidden: mx.array, mask: mx.array | None, *, last: bool) -> mx.array:

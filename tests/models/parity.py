@@ -12,7 +12,7 @@ from mlx import nn
 from mlxfp.models import load, save
 
 SHAPES = {
-    "bert": {
+    "Bert": {
         "vocab_size": 12,
         "hidden_size": 8,
         "num_hidden_layers": 2,
@@ -21,7 +21,7 @@ SHAPES = {
         "max_position_embeddings": 14,
         "num_labels": 3,
     },
-    "modernbert": {
+    "ModernBert": {
         "vocab_size": 12,
         "hidden_size": 8,
         "num_hidden_layers": 3,
@@ -36,7 +36,7 @@ SHAPES = {
         "cls_token_id": None,
         "sep_token_id": None,
     },
-    "llama": {
+    "Llama": {
         "vocab_size": 12,
         "hidden_size": 8,
         "num_hidden_layers": 2,
@@ -50,8 +50,7 @@ SHAPES = {
         "eos_token_id": None,
     },
 }
-SHAPES["qwen2"] = SHAPES["llama"]
-CLASSES = {"bert": "Bert", "modernbert": "ModernBert", "llama": "Llama", "qwen2": "Qwen2"}
+SHAPES["Qwen2"] = SHAPES["Llama"]
 
 
 def batch(padding="right", *, lengths=(9, 5, 1), vocabulary=12, types=False):
@@ -95,22 +94,23 @@ def to_numpy(array):
     return np.array(array.astype(mx.float32))
 
 
-def largest_difference(mine, other, mask):
-    """The largest difference of outputs at real tokens, and of gradients; every gradient must be there on both sides."""
+def largest_differences(mine, other, mask):
+    """The largest differences of outputs at real tokens and of gradients. Weights that the outputs do not depend on have none, or zeros."""
     (outputs, gradients), (expected, wanted) = mine, other
     assert outputs.shape == expected.shape
-    assert sorted(gradients) == sorted(wanted)
-    real = np.ones(outputs.shape) if mask is None or outputs.ndim != 3 else np.broadcast_to(mask[..., None], outputs.shape)
-    off = max(abs(gradients[name] - wanted[name]).max() for name in wanted)
-    return float(abs((outputs - expected) * real).max()), float(off)
+    assert set(wanted) <= set(gradients)
+    assert all(not gradient.any() for name, gradient in gradients.items() if name not in wanted)
+    real = mask[..., None] if mask is not None and outputs.ndim == 3 else 1
+    return float(abs((outputs - expected) * real).max()), float(max(abs(gradients[name] - wanted[name]).max() for name in wanted))
 
 
-def theirs(folder, name, given, *, dtype="float32"):
-    """The same of transformers."""
+def theirs(folder, name, given, *, weights="float32", dtype="float64"):
+    """The same of transformers, with the weights rounded to one dtype and everything computed in another."""
     import torch
     import transformers
 
-    model = getattr(transformers, name).from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager").eval()
+    model = getattr(transformers, name).from_pretrained(folder, dtype=getattr(torch, weights), attn_implementation="eager").eval()
+    model = model.to(getattr(torch, dtype))
     inputs = {"input_ids": torch.tensor(given["ids"]).long()}
     if given["mask"] is not None:
         inputs["attention_mask"] = torch.tensor(given["mask"])
@@ -119,18 +119,19 @@ def theirs(folder, name, given, *, dtype="float32"):
     if "token_type_ids" in given:
         inputs["token_type_ids"] = torch.tensor(given["token_type_ids"]).long()
     outputs = model(**inputs)[0]
-    (outputs.float() * torch.tensor(probe(outputs.shape, given["mask"]))).sum().backward()
-    gradients = {name: weight.grad.float().numpy() for name, weight in model.named_parameters() if weight.grad is not None}
-    return outputs.detach().float().numpy(), gradients
+    (outputs.double() * torch.tensor(probe(outputs.shape, given["mask"]))).sum().backward()
+    gradients = {name: weight.grad.double().numpy() for name, weight in model.named_parameters() if weight.grad is not None}
+    return outputs.detach().double().numpy(), gradients
 
 
-def write_theirs(folder, name, kind, *, seed=0, **changes):
+def write_theirs(folder, name, *, seed=0, **changes):
     """Make a model of transformers with random weights and write it to a folder; larger weights than usual, so that all of them matter."""
     import torch
     import transformers
 
     torch.manual_seed(seed)
-    config = getattr(transformers, f"{CLASSES[kind]}Config")(**SHAPES[kind] | changes)
+    kind = next(kind for kind in SHAPES if name.startswith(kind))
+    config = getattr(transformers, f"{kind}Config")(**SHAPES[kind] | changes)
     model = getattr(transformers, name)(config)
     with torch.no_grad():
         for weight in model.parameters():

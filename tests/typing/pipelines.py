@@ -12,8 +12,8 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.elements import filter, map, select_columns, take
-from mlxfp.data.repeating import repeat
 from mlxfp.data.prefetching import prefetch
+from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples
 
@@ -40,6 +40,7 @@ def items() -> Iterator[tuple[Batch, Cursor]]:
 
 stages = [take(3), take(2)]
 pipe(rows, *stages)  # a list of stages: any number of them
+
 
 def misplaced() -> None:
     """Put stages where they cannot be. If a checker accepts one of these, the unused ignore is reported."""

@@ -1,0 +1,212 @@
+"""Hugging Face datasets: tables without a copy, streams that resume exactly."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.describing import explain
+from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
+from mlxfp.core.identity import fingerprint
+from mlxfp.data.hf_datasets import from_hf
+from mlxfp.data.sources import from_table
+from mlxfp.testing import laws
+
+try:
+    import datasets
+except ModuleNotFoundError:
+    datasets = None
+
+needs_datasets = pytest.mark.skipif(datasets is None, reason="the package datasets is not installed")
+
+
+class Rows:
+    """What from_hf uses of a Dataset."""
+
+    def __init__(self, data: pa.Table, indices: list[int] | None = None, version: str | None = None) -> None:
+        self.data = data
+        self._indices = None if indices is None else pa.table({"indices": pa.array(indices, pa.uint64())})
+        self._fingerprint = version
+
+
+class Features(dict[str, Any]):
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return pa.schema(dict(self))
+
+
+class Stream:
+    """What from_hf uses of an IterableDataset: without an inside that is known, it is read again to resume."""
+
+    def __init__(self, rows: list[dict[str, Any]], features: Features | None = None) -> None:
+        self.rows = rows
+        self.features = features
+        self.epoch = 0
+
+    def with_format(self, kind: str | None) -> "Stream":
+        assert kind == (None if self.features is None else "arrow")
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return ({**row, "epoch": self.epoch} for row in self.rows)
+
+    def iter(self, size: int) -> Any:
+        return (pa.Table.from_pylist(list(self)[at : at + size]) for at in range(0, len(self.rows), size))
+
+
+class Known(Stream):
+    def __fingerprint__(self) -> Any:
+        return self.rows, self.features is None
+
+
+@given(st.lists(st.integers(-9, 9), max_size=20), st.data())
+def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], data: st.DataObject) -> None:
+    table = pa.table({"x": pa.array(values, pa.int64())})
+    indices = data.draw(st.none() | st.lists(st.integers(0, len(values) - 1), max_size=30)) if values else None
+    dataset = from_hf(Rows(table, indices))
+    chosen = table if indices is None else table.take(pa.array(indices, pa.int64()))
+    laws.assert_same_items(dataset, from_table(chosen))
+    laws.assert_value(dataset)
+    laws.assert_reads(dataset.source)
+    laws.assert_described(dataset)
+    if len(chosen):
+        laws.assert_random_access(dataset, np.array(data.draw(st.lists(st.integers(0, len(chosen) - 1))), np.int64))
+
+
+def test_a_table_is_used_without_a_copy() -> None:
+    table = pa.table({"x": pa.array(range(9000))})
+    chunks = [chunk for chunk, _ in from_hf(Rows(table)).source.read(0, None)]
+    ours, theirs = (column.chunk(0).buffers()[1].address for column in (pa.Table.from_batches(chunks)["x"], table["x"]))
+    assert ours == theirs
+
+
+def test_a_table_is_known_by_its_history_or_else_by_its_rows() -> None:
+    table = pa.table({"x": [1, 2]})
+    laws.assert_told_apart(from_hf(Rows(table, version="a")), from_hf(Rows(table, version="b")))
+    laws.assert_told_apart(from_hf(Rows(table)), from_hf(Rows(table, [1, 0])))
+    assert repr(from_hf(Rows(table, [0, 0, 1]))) == "pipe(from_hf(3 rows))"
+
+
+@pytest.mark.parametrize("features", [None, Features(x=pa.int32(), epoch=pa.int64())])
+def test_a_stream_is_read_in_each_epoch_and_resumed_by_reading_again(features: Features | None) -> None:
+    dataset = from_hf(Known([{"x": i} for i in range(600)], features))
+    assert dataset.source.schema().field("x").type == (pa.int64() if features is None else pa.int32())
+    laws.assert_reads(dataset.source, epoch=2)
+    laws.assert_repeatable(dataset)
+    laws.assert_resumable(dataset, epoch=1)
+    laws.assert_value(dataset)
+    laws.assert_told_apart(dataset, from_hf(Known([{"x": 0}], features)))
+    assert {row["epoch"] for row in list(dataset)} == {0}
+    assert "reads the rows before the cursor again" in str(explain(dataset))
+
+
+def test_a_stream_without_a_fingerprint_still_iterates() -> None:
+    dataset = from_hf(Stream([{"x": 1}]))
+    assert list(dataset) == [{"x": 1, "epoch": 0}]
+    with pytest.raises((FingerprintError, ModuleNotFoundError)):
+        fingerprint(dataset)
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"from_hf needs a Dataset or an IterableDataset of the package datasets, got list: \[1\]"):
+        from_hf([1])
+    with pytest.raises(ArgumentTypeError, match=r"It holds the splits 'train', 'test': pass one of them\."):
+        from_hf({"train": 1, "test": 2})
+    source = from_hf(Stream([{"x": 1}])).source
+    with pytest.raises(CursorError, match="The cursor is of another version of datasets"):
+        list(source.read(0, "{}"))
+
+
+def stream_of(count: int, shards: int) -> Any:
+    return datasets.Dataset.from_dict({"x": list(range(count)), "t": [str(i) for i in range(count)]}).to_iterable_dataset(num_shards=shards)
+
+
+def generated(count: int) -> Any:
+    return ({"x": i} for i in range(count))
+
+
+def double(row: dict[str, Any]) -> dict[str, Any]:
+    return {"y": row["x"] * 2}
+
+
+def even(row: dict[str, Any]) -> bool:
+    return row["x"] % 2 == 0
+
+
+def pairs(rows: dict[str, Any]) -> dict[str, Any]:
+    return {"x": [value for value in rows["x"] for _ in range(2)]}
+
+
+# Each with whether its state_dict is used to resume.
+STREAMS = {
+    "shards": (lambda: stream_of(900, 3), True),
+    "one shard": (lambda: stream_of(600, 1), True),
+    "generated": (lambda: datasets.IterableDataset.from_generator(generated, gen_kwargs={"count": 600}), True),
+    "generated, typed": (
+        lambda: datasets.IterableDataset.from_generator(
+            generated, gen_kwargs={"count": 600}, features=datasets.Features({"x": datasets.Value("int32")})
+        ),
+        True,
+    ),
+    "columns, skip, take": (lambda: stream_of(900, 2).select_columns(["x"]).skip(7).take(700), True),
+    "mapped": (lambda: stream_of(600, 2).map(double), False),
+    "mapped by batches": (lambda: stream_of(600, 2).map(pairs, batched=True, batch_size=100, remove_columns=["t"]), False),
+    "filtered": (lambda: stream_of(1200, 2).filter(even), False),
+    "shuffled": (lambda: stream_of(600, 2).shuffle(seed=1, buffer_size=50), False),
+    "as tensors": (lambda: stream_of(300, 1).with_format("numpy"), True),
+}
+
+
+@needs_datasets
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("name", STREAMS)
+def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int) -> None:
+    make, exact = STREAMS[name]
+    dataset = from_hf(make())
+    laws.assert_reads(dataset.source, epoch=epoch)
+    laws.assert_repeatable(dataset, epoch=epoch)
+    laws.assert_value(dataset)
+    assert fingerprint(dataset) == fingerprint(from_hf(make()))
+    assert dataset.source.notes() == (() if exact else ("resuming reads the rows before the cursor again, and drops them",))
+
+
+@needs_datasets
+def test_a_real_stream_gives_what_it_gives_alone_and_is_left_as_it_was() -> None:
+    for make, _ in STREAMS.values():
+        stream = make()
+        expected = [int(row["x"]) for row in stream]
+        before = stream.state_dict()
+        assert [row["x"] for row in from_hf(stream)] == expected
+        assert stream.state_dict() == before
+        laws.assert_told_apart(from_hf(stream), from_hf(stream.take(3)))
+
+
+@needs_datasets
+def test_real_tables_are_read_by_number() -> None:
+    whole = datasets.Dataset.from_dict({"x": list(range(5000)), "t": [str(i) for i in range(5000)]})
+    chosen = whole.shuffle(seed=0).select(range(4500))
+    for dataset in (whole, chosen, whole.with_format("numpy"), chosen.train_test_split(0.5, seed=0)["test"]):
+        found = from_hf(dataset)
+        laws.assert_reads(found.source)
+        laws.assert_value(found)
+        laws.assert_random_access(found, np.array([3, 0, 2000]))
+        assert [row["x"] for row in found] == [int(x) for x in dataset.with_format(None)["x"]]
+    laws.assert_told_apart(from_hf(whole), from_hf(chosen))
+    assert fingerprint(from_hf(whole)) == fingerprint(from_hf(datasets.Dataset.from_dict({"x": whole["x"][:], "t": whole["t"][:]})))
+
+
+@needs_datasets
+def test_labels_images_and_arrays_are_plain_columns() -> None:
+    kinds = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "image": datasets.Image(), "grid": datasets.Array2D((2, 2), "int8")})
+    rows = {"label": [1], "image": [{"bytes": b"\x89PNG", "path": None}], "grid": [[[1, 2], [3, 4]]]}
+    dataset = datasets.Dataset.from_dict(rows, features=kinds)
+    expected = [{"label": 1, "image": {"bytes": b"\x89PNG", "path": None}, "grid": [[1, 2], [3, 4]]}]
+    assert list(from_hf(dataset)) == expected
+    assert list(from_hf(dataset.to_iterable_dataset())) == expected
+    laws.assert_reads(from_hf(dataset.to_iterable_dataset()).source)

@@ -1,0 +1,233 @@
+"""Laws of every body with every head: what padding, packing, rows beside them, later tokens and seeds may and may not change."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlx import nn, optimizers
+
+from mlxfp.core.errors import ArgumentError, UnknownNameError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.packing import pack
+from mlxfp.data.sources import from_examples
+from mlxfp.models import BertConfig, DecoderConfig, MaskedLM, ModernBertConfig
+from mlxfp.models.layers import named_arrays
+from mlxfp.training.state import same_arrays
+from tests.models.samples import CONFIGS, PACKED, body, gap, models, real_outputs, rows
+
+MODELS = models()
+NAMES = st.sampled_from(sorted(MODELS))
+LENGTHS = st.lists(st.integers(1, 10), min_size=1, max_size=3)
+
+
+def assert_padding_changes_nothing(model, lengths, extra, side, filler):
+    """Law: more padding, on either side, and whatever stands in it, changes no answer at a real token."""
+    ids, mask = rows(lengths)
+    wide_ids, wide_mask = rows(lengths, width=max(lengths) + extra, side=side, filler=filler)
+    off = gap(real_outputs(model(ids, mask), mask), real_outputs(model(wide_ids, wide_mask), wide_mask))
+    assert off < 1e-4, f"{extra} more tokens of padding on the {side} change the answers by {off}"
+
+
+@settings(max_examples=150)
+@given(NAMES, LENGTHS, st.integers(0, 8), st.sampled_from(["left", "right"]), st.integers(0, 19))
+def test_padding_changes_no_answer(name, lengths, extra, side, filler):
+    assert_padding_changes_nothing(MODELS[name], lengths, extra, side, filler)
+
+
+def test_the_law_of_padding_catches_a_model_without_a_mask_and_one_that_counts_padding():
+    model = body("bert")
+    for broken, side in (
+        (lambda ids, mask: model(ids), "right"),
+        (lambda ids, mask: model(ids, mask, positions=mx.arange(ids.shape[1])[None]), "left"),
+    ):
+        with pytest.raises(AssertionError, match="2 more tokens of padding"):
+            assert_padding_changes_nothing(broken, [3, 5], 2, side, 0)
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_rows_do_not_see_each_other(name):
+    ids, mask = rows([3, 8, 1])
+    alone = [real_outputs(MODELS[name](*rows_of), rows_of[1]) for rows_of in ((ids[row : row + 1], mask[row : row + 1]) for row in range(3))]
+    assert gap(real_outputs(MODELS[name](ids, mask), mask), np.concatenate(alone)) < 1e-5
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_without_a_mask_all_tokens_are_real_and_a_mask_may_have_any_dtype(name):
+    ids, mask = rows([6, 6])
+    for dtype in (mx.int32, mx.bool_, mx.float32, mx.uint8):
+        assert gap(MODELS[name](ids), MODELS[name](ids, mask.astype(dtype))) < 1e-5
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_a_row_of_nothing_but_padding_gives_numbers(name):
+    ids, _ = rows([3, 8])
+    assert np.isfinite(np.array(MODELS[name](ids, mx.zeros_like(ids)))).all()
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_half_precision_goes_through_and_is_near(name):
+    ids, mask = rows([3, 8])
+    exact = real_outputs(MODELS[name](ids, mask), mask)
+    for dtype in (mx.bfloat16, mx.float16):
+        model = models()[name]
+        model.set_dtype(dtype)
+        outputs = model(ids, mask)
+        assert outputs.dtype == dtype
+        assert gap(real_outputs(outputs.astype(mx.float32), mask), exact) < 0.05 * max(1, abs(exact).max())
+
+
+def assert_packed_rows_equal_separate_ones(model, lengths, row_length):
+    """Law: documents that share a row, as `pack` arranges them, get the vectors that each of them gets alone."""
+    ids, mask = rows(lengths)
+    tokens = [np.array(ids)[row][np.array(mask)[row] != 0].tolist() for row in range(len(lengths))]
+    for packed in pipe(from_examples([{"input_ids": row} for row in tokens]), pack(row_length)):
+        spare = row_length - len(packed["input_ids"])
+        given = {name: mx.array([values + [0] * spare]) for name, values in packed.items()}
+        real = (given["segment_ids"] != 0).astype(mx.int32)
+        outputs = np.array(model(given["input_ids"], real, segment_ids=given["segment_ids"], positions=given["positions"]))[0]
+        unmasked = np.array(model(given["input_ids"], segment_ids=given["segment_ids"], positions=given["positions"]))[0]
+        segments = np.array(given["segment_ids"])[0]
+        for segment in range(1, segments.max() + 1):
+            document = segments == segment
+            alone = np.array(model(given["input_ids"][:, np.flatnonzero(document).tolist()]))[0]
+            off = max(gap(outputs[document], alone), gap(unmasked[document], alone))
+            assert off < 1e-4, f"in a row with others, a document of {document.sum()} tokens is off by {off}"
+
+
+TOKEN_MODELS = [name for name in sorted(MODELS) if name.split()[0] in PACKED and name.split()[-1] in (*PACKED, "tokens", "masked", "causal")]
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(TOKEN_MODELS), st.lists(st.integers(1, 12), min_size=1, max_size=6))
+def test_packed_rows_equal_separate_rows(name, lengths):
+    assert_packed_rows_equal_separate_ones(MODELS[name], lengths, 20)
+
+
+def test_the_law_of_packing_catches_a_model_that_does_not_keep_documents_apart():
+    model = body("modernbert")
+    with pytest.raises(AssertionError, match="in a row with others, a document"):
+        assert_packed_rows_equal_separate_ones(lambda ids, mask=None, **_: model(ids, mask), [5, 6], 20)
+
+
+@pytest.mark.parametrize("window", [2, 4, 128])
+def test_unpadded_modernbert_equals_padded(window):
+    model = body("modernbert", window=window)
+    ids, mask = rows([9, 4, 6])
+    real = np.array(mask) != 0
+    flat, segments = np.array(ids)[real], np.repeat([1, 2, 3], [9, 4, 6])
+    unpadded = model(mx.array(flat)[None], segment_ids=mx.array(segments)[None])
+    assert gap(np.array(unpadded)[0], np.array(model(ids, mask))[real]) < 1e-5
+
+
+def assert_causal(model, length, place):
+    """Law: what stands after a place changes no answer up to it."""
+    ids, _ = rows([length])
+    changed = mx.where(mx.arange(length) > place, (ids + 7) % 19, ids)
+    off = gap(model(ids)[:, : place + 1], model(changed)[:, : place + 1])
+    assert off < 1e-6, f"tokens after place {place} change answers before them by {off}"
+
+
+@settings(max_examples=20)
+@given(st.sampled_from(["decoder", "decoder causal", "decoder untied", "decoder tokens"]), st.data())
+def test_future_tokens_do_not_matter_to_a_decoder(name, data):
+    length = data.draw(st.integers(1, 12))
+    assert_causal(MODELS[name], length, data.draw(st.integers(0, length - 1)))
+
+
+def test_the_law_of_causality_catches_an_encoder():
+    with pytest.raises(AssertionError, match="tokens after place 2 change answers before them"):
+        assert_causal(MODELS["modernbert"], 6, 2)
+
+
+def test_local_attention_sees_nearby_tokens_and_no_others():
+    model = body("modernbert", window=4, global_every=3, depth=3)
+    ids, _ = rows([12])
+    near = model.blocks[1].local
+    assert (near, model.blocks[0].local) == (True, False)
+    one_local = body("modernbert", window=4, depth=1)
+    one_local.blocks[0].local = True
+    changed = mx.where(mx.arange(12) == 0, (ids + 7) % 19, ids)
+    moved = abs(np.array(one_local(ids)) - np.array(one_local(changed))).max(axis=(0, 2)) > 1e-7
+    assert moved.tolist() == [True] * 3 + [False] * 9
+
+
+@pytest.mark.parametrize("name", ["bert", "encoder"])
+def test_positions_and_order_matter(name):
+    ids, mask = rows([5])
+    assert gap(MODELS[f"{name} mean"](ids, mask), MODELS[f"{name} mean"](ids[:, ::-1], mask)) > 1e-3
+
+
+def test_types_of_tokens_matter_to_bert_and_are_0_unless_given():
+    ids, mask = rows([5, 3])
+    for name in ("bert", "bert pooler", "bert regressor", "bert tokens", "bert masked"):
+        model = MODELS[name]
+        zeros, ones = mx.zeros_like(ids), mx.ones_like(ids)
+        assert gap(model(ids, mask), model(ids, mask, token_type_ids=zeros)) < 1e-6
+        assert gap(model(ids, mask), model(ids, mask, token_type_ids=ones)) > 1e-3
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_weights_depend_on_the_seed_and_on_nothing_else(name):
+    mx.random.seed(1)
+    first = body(name, seed=3).parameters()
+    mx.random.seed(2)
+    assert same_arrays(first, body(name, seed=3).parameters())
+    assert not same_arrays(first, body(name, seed=4).parameters())
+    assert all(abs(np.array(weight)).max() > 0 for path, weight in named_arrays(body(name)).items() if path.endswith("weight"))
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_models_train_with_mlx_alone_and_keep_their_weights_in_its_files(name, tmp_path):
+    model = models()[name]
+    ids, mask = rows([3, 8])
+
+    def loss(model):
+        return (model(ids, mask) - 1).square().mean()
+
+    optimizer = optimizers.Adam(1e-2)
+    before = loss(model).item()
+    for _ in range(3):
+        optimizer.update(model, nn.value_and_grad(model, loss)(model)[1])
+    assert loss(model).item() < before
+    model.save_weights(f"{tmp_path}/weights.safetensors")
+    other = models()[name]
+    other.load_weights(f"{tmp_path}/weights.safetensors")
+    assert same_arrays(other(ids, mask), model(ids, mask))
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_a_row_that_is_too_long_is_named(name):
+    with pytest.raises(ArgumentError, match=r"has 24 positions, got rows of 25 tokens\. Truncate them in tokenize"):
+        MODELS[name](mx.ones((1, 25), mx.int32))
+
+
+def test_bert_wants_positions_with_segments():
+    ids, _ = rows([5])
+    with pytest.raises(ArgumentError, match=r"got segment_ids without positions\. Pass both, as pack makes them"):
+        MODELS["bert"](ids, segment_ids=mx.ones_like(ids))
+
+
+def test_impossible_sizes_are_refused_when_the_config_is_made():
+    for make in (BertConfig, DecoderConfig, ModernBertConfig):
+        with pytest.raises(ArgumentError, match="depth must be at least 1, got depth=0"):
+            make(vocabulary=5, depth=0)
+        with pytest.raises(ArgumentError, match="width must be a multiple of heads, got width=10 and heads=4"):
+            make(vocabulary=5, width=10, heads=4)
+        with pytest.raises(ArgumentError, match="attention_dropout must be at least 0 and less than 1, got attention_dropout=1"):
+            make(vocabulary=5, attention_dropout=1)
+    for make in (DecoderConfig, ModernBertConfig):
+        with pytest.raises(ArgumentError, match=r"width / heads must be even, got width=12 and heads=4, which makes 3\."):
+            make(vocabulary=5, width=12, heads=4)
+    with pytest.raises(ArgumentError, match="heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"):
+        DecoderConfig(vocabulary=5, kv_heads=3)
+    with pytest.raises(UnknownNameError, match=r"No activation is named 'gelo'\. Did you mean 'gelu'\?"):
+        BertConfig(vocabulary=5, activation="gelo")
+    with pytest.raises(ArgumentError, match="window must be at least 1"):
+        ModernBertConfig(vocabulary=5, window=0)
+
+
+def test_a_transform_uses_the_activation_and_biases_of_the_body():
+    assert "bias" not in MaskedLM(body("modernbert")).transform.linear
+    assert "bias" in MaskedLM(body("bert")).transform.linear
+    assert MaskedLM(body("bert", activation="relu")).transform.activation is nn.relu

@@ -21,7 +21,14 @@ from mlxfp.core.errors import MissingExtraError
 
 @frozen
 class Runtime:
-    """What MLX runs on: its version, backend and device, the library that multiplies matrices on the CPU, and whether that is slow."""
+    """What MLX runs on: its version, backend and device, the library that multiplies matrices on the CPU, and whether that is slow.
+
+    >>> print(Runtime(mlx="0.32.4", backend="cpu", device="cpu", blas="libopenblas.so.0", slow=False))
+    mlx      0.32.4
+    backend  cpu
+    device   cpu
+    blas     libopenblas.so.0
+    """
 
     mlx: str
     backend: Literal["metal", "cuda", "cpu"]

@@ -19,7 +19,7 @@ EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
 
 # What makes an example quick; the others run as they stand.
-ARGUMENTS: dict[str, tuple[str, ...]] = {}
+ARGUMENTS: dict[str, tuple[str, ...]] = {"language_model.py": ("--steps", "20"), "titanic.py": ("--epochs", "2")}
 
 
 def blocks(text: str) -> list[tuple[int, str]]:

@@ -105,8 +105,10 @@ CASES: list[Case] = [
     (
         lambda: from_rows([{"x": 1, "y": 2}], INT, [7]),
         SchemaError,
-        "Row 7 has the column 'y', which the schema lacks. Columns: 'x'. "
-        "Declare it with schema=, or return the same columns for every row.",
+        (
+            "Row 7 has the column 'y', which the schema lacks. Columns: 'x'. "
+            "Declare it with schema=, or return the same columns for every row."
+        ),
     ),
     (
         lambda: from_examples([{"x": np.zeros((1, 2))}, {"x": None}]),

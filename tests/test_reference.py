@@ -1,8 +1,10 @@
 """The reference page is what the docstrings say now."""
 
+import inspect
 import sys
 from importlib import util
 from pathlib import Path
+from types import ModuleType
 
 import mlxfp as fp
 
@@ -26,3 +28,16 @@ def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     missing = [name for name in fp.__all__ if f"`fp.{name}`" not in page and f"`fp.{name}(" not in page]
     assert not missing
+
+
+def test_every_public_name_has_an_example_that_runs():
+    maker = load_maker()
+    names = [(name, getattr(fp, name)) for name in fp.__all__]
+    members = [
+        (f"{name}.{member}", getattr(value, member))
+        for name, value in names
+        if isinstance(value, ModuleType)
+        for member in maker.members(value)
+    ]
+    values = [(name, value) for name, value in [*names, *members] if callable(value)]
+    assert [name for name, value in values if ">>>" not in (inspect.getdoc(value) or "")] == []

@@ -40,7 +40,14 @@ class Snapshot:
 
 @frozen
 class Cursor:
-    """Where a run is: after `done` items of what follows a snapshot. Immutable; `iterate(dataset, cursor)` continues exactly there."""
+    """Where a run is: after `done` items of what follows a snapshot. Immutable; `iterate(dataset, cursor)` continues exactly there.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> rows = from_examples([{"x": 1}, {"x": 2}])
+    >>> row, cursor = next(iterate(rows))
+    >>> list(iterate(rows, Cursor.from_bytes(cursor.to_bytes())))[0][0], cursor.epoch
+    ({'x': 2}, 0)
+    """
 
     base: Snapshot = field(repr=False)
     done: int

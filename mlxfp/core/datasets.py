@@ -47,7 +47,17 @@ _ADVICE: dict[Level, str] = {
 
 
 class Stage(Part, ABC):
-    """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it."""
+    """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it.
+
+    >>> import pyarrow as pa
+    >>> from mlxfp.data.sources import from_examples
+    >>> @frozen(repr=False)
+    ... class FirstOfChunk(Stage):
+    ...     def step(self, state, chunk):
+    ...         return state, (chunk.slice(0, 1),)
+    >>> list(FirstOfChunk()(from_examples([{"x": 1}, {"x": 2}])))
+    [{'x': 1}]
+    """
 
     __slots__ = ()
     accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
@@ -89,7 +99,20 @@ class Stage(Part, ABC):
 
 
 class RowWise(Stage):
-    """A stage without state that turns every row into one row, independently of the other rows."""
+    """A stage without state that turns every row into one row, independently of the other rows.
+
+    >>> import pyarrow as pa
+    >>> from mlxfp.data.sources import from_examples
+    >>> @frozen(repr=False)
+    ... class Numbered(RowWise):
+    ...     start_at: int
+    ...     def apply(self, chunk):
+    ...         return chunk.append_column("number", pa.array([self.start_at] * chunk.num_rows, pa.int64()))
+    ...     def schema(self, schema):
+    ...         return schema.append(pa.field("number", pa.int64()))
+    >>> Numbered(7)(from_examples([{"x": 1}]))[0]
+    {'x': 1, 'number': 7}
+    """
 
     __slots__ = ()
     accepts = frozenset({"examples", "groups"})
@@ -109,6 +132,18 @@ class Source(Part, ABC):
 
     A source of your own needs `schema` and `read`. Positions are plain values (None, bool, int, float, str, bytes, tuples of these):
     a cursor writes them. Chunks need no hidden columns: the rows are numbered as they are read.
+
+    >>> import pyarrow as pa
+    >>> @frozen(repr=False)
+    ... class Countdown(Source):
+    ...     start: int
+    ...     def schema(self):
+    ...         return pa.schema({"n": pa.int64()})
+    ...     def read(self, epoch, position):
+    ...         for n in range(self.start if position is None else position, 0, -1):
+    ...             yield pa.record_batch({"n": [n]}), n - 1
+    >>> [row["n"] for row in Dataset(Countdown(3))]
+    [3, 2, 1]
     """
 
     __slots__ = ()
@@ -161,7 +196,13 @@ class Source(Part, ABC):
 
 @frozen(repr=False)
 class Dataset(Pipeline, Generic[Item]):
-    """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it."""
+    """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> rows = from_examples([{"x": 1}, {"x": 2}])
+    >>> rows, rows[1], list(rows)
+    (pipe(from_examples(2 rows)), {'x': 2}, [{'x': 1}, {'x': 2}])
+    """
 
     source: Source
     stages: tuple[Stage, ...] = ()
@@ -208,7 +249,20 @@ class Dataset(Pipeline, Generic[Item]):
 
 @frozen(repr=False)
 class Wrapper(Source):
-    """A source that holds one dataset, and is like it unless it says otherwise. Its positions hold cursors of the dataset."""
+    """A source that holds one dataset, and is like it unless it says otherwise. Its positions hold cursors of the dataset.
+
+    >>> from mlxfp.core.cursors import run, start
+    >>> from mlxfp.data.sources import from_examples
+    >>> @frozen(repr=False)
+    ... class Twice(Wrapper):
+    ...     def read(self, epoch, position):
+    ...         for chunk, cursor in run(self.dataset, start(epoch, position)):
+    ...             yield chunk.take([i // 2 for i in range(2 * chunk.num_rows)]), cursor
+    ...     def size(self, count):
+    ...         return 2 * count
+    >>> list(Dataset(Twice(from_examples([{"x": 1}, {"x": 2}]))))
+    [{'x': 1}, {'x': 1}, {'x': 2}, {'x': 2}]
+    """
 
     dataset: Dataset[Any]
 
@@ -250,7 +304,12 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Combinator:
-    """A stage-like value: calling it on a dataset makes `source(dataset, **options)`, a source that holds the dataset."""
+    """A stage-like value: calling it on a dataset makes `source(dataset, **options)`, a source that holds the dataset.
+
+    >>> from mlxfp.data.elements import take
+    >>> take(3), type(take(3)) is Combinator
+    (take(count=3), True)
+    """
 
     source: Callable[..., Source]
     options: tuple[tuple[str, Any], ...] = field(converter=_items)

@@ -9,58 +9,137 @@ from difflib import get_close_matches
 
 
 class MlxfpError(Exception):
-    """Everything mlxfp raises on purpose."""
+    """Everything mlxfp raises on purpose.
+
+    >>> import mlxfp as fp
+    >>> try:
+    ...     fp.batch(0)
+    ... except fp.MlxfpError as error:
+    ...     print(error)
+    size must be at least 1, got size=0.
+    """
 
 
 class ArgumentError(MlxfpError, ValueError):
-    """An argument has the right type and an impossible value."""
+    """An argument has the right type and an impossible value.
+
+    >>> import mlxfp as fp
+    >>> fp.batch(0)
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentError: size must be at least 1, got size=0.
+    """
 
 
 class ArgumentTypeError(MlxfpError, TypeError):
-    """An argument has the wrong type."""
+    """An argument has the wrong type.
+
+    >>> import mlxfp as fp
+    >>> fp.shuffle(seed=1.5)
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: seed must be an int, got seed=1.5.
+    """
 
 
 class PipelineError(MlxfpError, TypeError):
-    """Stages are in an order that cannot work."""
+    """Stages are in an order that cannot work.
+
+    >>> import mlxfp as fp
+    >>> fp.pipe(fp.from_examples([{"x": 1}]), fp.batch(2), fp.batch(2))
+    Traceback (most recent call last):
+    mlxfp.core.errors.PipelineError: batch(size=2) takes examples, got groups from batch(size=2). Move it before batch, ...
+    """
 
 
 class SchemaError(MlxfpError, TypeError):
-    """Columns or types do not fit what a stage needs."""
+    """Columns or types do not fit what a stage needs.
+
+    >>> import mlxfp as fp
+    >>> fp.schema(fp.pipe(fp.from_examples([{"x": 1}]), fp.select_columns(["y"])))
+    Traceback (most recent call last):
+    mlxfp.core.errors.SchemaError: select_columns needs the column 'y', which is not there. Columns: 'x'.
+    ...
+    """
 
 
 class UnknownNameError(MlxfpError, KeyError):
-    """A name is not among the known ones."""
+    """A name is not among the known ones.
+
+    >>> import mlxfp as fp
+    >>> fp.mix([fp.from_examples([{"x": 1}])], [1], stop="firts")
+    Traceback (most recent call last):
+    mlxfp.core.errors.UnknownNameError: No stop is named 'firts'. Did you mean 'first'? Known: all, first, restart.
+    """
 
     def __str__(self) -> str:  # KeyError would show the message quoted and escaped
         return str(self.args[0])
 
 
 class DataError(MlxfpError, ValueError):
-    """The data itself is malformed; the message names file and line or row."""
+    """The data itself is malformed; the message names file and line or row.
+
+    >>> import mlxfp as fp
+    >>> list(fp.pipe(fp.from_examples([{"x": None}]), fp.template("{x}", policy="raise")))
+    Traceback (most recent call last):
+    mlxfp.core.errors.DataError: template('{x}') needs the field 'x', which is missing in row 0. ...
+    """
 
 
 class MissingFileError(MlxfpError, FileNotFoundError):
-    """A file, folder or pattern matches nothing."""
+    """A file, folder or pattern matches nothing.
+
+    >>> import mlxfp as fp
+    >>> fp.load_tokenizer("no/such/folder")
+    Traceback (most recent call last):
+    mlxfp.core.errors.MissingFileError: No tokenizer is at 'no/such/folder'. ...
+    """
 
 
 class CursorError(MlxfpError, ValueError):
-    """Bytes are not a cursor that can be trusted: wrong format, wrong version or corrupted."""
+    """Bytes are not a cursor that can be trusted: wrong format, wrong version or corrupted.
+
+    >>> import mlxfp as fp
+    >>> fp.Cursor.from_bytes(b"something else")
+    Traceback (most recent call last):
+    mlxfp.core.errors.CursorError: These bytes are not a cursor: they start with b'somethin', not b'MLXFPCUR'. ...
+    """
 
 
 class CursorMismatchError(CursorError):
-    """A cursor belongs to another pipeline."""
+    """A cursor belongs to another pipeline.
+
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": 1}])
+    >>> _, cursor = next(fp.iterate(fp.pipe(rows, fp.batch(2))))
+    >>> fp.iterate(fp.pipe(rows, fp.batch(3)), cursor)
+    Traceback (most recent call last):
+    mlxfp.core.errors.CursorMismatchError: The cursor belongs to another pipeline. ... has batch(size=2), the pipeline batch(size=3). ...
+    """
 
 
 class FingerprintError(MlxfpError, TypeError):
-    """A value cannot be fingerprinted."""
+    """A value cannot be fingerprinted.
+
+    >>> import mlxfp as fp
+    >>> fp.fingerprint(object())
+    Traceback (most recent call last):
+    mlxfp.core.errors.FingerprintError: A object has no fingerprint: ...
+    """
 
 
 class CheckpointError(MlxfpError, ValueError):
-    """A checkpoint does not fit the state it is loaded into, or is damaged."""
+    """A checkpoint does not fit the state it is loaded into, or is damaged.
+
+    >>> issubclass(CheckpointError, ValueError)
+    True
+    """
 
 
 class MissingExtraError(MlxfpError, ModuleNotFoundError):
-    """An optional package is not installed."""
+    """An optional package is not installed; the message names the extra of mlxfp that brings it.
+
+    >>> issubclass(MissingExtraError, ModuleNotFoundError)
+    True
+    """
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:

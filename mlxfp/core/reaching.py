@@ -14,6 +14,7 @@ from mlxfp.core.stepping import flush, push
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset, Stage, State
 
+
 def states(dataset: "Dataset[Any]", cursor: Cursor) -> "Iterator[tuple[Dataset[Any], Stage, State]]":
     """Yield (dataset, stage, state) for every stage whose state the run keeps, also in the datasets that sources hold.
 

@@ -134,7 +134,8 @@ def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
     numbers: NDArray[Any] = plain.to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
         return numbers[~np.isnan(numbers)].astype(np.float64)
-    return numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64)
+    whole: NDArray[Any] = numbers.astype(np.uint64 if numbers.dtype == np.uint64 else np.int64)
+    return whole
 
 
 def _added(sums: Sums, numbers: NDArray[Any], rows: int) -> Sums:

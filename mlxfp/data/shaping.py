@@ -20,7 +20,11 @@ from mlxfp.data.tokens import Indices, ends_of
 
 @frozen
 class ShapePlan:
-    """Lengths to pad to, ascending, and the share of padding that they leave among all tokens of the rows that were planned for."""
+    """Lengths to pad to, ascending, and the share of padding that they leave among all tokens of the rows that were planned for.
+
+    >>> shape_plan([3, 3, 4, 9, 10], shapes=2).lengths
+    (4, 10)
+    """
 
     lengths: tuple[int, ...]
     padding: float

@@ -69,7 +69,20 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     """Read what `save_state` wrote, into the structure of `like`: a state of the same model and optimizer.
 
     Every array is bit for bit what was saved. Raises `CheckpointError`, naming every array that is missing, unexpected, or of another
-    shape or dtype than in `like`; and for a file that is damaged or not a checkpoint. See `save_state` for an example.
+    shape or dtype than in `like`; and for a file that is damaged or not a checkpoint.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlx import nn
+    >>> from mlxfp.training.optimizers import adamw
+    >>> from mlxfp.training.state import train_state
+    >>> small, large = (train_state(nn.Linear(2, size), adamw(1e-3)) for size in (1, 2))
+    >>> with TemporaryDirectory() as folder:
+    ...     save_state(f"{folder}/last.safetensors", small)
+    ...     try:
+    ...         load_state(f"{folder}/last.safetensors", large)
+    ...     except CheckpointError as error:
+    ...         print("params.weight" in str(error) or str(error))
+    True
     """
     check_types(TrainState, like=like)
     arrays, numbers, cursor = _read(Path(path))

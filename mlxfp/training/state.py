@@ -71,6 +71,9 @@ class TrainState(_Flat):
     """Everything that a step changes, and the seed. States are equal if their arrays are, bit for bit.
 
     `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the optimizer's. `step` counts the steps made.
+
+    >>> TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)
+    TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
     """
 
     params: Any = field(eq=_Arrays, repr=_brief)

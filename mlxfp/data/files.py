@@ -18,6 +18,7 @@ from mlxfp.core.checks import check_text
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Position
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
+from mlxfp.data.remote_files import find_remote, is_remote, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -33,7 +34,7 @@ class FileStamp:
 
     path: str
     size: int  # bytes on disk
-    modified: int  # nanoseconds
+    modified: int  # nanoseconds; of a file elsewhere, a number that stands for what is said of its version
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -86,9 +87,16 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
     """Return the files that paths, patterns and folders stand for.
 
     `~` is the home folder. In a pattern, `**` stands for folders at any depth. A folder stands for the files directly in it that have one
-    of the suffixes and no dot in front. Raises `MissingFileError` for a path that stands for nothing.
+    of the suffixes and no dot in front. What has a scheme, as in `s3://bucket/train.csv`, is looked up there (extra `remote`). Raises
+    `MissingFileError` for a path that stands for nothing.
     """
-    return tuple(_stamp(file) for path in paths for file in _expand(Path(path).expanduser(), suffixes))
+    return tuple(file for path in paths for file in _find(path, suffixes))
+
+
+def _find(path: str, suffixes: tuple[str, ...]) -> list[FileStamp]:
+    if is_remote(path):
+        return [FileStamp(*file) for file in find_remote(path, suffixes)]
+    return [_stamp(file) for file in _expand(Path(path).expanduser(), suffixes)]
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -122,7 +130,10 @@ def _stamp(path: Path) -> FileStamp:
 
 def open_bytes(path: str) -> pa.NativeFile:
     """Open a file for reading, decompressed."""
-    return pa.input_stream(path, compression=packing(path))
+    if not is_remote(path):
+        return pa.input_stream(path, compression=packing(path))
+    opened = open_remote(path)
+    return opened if packing(path) is None else pa.input_stream(opened, compression=packing(path))
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:

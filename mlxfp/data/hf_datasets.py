@@ -173,7 +173,7 @@ def _opened(held: Any, epoch: int) -> Any:
 
 
 def _is_exact(stream: Any) -> bool:
-    part = getattr(stream, "_ex_iterable", None)
+    part: Any = getattr(stream, "_ex_iterable", None)
     while type(part).__name__ in _EXACT and hasattr(part, "ex_iterable"):
         part = part.ex_iterable
     return type(part).__name__ in _EXACT and getattr(stream, "_distributed", None) is None

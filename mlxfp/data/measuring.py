@@ -133,9 +133,9 @@ def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
         plain = pc.utf8_length(plain) if text else pc.list_value_length(plain) if listed else pc.binary_length(plain)
     numbers: NDArray[Any] = plain.to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
-        return numbers[~np.isnan(numbers)].astype(np.float64)
-    whole: NDArray[Any] = numbers.astype(np.uint64 if numbers.dtype == np.uint64 else np.int64)
-    return whole
+        numbers = numbers[~np.isnan(numbers)]
+    wide: NDArray[Any] = numbers.astype({"f": np.float64, "u": np.uint64}.get(numbers.dtype.kind, np.int64))
+    return wide
 
 
 def _added(sums: Sums, numbers: NDArray[Any], rows: int) -> Sums:

@@ -13,6 +13,7 @@ from mlxfp.core.datasets import Dataset, Position
 from mlxfp.core.errors import ArgumentError, unknown_name
 from mlxfp.data.columnar import ColumnSource, check_fit, fit, reading
 from mlxfp.data.files import FileStamp, Paths, as_strings, find_place, place
+from mlxfp.data.remote_files import is_remote, open_remote
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
 
@@ -90,4 +91,4 @@ def _row_groups(opened: pq.ParquetFile, columns: list[str], first: int, row: int
 
 
 def _open_parquet(path: str) -> pq.ParquetFile:
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
+    return pq.ParquetFile(open_remote(path) if is_remote(path) else path, pre_buffer=False, buffer_size=_BUFFER)

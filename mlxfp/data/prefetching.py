@@ -52,9 +52,12 @@ class Prefetch(Wrapper):
         work = context_until(line.is_closed).run  # the caller's context: numpy's errstate, the precision of decimals
         worker = threading.Thread(target=work, args=(_work, self.dataset, start(epoch, position), line), name="mlxfp-prefetch", daemon=True)
 
+        consumer = threading.get_ident()
+
         def stop() -> None:
             line.close()
-            worker.join()
+            if threading.get_ident() == consumer:  # the garbage collector closes in any thread, also in one that this one waits for
+                worker.join()
 
         worker.start()
         atexit.register(stop)  # a thread in Arrow or MLX while Python takes itself down would abort the process

@@ -28,7 +28,7 @@ def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Exampl
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources import from_examples
     >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(6)]), shuffle(seed=1))]
-    [1, 5, 4, 3, 2, 0]
+    [5, 2, 3, 0, 4, 1]
     """
     check_integer(seed=seed)
     if buffer is None:

@@ -161,4 +161,5 @@ class _FromTorchStream(_FromIterable):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"from_torch({type(self.examples.held).__name__})"
+        items: Any = self.examples
+        return f"from_torch({type(items.held).__name__})"

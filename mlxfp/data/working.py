@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import LEAF_BITS, Example
 from mlxfp.core.parts import brief
 from mlxfp.core.randomness import Keys
 
@@ -38,7 +38,10 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
     try:
         return function(row, *extra)
     except Exception as error:
-        error.add_note(f"on source row {number}: {brief(row)}")
+        leaf, place = divmod(int(number), 1 << LEAF_BITS)
+        error.add_note(
+            f"on {'a row' if leaf < 0 else f'source row {place}'}{f' of joined source {leaf}' if leaf > 0 else ''}: {brief(row)}"
+        )
         raise
 
 

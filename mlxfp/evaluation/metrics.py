@@ -60,6 +60,9 @@ def class_labels(function: str, logits: mx.array, labels: mx.array) -> mx.array:
     """Return the labels as int32: in an unsigned type, -100 would wrap around to a class.
 
     Raises `ArgumentError` unless there is one label for each row of logits, `ArgumentTypeError` for labels that are not integers.
+
+    >>> class_labels("accuracy", mx.zeros((2, 3)), mx.array([0, 2], mx.uint8))
+    array([0, 2], dtype=int32)
     """
     if logits.shape[:-1] != labels.shape:
         raise ArgumentError(

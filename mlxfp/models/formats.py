@@ -78,12 +78,12 @@ class Format:
 
     def write(self, config: Any, kind: str | None, settings: Settings) -> tuple["Blueprint", dict[str, Any]]:
         """Describe a model: a blueprint, and `config.json`, with a section of ours if it would not be read back as it is."""
-        suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), "Model")
-        json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + suffix]}
+        suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
+        json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.fixed.items()} | {key: getattr(config, name) for name, key in self.keys.items()}
         if "activation" in self.keys:
             json[self.keys["activation"]] = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == config.activation)
-        json |= self.write_rest(config) | write_head(kind, settings)
+        json |= self.write_rest(config) | (write_head(settings) if suffix else {})
         found = self.read(json, ())
         own_head = (found.kind, found.settings) != (kind, settings)
         if own_head:
@@ -148,7 +148,7 @@ def read_rows(json: Json, **settings: Any) -> tuple[str, dict[str, Any]]:
     return "classifier", {"outputs": outputs, "multi_label": problem == _PROBLEMS[True], **settings}
 
 
-def write_head(kind: str | None, settings: Settings) -> dict[str, Any]:
+def write_head(settings: Settings) -> dict[str, Any]:
     """Say the settings of a head in the keys that transformers has for them."""
     json: dict[str, Any] = {}
     if "outputs" in settings:

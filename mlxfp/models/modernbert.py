@@ -97,7 +97,7 @@ class ModernBert(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.tokens_norm = _norm(config)
         self.dropout = Dropout(config.embedding_dropout)
-        self.blocks = [_Block(config, place) for place in range(config.depth)]
+        self.blocks = [_Block(config, first=place == 0) for place in range(config.depth)]
         self.norm = _norm(config)
         draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.depth) ** -0.5)
 
@@ -124,18 +124,16 @@ class ModernBert(nn.Module):
         size = config.width // config.heads
         whole = bias_of(hidden.dtype, seen), rotation_of(places, size, config.global_base)
         local = bias_of(hidden.dtype, seen, nearby(length, config.window // 2)), rotation_of(places, size, config.local_base)
-        for block in self.blocks:
-            hidden = block(hidden, *(local if block.local else whole))
+        for place, block in enumerate(self.blocks):
+            hidden = block(hidden, *(local if place % config.global_every else whole))
         encoded: mx.array = self.norm(hidden)
         return encoded
 
 
 class _Block(nn.Module):
-    def __init__(self, config: ModernBertConfig, place: int) -> None:
+    def __init__(self, config: ModernBertConfig, *, first: bool) -> None:
         super().__init__()
-        self.local = place % config.global_every != 0
-        # What goes into the first block is normalised already.
-        self.attention_norm = nn.Identity() if place == 0 else _norm(config)
+        self.attention_norm = nn.Identity() if first else _norm(config)  # what goes into the first block is normalised already
         self.attention = _Attention(config)
         self.attention_dropout = Dropout(config.attention_dropout)
         self.feed_norm = _norm(config)

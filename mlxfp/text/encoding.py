@@ -109,7 +109,7 @@ def _by_words(memo: Memo, texts: pa.Array, credit: float) -> tuple[Encoded | Non
 
 def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return the rows in which a cut may have done harm."""
-    held = pc.starts_with(texts, rule.lead).to_numpy(zero_copy_only=False) if rule.lead else np.zeros(len(texts), bool)
+    held = pc.starts_with(texts, " ").to_numpy(zero_copy_only=False) if rule.cuts.lead else np.zeros(len(texts), bool)
     if flags.any():
         flagged = flags[words.places]
         held[words.rows(np.flatnonzero(flagged == HELD))] = True

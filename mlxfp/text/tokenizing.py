@@ -1,16 +1,18 @@
 """Sentences to token ids."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
-from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types
+from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
+from mlxfp.core.datasets import Dataset, RowWise, Stage, State
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.text.columns import Ragged, check_text_column, name_row, read_ragged, read_text
 from mlxfp.text.encoding import encode_chunk
 from mlxfp.text.framing import Frame, cut, find_frame, fit, put_around
@@ -19,6 +21,7 @@ from mlxfp.text.tokenizers import Tokenizer
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
+_PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
 def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
@@ -28,6 +31,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     pair: str | None = None,
     max_length: int | None = None,
     truncation: Truncation = "right",
+    stride: int | None = None,
     special: bool = True,
     into: str = "input_ids",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -37,6 +41,10 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     those of the second. Rows of more than `max_length` ids, special ones included, are cut on the right or the left, of a pair the longer
     text first; `truncation="error"` raises instead. `special=False` leaves out what the tokenizer puts around a text. The other columns
     stay; a column named `into` is replaced.
+
+    With `stride`, nothing is cut off: a long text becomes several rows of up to `max_length` ids, in which the first `stride` tokens of
+    one are the last of the one before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
+    the other columns, and random keys of its own. One text only, not a pair.
 
     Raises `SchemaError` when the pipeline is built if there is no such column of text; `DataError` for a row whose text is missing.
 
@@ -48,7 +56,10 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     >>> [tokenizer.tokens(row["input_ids"]) for row in pipe(rows, tokenize(tokenizer, max_length=5))]
     [['[CLS]', 'a', 'cat', '[SEP]'], ['[CLS]', 'a', 'h', '##at', '[SEP]']]
 
-    See also: `template`, which writes rows as text; `pad` for rows of one length.
+    >>> [tokenizer.tokens(row["input_ids"]) for row in pipe(rows, tokenize(tokenizer, max_length=4, stride=1, special=False))][1:]
+    [['a', 'h', '##at', ','], [',', 'a', 'cat']]
+
+    See also: `template`, which writes rows as text; `pad` for rows of one length; `windows` for one continuous stream of tokens.
     """
     check_types(Tokenizer, tokenizer=tokenizer)
     check_text(column=column, into=into)
@@ -66,7 +77,32 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
                 f"max_length={max_length} leaves no room for text beside the {stage.frame.added} special tokens of {tokenizer!r}. "
                 "Make it larger, or leave them out with special=False."
             )
-    return stage
+    if stride is None:
+        return stage
+    _check_stride(stride, stage)
+    return _TokenizeLong(stage, stride)
+
+
+def _check_stride(stride: int, stage: "_Tokenize") -> None:
+    check_not_negative(stride=stride)
+    if stage.max_length is None:
+        raise ArgumentError(f"stride={stride} does nothing without max_length. Give the longest row that you want.")
+    if stage.pair is not None:
+        raise ArgumentError(
+            f"stride={stride} needs one text, got the pair {stage.column!r} and {stage.pair!r}, and which of them goes into pieces is not "
+            "said. Write both as one text with template."
+        )
+    if stage.truncation == "error":
+        raise ArgumentError(f'stride={stride} cuts no text off, and truncation="error" is for texts that would be. Leave one of them out.')
+    if len(stage.frame.ids) - stage.frame.added > 1:
+        raise ArgumentError(
+            f"stride={stride} needs a tokenizer that writes a text once, and {stage.tokenizer!r} writes it several times. Use another one."
+        )
+    if stride >= stage.max_length - stage.frame.added:
+        raise ArgumentError(
+            f"stride={stride} must be below the {stage.max_length - stage.frame.added} tokens of a text in max_length={stage.max_length}, "
+            "or the pieces do not advance. Make it smaller, or max_length larger."
+        )
 
 
 @frozen(repr=False)
@@ -119,3 +155,45 @@ class _Tokenize(RowWise):
                 'Choose truncation="right" or "left", or a larger max_length.'
             )
         return texts
+
+
+@frozen(repr=False)
+class _TokenizeLong(Stage):
+    """What `_Tokenize` does, with several rows for a long text."""
+
+    whole: _Tokenize
+    stride: int
+
+    def schema(self, schema: Schema) -> Schema:
+        return self.whole.schema(schema)
+
+    def longest(self, tokens: int | None) -> int | None:
+        return self.whole.longest(tokens)
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        texts = encode_chunk(self.whole.tokenizer, read_text(chunk, self.whole.column, "tokenize"))
+        return state, self._pieces(chunk, read_ragged(texts))
+
+    def _pieces(self, chunk: RecordBatch, texts: Ragged) -> Iterator[RecordBatch]:
+        rows, within, pieces = self._cut(texts)
+        keys = fold_in_rows(fold_into_rows(row_keys(chunk), "tokenize")[rows], within)
+        for first in range(0, len(rows), _PIECES_AT_ONCE):
+            some = slice(first, first + _PIECES_AT_ONCE)
+            ids, _ = put_around(self.whole.frame, [Ragged(pieces.values, pieces.starts[some], pieces.lengths[some])])
+            repeated = set_column(chunk.take(pa.array(rows[some])), KEY, pa.array(keys[some]))
+            yield set_column(repeated, self.whole.into, ids)
+
+    def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64], Ragged]:
+        """Return which text each piece is of, int64[N], which piece of it, int64[N], and the pieces."""
+        room = (self.whole.max_length or 0) - self.whole.frame.added
+        advance = room - self.stride
+        counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up
+        rows = np.repeat(np.arange(len(counts)), counts)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        kept = np.minimum(room, texts.lengths[rows] - within * advance)
+        left = self.whole.truncation == "left"
+        offsets = texts.lengths[rows] - within * advance - kept if left else within * advance
+        return rows, within, Ragged(texts.values, texts.starts[rows] + offsets, kept)
+
+    def __repr__(self) -> str:
+        return f"{repr(self.whole).removesuffix(')')}, stride={self.stride})"

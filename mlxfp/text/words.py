@@ -39,7 +39,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
     ends = text_offsets(texts)
     data = texts.buffers()[2][int(ends[0]) : int(ends[-1])]
     ends = ends - ends[0]
-    cuts = rule.cuts(data.to_pybytes())
+    cuts = rule.find(data.to_pybytes())
     cuts[ends[:-1][ends[:-1] < ends[1:]]] = True  # a row begins a word, unless it is empty
     starts = np.flatnonzero(cuts)
     offsets = np.append(starts, len(data)).astype(np.int32)

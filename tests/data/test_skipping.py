@@ -39,7 +39,6 @@ from mlxfp.testing.laws import (
     assert_described,
     assert_lazy,
     assert_pure_stages,
-    assert_reads,
     assert_repeatable,
     assert_replay_is_bounded,
     assert_resumable,
@@ -223,7 +222,7 @@ def test_where_nothing_fails_everything_is_as_without_it(data):
 
 @given(table=tables(min_rows=1), data=st.data())
 def test_columns_of_any_type_can_be_missing_in_a_failed_row(table, data):
-    bad = data.draw(st.sets(st.integers(0, table.num_rows - 1)))
+    bad = data.draw(st.sets(st.integers(0, table.num_rows - 1), max_size=table.num_rows - 1))
     chunks = data.draw(rechunkings(table))
     dataset = pipe(from_chunks(chunks), _Fails(frozenset(bad)), load(), shuffle(seed=0), on_error("skip", **ANY))
     good = pipe(from_chunks(chunks), load(), shuffle(seed=0))
@@ -391,6 +390,12 @@ class _Broken(Source):
             yield self.take(epoch, np.arange(first, stop)), stop
 
 
+@frozen(repr=False)
+class _NoRows(_Broken):
+    def take(self, epoch, indices):
+        raise OSError("no rows")
+
+
 @given(
     bad=st.frozensets(st.integers(0, 11)),
     where=st.sampled_from([compose(), shuffle(seed=3), shard(1, 2), compose(load(), shuffle(seed=1))]),
@@ -411,7 +416,6 @@ def test_rows_taken_by_number_resume_where_they_are(monkeypatch):
     dataset = pipe(Dataset(_Broken(frozenset({6, 9}))), on_error("skip"))
     assert values(dataset) == [0, 1, 2, 3, 4, 5, 7, 8, 10, 11]
     assert_resumable(dataset)
-    assert_reads(dataset.source)
 
 
 def test_an_error_on_no_rows_at_all_is_no_error_of_a_row():

@@ -21,7 +21,6 @@ class Pairs:
 
     def __init__(self, values: list[float]) -> None:
         self.values = values
-        self.asked: list[int] = []
 
     def __len__(self) -> int:
         return len(self.values)
@@ -98,6 +97,28 @@ def test_a_mapping_keeps_its_names_and_arrays_with_axes_become_tensors() -> None
     assert (found["at"], found["words"]) == ({"x": 1}, ["a", "b"])
 
 
+class Tensor:
+    """What from_torch uses of a tensor."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def detach(self) -> "Tensor":
+        return self
+
+    def cpu(self) -> "Tensor":
+        return self
+
+    def numpy(self) -> Any:
+        return self.array
+
+
+def test_tensors_become_arrays_and_those_without_axes_numbers() -> None:
+    dataset = from_torch(Plain([(Tensor([1.5, 2.5]), Tensor(3), [Tensor(4)])]), columns=["x", "y", "z"])
+    assert list(dataset) == [{"x": [1.5, 2.5], "y": 3, "z": [4]}]
+    laws.assert_value(dataset)
+
+
 def test_taking_a_row_asks_for_no_other_once_the_types_are_known() -> None:
     asked = []
 
@@ -143,7 +164,7 @@ def test_mistakes_are_named() -> None:
 
 def test_real_datasets_of_torch_are_read() -> None:
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
-    from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset  # noqa: PLC0415
+    from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 
     features, labels = torch.arange(12, dtype=torch.float32).reshape(4, 3), torch.tensor([0, 1, 0, 1])
     whole = TensorDataset(features, labels)

@@ -109,7 +109,7 @@ def theirs(folder, name, given, *, weights="float32", dtype="float64"):
     import torch
     import transformers
 
-    model = getattr(transformers, name).from_pretrained(folder, dtype=getattr(torch, weights), attn_implementation="eager").eval()
+    model = getattr(transformers, name).from_pretrained(folder, dtype=getattr(torch, weights), attn_implementation="sdpa").eval()
     model = model.to(getattr(torch, dtype))
     inputs = {"input_ids": torch.tensor(given["ids"]).long()}
     if given["mask"] is not None:

@@ -120,8 +120,8 @@ def test_impossible_sizes_are_refused_when_the_config_is_made():
         EncoderConfig(vocabulary=5, depth=0)
     with pytest.raises(ArgumentError, match=r"dropout must be at least 0 and less than 1, got dropout=1\.0"):
         Encoder(EncoderConfig(vocabulary=5, dropout=1.0))
-    with pytest.raises(UnknownNameError, match="No pooling is named 'max'"):
-        classifier("max")
+    with pytest.raises(UnknownNameError, match="No pooling is named 'median'"):
+        classifier("median")
     with pytest.raises(ArgumentError, match="outputs must be at least 1"):
         Classifier(nn.Module(), 0)
 

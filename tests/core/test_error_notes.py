@@ -1,0 +1,75 @@
+"""What an error in a user's function says: the row and the example, the stage, the source; also where rows are taken by number."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mlxfp.core.chunks import number_rows
+from mlxfp.core.cursors import iterate
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.csv_files import read_csv
+from mlxfp.data.elements import filter, flat_map, map
+from mlxfp.data.mixing import concat
+from mlxfp.data.prefetching import prefetch
+from mlxfp.data.repeating import repeat
+from mlxfp.data.sharding import shard
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_table
+from mlxfp.data.working import call
+
+FLOATS = pa.schema({"y": pa.float64()})
+
+
+def inverse(row):
+    return {"y": 1 / (row["x"] - 7)}
+
+
+def failing(row):
+    return inverse(row)["y"] > 0
+
+
+def notes(dataset, *, epoch=0):
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(iterate(dataset, epoch=epoch))
+    return caught.value.__notes__
+
+
+STAGES = {
+    "map": map(inverse, schema=FLOATS),
+    "map in threads": map(inverse, schema=FLOATS, workers=2),
+    "filter": filter(failing),
+    "flat_map": flat_map(lambda row: [inverse(row)], schema=FLOATS),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+@pytest.mark.parametrize(
+    "after", [compose(), prefetch(1), compose(shuffle(seed=0), batch(2)), compose(shard(1, 2), repeat(2), prefetch(2), prefetch(1))]
+)
+def test_an_error_names_row_example_stage_and_source(stage, after, tmp_path):
+    (tmp_path / "a.csv").write_text("x\n" + "".join(f"{x}\n" for x in range(10)))
+    for rows in (from_table({"x": np.arange(10)}), read_csv(tmp_path / "a.csv")):
+        found = notes(pipe(rows, stage, after), epoch=2)
+        assert found[:2] == ["on source row 7: {'x': 7}", f"while running {stage!r}"]
+        assert found[2] == f"reading from {rows.source!r}, epoch {4 if 'repeat' in repr(after) else 2}"
+        assert len(found) == 3
+
+
+def test_a_long_example_is_shortened_and_a_joined_source_is_numbered():
+    rows = from_table({"x": np.arange(10), "text": ["word " * 50] * 10})
+    both = concat([pipe(rows, filter(lambda row: row["x"] < 5)), rows])
+    (first, *_) = notes(pipe(both, map(inverse, schema=FLOATS)))
+    assert first.startswith("on source row 7 of joined source 1: {'x': 7, 'text': 'word word")
+    assert len(first) < 120
+
+
+def test_a_row_without_a_number_is_one_of_an_unknown_place():
+    with pytest.raises(ZeroDivisionError) as caught:
+        map(inverse, schema=FLOATS).apply(pa.record_batch({"x": [7]}))
+    assert caught.value.__notes__ == ["on a row: {'x': 7}"]
+    chunk = number_rows(pa.record_batch({"x": [7]}), 0, 5)
+    with pytest.raises(ZeroDivisionError) as caught:
+        map(inverse, schema=FLOATS).apply(chunk)
+    assert caught.value.__notes__ == ["on source row 5: {'x': 7}"]
+    assert call(failing, {"x": 8}, 0)

@@ -1,0 +1,72 @@
+"""Models by name."""
+
+import mlx.core as mx
+import pytest
+from attrs import evolve, fields
+
+from mlxfp.core.errors import ArgumentError, UnknownNameError
+from mlxfp.models import HEADS, MODELS, Architecture, Classifier, Encoder, EncoderConfig, Regressor, configure, create
+from mlxfp.training.state import same_arrays
+
+IDS = mx.array([[5, 6, 7]])
+
+
+@pytest.mark.parametrize("head", list(HEADS))
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_architecture_takes_every_head(name, head):
+    labels = None if head in ("regressor", "masked_lm", "causal_lm") else 3
+    model = create(name, size="tiny", head=head, labels=labels, vocabulary=30, max_length=8)
+    rows = {"regressor": (1,), "classifier": (1, 3), "multi_label": (1, 3)}
+    assert model(IDS).shape == rows.get(head, (1, 3, 30 if labels is None else 3))
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_sizes_grow(name):
+    configs = [configure(name, size=size) for size in MODELS[name].sizes]
+    costs = sorted(config.width**2 * config.depth for config in configs)
+    assert len(set(costs)) == len(costs)
+    assert "tiny" in MODELS[name].sizes
+    assert all(type(config) is MODELS[name].config for config in configs)
+
+
+def test_the_sizes_of_published_models_are_theirs():
+    bert, modern = configure("bert", size="base"), configure("modernbert", size="base")
+    defaults = {type_: {field.name: field.default for field in fields(type_)} for type_ in (type(bert), type(modern))}
+    for config, vocabulary in ((bert, 30522), (modern, 50368)):
+        assert config == type(config)(vocabulary=vocabulary)
+        assert all(getattr(config, name) == value for name, value in defaults[type(config)].items() if name != "vocabulary")
+
+
+def test_a_model_made_of_names_is_that_made_of_parts():
+    config = evolve(configure("encoder", size="tiny", vocabulary=30), dropout=0.1)
+    parts = Classifier(Encoder(config, seed=4), 2, seed=4)
+    assert same_arrays(create("encoder", size="tiny", labels=2, vocabulary=30, seed=4).parameters(), parts.parameters())
+
+
+def test_a_registry_of_ones_own_takes_the_place_of_ours():
+    mine = Architecture(Encoder, EncoderConfig, {"wee": {"width": 8, "heads": 2}}, 11)
+    model = create("mine", size="wee", labels=2, models=MODELS | {"mine": mine})
+    assert model.body.config == EncoderConfig(vocabulary=11, width=8, heads=2)
+
+
+def test_numbers_have_as_many_outputs_as_labels():
+    assert isinstance(create("bert", size="tiny", head="regressor", vocabulary=30), Regressor)
+    assert create("bert", size="tiny", head="regressor", labels=2, vocabulary=30)(IDS).shape == (1, 2)
+
+
+def test_names_that_are_not_there_are_said():
+    with pytest.raises(UnknownNameError, match=r"No model is named 'modernbart'\. Did you mean 'modernbert'\?"):
+        create("modernbart", size="tiny", labels=2)
+    with pytest.raises(UnknownNameError, match=r"No size is named 'huge'\. .*Known: base, large, medium, mini, small, tiny"):
+        create("bert", size="huge", labels=2)
+    with pytest.raises(UnknownNameError, match=r"No head is named 'clasifier'\. Did you mean 'classifier'\?"):
+        create("bert", size="tiny", head="clasifier", labels=2)
+
+
+def test_heads_say_whether_they_need_labels():
+    with pytest.raises(ArgumentError, match=r'A "classifier" needs to know how many labels there are, got labels=None'):
+        create("bert", size="tiny")
+    with pytest.raises(ArgumentError, match=r'A "masked_lm" scores its vocabulary, so it takes no labels, got labels=2'):
+        create("bert", size="tiny", head="masked_lm", labels=2)
+    with pytest.raises(ArgumentError, match="labels must be at least 1"):
+        create("bert", size="tiny", labels=0)

@@ -37,7 +37,9 @@ if TYPE_CHECKING:
     from mlxfp.data.caching import cache, load
     from mlxfp.data.csv_files import read_csv
     from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+    from mlxfp.data.hf_datasets import from_hf
     from mlxfp.data.json_files import read_jsonl
+    from mlxfp.data.media_files import read_audio, read_images
     from mlxfp.data.mixing import concat, interleave, mix
     from mlxfp.data.packing import pack
     from mlxfp.data.parquet_files import read_parquet
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from mlxfp.data.sources import from_examples, from_iterable, from_table
     from mlxfp.data.splitting import Splits, splits
     from mlxfp.data.text_files import read_text
+    from mlxfp.data.torch_datasets import from_torch
     from mlxfp.data.windowing import windows
     from mlxfp.evaluation import metrics
     from mlxfp.text.padding import pad
@@ -113,8 +116,10 @@ __all__ = [
     "fit",
     "flat_map",
     "from_examples",
+    "from_hf",
     "from_iterable",
     "from_table",
+    "from_torch",
     "functional",
     "interleave",
     "iterate",
@@ -138,7 +143,9 @@ __all__ = [
     "predict",
     "prefetch",
     "read_arrow",
+    "read_audio",
     "read_csv",
+    "read_images",
     "read_jsonl",
     "read_parquet",
     "read_text",
@@ -198,7 +205,9 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.caching": ("cache", "load"),
     "mlxfp.data.csv_files": ("read_csv",),
     "mlxfp.data.elements": ("drop_columns", "filter", "flat_map", "map", "map_chunks", "rename_columns", "select_columns", "skip", "take"),
+    "mlxfp.data.hf_datasets": ("from_hf",),
     "mlxfp.data.json_files": ("read_jsonl",),
+    "mlxfp.data.media_files": ("read_audio", "read_images"),
     "mlxfp.data.mixing": ("concat", "interleave", "mix"),
     "mlxfp.data.packing": ("pack",),
     "mlxfp.data.parquet_files": ("read_parquet",),
@@ -211,6 +220,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
     "mlxfp.data.splitting": ("Splits", "splits"),
     "mlxfp.data.text_files": ("read_text",),
+    "mlxfp.data.torch_datasets": ("from_torch",),
     "mlxfp.data.windowing": ("windows",),
     "mlxfp.text.padding": ("pad",),
     "mlxfp.text.templates": ("Template", "template"),

@@ -13,22 +13,22 @@ if TYPE_CHECKING:
 
 
 def rewrite(
-    dataset: "Dataset[Any]", source: "Callable[[Source], Source]", stages: "Callable[[tuple[Stage, ...]], tuple[Stage, ...]]"
+    dataset: "Dataset[Any]", source: "Callable[[Source], Source]", stages: "Callable[[Dataset[Any]], tuple[Stage, ...]]"
 ) -> "Dataset[Any]":
-    """Apply a function to every source, once the datasets that it holds are rewritten, and one to the stages of every dataset.
+    """Rebuild a dataset: of every source, once the datasets that it holds are rebuilt, and of every dataset the stages to have instead.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.batching import batch
     >>> from mlxfp.data.repeating import repeat
     >>> from mlxfp.data.sources import from_examples
-    >>> rewrite(pipe(from_examples([{"x": 1}]), batch(2), repeat(3)), lambda source: source, lambda stages: ())
+    >>> rewrite(pipe(from_examples([{"x": 1}]), batch(2), repeat(3)), lambda source: source, lambda dataset: ())
     pipe(from_examples(1 rows), repeat(epochs=3))
     """
     part: Any = dataset.source
     if children(part):
         values = {field.name: getattr(part, field.name) for field in attrs.fields(type(part))}
         part = attrs.evolve(part, **{name: value for name, old in values.items() if (value := _renewed(old, source, stages)) is not old})
-    return type(dataset)(source(part), stages(dataset.stages))
+    return type(dataset)(source(part), stages(dataset))
 
 
 def _renewed(value: Any, source: Any, stages: Any) -> Any:

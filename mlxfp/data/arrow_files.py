@@ -27,9 +27,9 @@ def read_arrow(path: Paths) -> Dataset[Example]:
 
     One path, several, a pattern such as `"data/*.arrow"`, or a folder. Rows can be taken in any order, so `shuffle` permutes all of them
     without holding them. Compressed buffers are decompressed when they are needed: a batch at a time in files, and in streams, for random
-    access, all of them in memory. Several files need the same columns and types. A file must not be cut or overwritten while it is mapped.
-    Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where they differ, `MissingFileError` if
-    there is no such file.
+    access, all of them in memory. A file elsewhere, as in `s3://bucket/a.arrow`, is fetched whole. Several files need the same columns and
+    types. A file must not be cut or overwritten while it is mapped. Reading raises `DataError` for a file that is not Arrow IPC,
+    `SchemaError` naming both files where they differ, `MissingFileError` if there is no such file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

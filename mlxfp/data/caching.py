@@ -14,7 +14,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import CHUNK_ROWS, KEY, Example, RecordBatch, one_chunk, row_keys, set_column
+from mlxfp.core.chunks import CHUNK_ROWS, KEY, Example, RecordBatch, no_rows, number_rows, one_chunk, row_keys, set_column
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
 from mlxfp.core.errors import DataError
@@ -91,7 +91,7 @@ class _Load(_Stored):
     def table(self) -> pa.Table:
         with closing(run(self.dataset, start(0, None))) as chunks:
             held = [chunk for chunk, _ in chunks]
-        return pa.Table.from_batches(held).combine_chunks() if held else self.schema().empty_table()
+        return pa.Table.from_batches(held or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
 
     def notes(self) -> tuple[str, ...]:
         return ("holds all rows in memory from the first use on",)
@@ -123,7 +123,7 @@ def _write(dataset: Dataset[Any], file: Path) -> None:
     try:
         with os.fdopen(handle, "wb") as out, closing(run(dataset, start(0, None))) as chunks:
             first = next((chunk for chunk, _ in chunks), None)
-            schema = dataset.resolved.schemas[-1] if first is None else first.schema
+            schema = (number_rows(no_rows(dataset.resolved.schemas[-1]), 0, 0) if first is None else first).schema
             with pa.ipc.new_file(out, schema) as writer:
                 if first is not None:
                     writer.write_batch(first)

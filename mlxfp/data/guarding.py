@@ -50,9 +50,9 @@ def split_failed(chunk: RecordBatch, part: Part) -> tuple[RecordBatch, RecordBat
     return chunk.filter(errors.is_null()).drop_columns([ERROR]), chunk.filter(errors.is_valid())
 
 
-def _guarded(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def _guarded(dataset: Dataset[Any]) -> tuple[Stage, ...]:
     """Guard the stages that give rows for rows: groups are no place to take rows out of."""
-    return tuple(_Guard(stage, repr(stage)) if "examples" in stage.accepts and stage.emits is None else stage for stage in stages)
+    return tuple(_Guard(stage, repr(stage)) if "examples" in stage.accepts and stage.emits is None else stage for stage in dataset.stages)
 
 
 @frozen(repr=False)

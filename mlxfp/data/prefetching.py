@@ -56,8 +56,7 @@ class Prefetch(Wrapper):
 
         def stop() -> None:
             line.close()
-            if threading.get_ident() == consumer:  # the garbage collector closes in any thread, also in one that this one waits for
-                worker.join()
+            worker.join()
 
         worker.start()
         atexit.register(stop)  # a thread in Arrow or MLX while Python takes itself down would abort the process
@@ -65,7 +64,9 @@ class Prefetch(Wrapper):
             yield from line
         finally:
             atexit.unregister(stop)
-            stop()
+            line.close()
+            if threading.get_ident() == consumer:  # not so where the garbage collector runs in another thread, maybe in that very worker
+                worker.join()
 
     def notes(self) -> tuple[str, ...]:
         """Say how much is held."""

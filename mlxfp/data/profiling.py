@@ -57,7 +57,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     check_positive(items=items)
     if consume is not None:
         check_callable(consume=consume)
-    timed = rewrite(dataset, _timed_source, lambda stages: tuple(_TimedStage(stage, _Meter()) for stage in stages))
+    timed = rewrite(dataset, _timed_source, lambda each: tuple(_TimedStage(stage, _Meter()) for stage in each.stages))
     for meter in _resolved(timed):
         meter.reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
@@ -132,7 +132,8 @@ class Profile:
         return "\n".join([*table, rate + waits, self.verdict])
 
     def _row(self, part: PartProfile) -> tuple[str, ...]:
-        name = part.part if len(part.part) <= 60 else f"{part.part[:57]}..."
+        text = " ".join(part.part.split())
+        name = text if len(text) <= 60 else f"{text[:57]}..."
         rate = f"{part.count / part.seconds:,.0f}" if part.seconds else ""
         note = "" if part.depth is None else f"{part.queue:.1f} of {part.depth} ready; {part.waited:.3g} s waited for"
         return name, f"{part.count:,}", rate, f"{part.seconds:.3f}", f"{part.seconds / self.seconds:.0%}", note

@@ -109,7 +109,8 @@ def replay(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> Replay:
     check_not_negative(row=row)
     if row >> LEAF_BITS >= len(list(leaves(dataset))):
         raise ArgumentError(f"There is no source for row {row} in {dataset!r}. Use a number of Examples.rows.")
-    return Replay(locate(dataset, row), tuple(_through(dataset, row >> LEAF_BITS, locate(dataset, row).row, epoch)))
+    origin = locate(dataset, row)
+    return Replay(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
 @frozen(repr=False)
@@ -125,9 +126,10 @@ class _Uncollated(RowWise):
         return chunk
 
 
-def _without_batches(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    places = [place for place, stage in enumerate(stages) if stage.emits == "batches" or "batches" in stage.accepts]
-    return tuple(_Uncollated(stage) if places and place >= places[0] else stage for place, stage in enumerate(stages))
+def _without_batches(dataset: Dataset[Any]) -> tuple[Stage, ...]:
+    """Return the stages with others in the place of those that make batches or are given them."""
+    levels = [Dataset(dataset.source, dataset.stages[: place + 1]).level for place in range(len(dataset.stages))]
+    return tuple(_Uncollated(stage) if level == "batches" else stage for stage, level in zip(dataset.stages, levels, strict=True))
 
 
 _Way = Generator[Passed, None, list[Any]]  # what each part makes of a row, and in the end what is left of it

@@ -33,7 +33,7 @@ def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[tuple[str, int
         names = (name for name in system.ls(path, detail=False) if not name.rsplit("/", 1)[-1].startswith("."))
         found = sorted(name for name in names if name.lower().endswith(suffixes) and system.isfile(name))
     else:
-        found = [path] if system.exists(path) else []
+        found = [path] if _exists(system, path) else []
     if not found:
         raise MissingFileError(
             f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
@@ -51,6 +51,14 @@ def _split(address: str) -> tuple[Any, str]:
     filesystems = optional("fsspec.core", extra="remote", needed_by=f"Reading {address}")
     system, path = filesystems.url_to_fs(address)
     return system, path
+
+
+def _exists(system: Any, path: str) -> bool:
+    try:
+        system.info(path)  # exists() would fetch the whole file over HTTP
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _describe(system: Any, path: str) -> tuple[str, int, int]:

@@ -18,7 +18,7 @@ from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import filter, skip, take
+from mlxfp.data.elements import filter, map, skip, take
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_iterable, from_table
 from mlxfp.testing import laws
@@ -180,3 +180,12 @@ def test_rows_by_number_carry_their_numbers_and_keys() -> None:
     chunk = take_rows(pipe(NUMBERS, Halve()), 2, np.array([8, 0]))
     assert chunk.column("__row__").to_pylist() == [8, 0]
     assert chunk.column("x").to_pylist() == [4, 0]
+
+
+def test_an_error_in_random_access_says_what_was_being_read_once() -> None:
+    dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // row["x"]}, schema=pa.schema({"y": pa.int64()})), shuffle(0))
+    with pytest.raises(ZeroDivisionError) as caught:
+        dataset[:]
+    notes = "\n".join(caught.value.__notes__)
+    assert "on source row 0: {'x': 0}" in notes
+    assert notes.count("reading from from_table(9 rows), epoch 0") == 1

@@ -1,14 +1,17 @@
 """`schema`, `length` and `explain`: what a pipeline is, without running it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from attrs import frozen
 from hypothesis import given
 
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.describing import explain, known_length, length, schema
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.core.errors import ArgumentTypeError, MissingFileError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.caching import load
@@ -91,3 +94,21 @@ def test_functions_of_datasets_say_what_they_need() -> None:
 def test_a_schema_is_that_of_the_rows_that_come_out() -> None:
     declared = pa.schema({"z": pa.float32()})
     assert schema(pipe(NUMBERS, map(lambda row: {"z": 0.5}, schema=declared), batch(3))) == declared
+
+
+@frozen(repr=False)
+class Gone(Source):
+    """A source whose file is no longer there."""
+
+    def schema(self) -> Schema:
+        raise MissingFileError("gone.csv is not there.")
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        return iter(())
+
+    def length(self) -> int:
+        raise MissingFileError("gone.csv is not there.")
+
+
+def test_a_source_that_cannot_be_read_is_explained_all_the_same() -> None:
+    assert explain(Dataset(Gone())) == "gone()\n    examples: schema not known (gone.csv is not there.); length not known"

@@ -13,20 +13,22 @@ from mlxfp.testing.strategies import pipelines
 
 @given(dataset=pipelines())
 def test_rewriting_with_what_changes_nothing_gives_an_equal_dataset(dataset):
-    assert rewrite(dataset, lambda source: source, lambda stages: stages) == dataset
+    assert rewrite(dataset, lambda source: source, lambda each: each.stages) == dataset
 
 
 def test_every_source_and_stage_is_reached_and_sources_after_what_they_hold():
     a, b = from_table({"x": [1]}), from_table({"x": [2]})
     dataset = pipe(concat([pipe(a, map(dict)), pipe(b, take(1), map(dict))]), batch(2), repeat(3), map(dict))
     sources, stages = [], []
-    rewrite(dataset, lambda source: sources.append(type(source).__name__) or source, lambda found: stages.append(len(found)) or found)
+    rewrite(
+        dataset, lambda source: sources.append(type(source).__name__) or source, lambda each: stages.append(len(each.stages)) or each.stages
+    )
     assert sources == ["_FromTable", "_FromTable", "_Take", "_Concat", "_Repeat"]
     assert stages == [1, 0, 1, 1, 1]
 
 
 def test_parts_are_replaced_wherever_they_are():
     dataset = pipe(from_table({"x": [1, 2, 3]}), batch(2), take(9), map(dict), repeat(2))
-    other = rewrite(dataset, lambda source: evolve(source, count=1) if hasattr(source, "count") else source, lambda stages: stages[:1])
+    other = rewrite(dataset, lambda source: evolve(source, count=1) if hasattr(source, "count") else source, lambda each: each.stages[:1])
     assert repr(other) == "pipe(from_table(3 rows), batch(size=2), take(count=1), map(function=dict), repeat(epochs=2))"
     assert repr(dataset) == "pipe(from_table(3 rows), batch(size=2), take(count=9), map(function=dict), repeat(epochs=2))"

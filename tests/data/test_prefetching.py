@@ -227,6 +227,60 @@ def test_python_exits_cleanly_after_an_error_and_after_an_interrupt():
     assert errors.count("Traceback") == 1
 
 
+def test_an_iterator_that_is_collected_as_garbage_in_the_thread_itself_ends_it():
+    code = """
+import gc, threading, time
+import pyarrow as pa
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.elements import map
+from mlxfp.data.prefetching import prefetch
+from mlxfp.data.sources import from_iterable
+
+class Node:
+    pass
+
+gc.disable()
+abandoned, collect = threading.Event(), lambda row: abandoned.is_set() and gc.collect() and row or row
+endless = from_iterable(lambda: ({"x": x} for x in iter(int, 1)), schema=pa.schema({"x": pa.int64()}))
+
+def abandon(*parts):
+    node = Node()
+    node.node, node.items = node, iter(pipe(endless, map(collect, schema=pa.schema({"x": pa.int64()})), *parts))
+    next(node.items)
+
+abandon(prefetch(1), batch(2), prefetch(1))
+abandon(prefetch(10_000))
+abandoned.set()
+begin = time.monotonic()
+while threading.active_count() > 1 and time.monotonic() - begin < 20:
+    time.sleep(0.01)
+print(threading.active_count())
+"""
+    assert run_script(code) == (0, "1\n", "")
+
+
+def test_who_closes_in_another_thread_does_not_wait_for_the_worker():
+    items = iterate(pipe(ENDLESS, prefetch(2)))
+    with no_thread_left():
+        next(items)
+        closer = threading.Thread(target=items.close)
+        closer.start()
+        closer.join()
+
+
+def test_what_runs_when_python_exits_ends_the_thread(monkeypatch):
+    registered = []
+    monkeypatch.setattr(prefetching.atexit, "register", registered.append)
+    monkeypatch.setattr(prefetching.atexit, "unregister", lambda function: None)
+    items = iterate(pipe(ENDLESS, prefetch(2)))
+    with no_thread_left():
+        next(items)
+        registered[0]()
+        assert not [thread for thread in threading.enumerate() if thread.name == "mlxfp-prefetch"]
+    items.close()
+
+
 def test_a_thread_of_the_consumer_may_iterate_too():
     found = []
     with no_thread_left():

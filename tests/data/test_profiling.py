@@ -32,7 +32,7 @@ def numbers(count):
 
 
 def timed(dataset):
-    return rewrite(dataset, profiling._timed_source, lambda stages: tuple(profiling._TimedStage(s, profiling._Meter()) for s in stages))
+    return rewrite(dataset, profiling._timed_source, lambda each: tuple(profiling._TimedStage(s, profiling._Meter()) for s in each.stages))
 
 
 def parts(found):

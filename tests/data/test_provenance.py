@@ -127,6 +127,26 @@ def test_stages_over_batches_are_passed():
     assert "x: int32[1], 6 to 6" in repr(replay(dataset, 3))
 
 
+@frozen(repr=False)
+class _EverySecond(Stage):
+    """Takes every second item, of any level."""
+
+    accepts = frozenset({"examples", "groups", "batches"})
+
+    def start(self, epoch):
+        return 0
+
+    def step(self, count, item):
+        return count + 1, (item,) if count % 2 else ()
+
+
+def test_stages_of_any_level_are_passed_only_where_they_get_batches():
+    rows = from_chunks([pa.record_batch({"x": [x]}) for x in range(8)])
+    dataset = pipe(rows, _EverySecond(), batch(2), collate(to_batch))
+    assert [values(item) for item in dataset] == [[1, 3], [5, 7]]
+    assert [origin.row for origin in origins(dataset, 1)] == [5, 7]
+
+
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [

@@ -3,7 +3,7 @@
 import gzip
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,8 @@ class Server(BaseHTTPRequestHandler):
         self.end_headers()
         if body:
             self.sent.append((first, last + 1))
-            self.wfile.write(self.data[first : last + 1])
+            with suppress(ConnectionError):  # a reader may have enough before the end
+                self.wfile.write(self.data[first : last + 1])
 
     def log_message(self, *values: Any) -> None:
         """Say nothing."""
@@ -153,14 +154,14 @@ def served(data: bytes) -> Iterator[tuple[str, list[tuple[int, int]]]]:
 
 def test_over_http_a_resumed_run_fetches_only_what_follows() -> None:
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
-    data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 200}\n" for i in range(20_000))).encode()
+    data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 200}\n" for i in range(40_000))).encode()
     with served(data) as (address, sent):
         source = read_tsv(f"{address}/a.tsv").source
         read = list(source.read(0, None))
-        assert sum(chunk.num_rows for chunk, _ in read) == 20_000
+        assert sum(chunk.num_rows for chunk, _ in read) == 40_000
         sent.clear()
         ((chunk, _),) = source.read(0, read[-2][1])
         assert chunk.equals(read[-1][0])
-        assert sum(end - start for start, end in sent) < len(data) // 2
+        assert 0 < sum(end - start for start, end in sent) < len(data) // 2  # what follows, and what fsspec reads ahead of the header
         with pytest.raises(MissingFileError, match="No file is found at 'http://127"):
             list(read_tsv(f"{address}/b.tsv"))

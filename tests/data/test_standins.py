@@ -28,7 +28,7 @@ class _Mute(StandInStage):
 
 
 def replaced(dataset):
-    return rewrite(dataset, StandInSource, lambda stages: tuple(map_in(StandInStage, stages)))
+    return rewrite(dataset, StandInSource, lambda each: tuple(map_in(StandInStage, each.stages)))
 
 
 def map_in(function, values):
@@ -49,7 +49,7 @@ def test_a_pipeline_of_stand_ins_is_like_the_pipeline(dataset, epoch):
 
 def test_a_stand_in_that_is_not_like_its_stage_is_caught():
     dataset = pipe(from_table({"x": [1, 2]}), map(dict), batch(1))
-    broken = rewrite(dataset, StandInSource, lambda stages: tuple(map_in(_Mute, stages)))
+    broken = rewrite(dataset, StandInSource, lambda each: tuple(map_in(_Mute, each.stages)))
     with pytest.raises(AssertionError, match="gives what"):
         assert_same_items(broken, dataset)
 
@@ -66,5 +66,6 @@ def test_random_access_lengths_and_notes_are_those_of_what_they_stand_for(tmp_pa
     assert isinstance(buffered, Stage)
     assert StandInStage(buffered).notes() == buffered.notes()
     assert StandInStage(batch(2)).length(5) == 3
+    assert StandInStage(batch(2)).accepts == {"examples"}
     assert StandInStage(map(dict)).longest(5) is None
     assert StandInStage(measure(["x"])).longest(5) == 5

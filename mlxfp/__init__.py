@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mlxfp.core.cursors import Cursor, aiterate, iterate
     from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
     from mlxfp.core.describing import explain, length, schema
+    from mlxfp.core.diffing import diff
     from mlxfp.core.errors import (
         ArgumentError,
         ArgumentTypeError,
@@ -29,9 +30,11 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from mlxfp.core.examples import Examples
+    from mlxfp.core.freezing import freeze
     from mlxfp.core.identity import fingerprint
     from mlxfp.core.pipelines import compose, pipe
     from mlxfp.data.arrow_files import read_arrow
+    from mlxfp.data.augmenting import drop_tokens, replace_tokens
     from mlxfp.data.batching import batch, unbatch
     from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
     from mlxfp.data.caching import cache, load
@@ -39,16 +42,22 @@ if TYPE_CHECKING:
     from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
     from mlxfp.data.hf_datasets import from_hf
     from mlxfp.data.json_files import read_jsonl
+    from mlxfp.data.locating import Origin
+    from mlxfp.data.measuring import measure, measured
     from mlxfp.data.media_files import read_audio, read_images
     from mlxfp.data.mixing import concat, interleave, mix
     from mlxfp.data.packing import pack
     from mlxfp.data.parquet_files import read_parquet
     from mlxfp.data.prefetching import prefetch
+    from mlxfp.data.previewing import preview
+    from mlxfp.data.profiling import Profile, profile
+    from mlxfp.data.provenance import origins, replay
     from mlxfp.data.repeating import repeat
     from mlxfp.data.selecting import select, split
     from mlxfp.data.shaping import ShapePlan, shape_plan, shapes
     from mlxfp.data.sharding import World, shard
     from mlxfp.data.shuffling import shuffle
+    from mlxfp.data.skipping import Skipped, on_error, skipped
     from mlxfp.data.sources import from_examples, from_iterable, from_table
     from mlxfp.data.splitting import Splits, splits
     from mlxfp.data.text_files import read_text
@@ -85,10 +94,13 @@ __all__ = [
     "MissingExtraError",
     "MissingFileError",
     "MlxfpError",
+    "Origin",
     "PipelineError",
+    "Profile",
     "RowWise",
     "SchemaError",
     "ShapePlan",
+    "Skipped",
     "Source",
     "Splits",
     "Stage",
@@ -107,7 +119,9 @@ __all__ = [
     "collators",
     "compose",
     "concat",
+    "diff",
     "drop_columns",
+    "drop_tokens",
     "evaluate",
     "events",
     "explain",
@@ -115,6 +129,7 @@ __all__ = [
     "fingerprint",
     "fit",
     "flat_map",
+    "freeze",
     "from_examples",
     "from_hf",
     "from_iterable",
@@ -132,16 +147,22 @@ __all__ = [
     "losses",
     "map",
     "map_chunks",
+    "measure",
+    "measured",
     "metrics",
     "mix",
     "models",
     "observers",
+    "on_error",
     "optimizers",
+    "origins",
     "pack",
     "pad",
     "pipe",
     "predict",
     "prefetch",
+    "preview",
+    "profile",
     "read_arrow",
     "read_audio",
     "read_csv",
@@ -151,6 +172,8 @@ __all__ = [
     "read_text",
     "rename_columns",
     "repeat",
+    "replace_tokens",
+    "replay",
     "runtime",
     "save_state",
     "schedules",
@@ -162,6 +185,7 @@ __all__ = [
     "shard",
     "shuffle",
     "skip",
+    "skipped",
     "split",
     "splits",
     "take",
@@ -181,6 +205,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.core.cursors": ("Cursor", "aiterate", "iterate"),
     "mlxfp.core.datasets": ("Combinator", "Dataset", "RowWise", "Source", "Stage", "Wrapper"),
     "mlxfp.core.describing": ("explain", "length", "schema"),
+    "mlxfp.core.diffing": ("diff",),
     "mlxfp.core.errors": (
         "ArgumentError",
         "ArgumentTypeError",
@@ -197,9 +222,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "UnknownNameError",
     ),
     "mlxfp.core.examples": ("Examples",),
+    "mlxfp.core.freezing": ("freeze",),
     "mlxfp.core.identity": ("fingerprint",),
     "mlxfp.core.pipelines": ("compose", "pipe"),
     "mlxfp.data.arrow_files": ("read_arrow",),
+    "mlxfp.data.augmenting": ("drop_tokens", "replace_tokens"),
     "mlxfp.data.batching": ("batch", "unbatch"),
     "mlxfp.data.bucketing": ("batch_by_tokens", "bucket_by_length"),
     "mlxfp.data.caching": ("cache", "load"),
@@ -207,16 +234,22 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.elements": ("drop_columns", "filter", "flat_map", "map", "map_chunks", "rename_columns", "select_columns", "skip", "take"),
     "mlxfp.data.hf_datasets": ("from_hf",),
     "mlxfp.data.json_files": ("read_jsonl",),
+    "mlxfp.data.locating": ("Origin",),
+    "mlxfp.data.measuring": ("measure", "measured"),
     "mlxfp.data.media_files": ("read_audio", "read_images"),
     "mlxfp.data.mixing": ("concat", "interleave", "mix"),
     "mlxfp.data.packing": ("pack",),
     "mlxfp.data.parquet_files": ("read_parquet",),
     "mlxfp.data.prefetching": ("prefetch",),
+    "mlxfp.data.previewing": ("preview",),
+    "mlxfp.data.profiling": ("Profile", "profile"),
+    "mlxfp.data.provenance": ("origins", "replay"),
     "mlxfp.data.repeating": ("repeat",),
     "mlxfp.data.selecting": ("select", "split"),
     "mlxfp.data.shaping": ("ShapePlan", "shape_plan", "shapes"),
     "mlxfp.data.sharding": ("World", "shard"),
     "mlxfp.data.shuffling": ("shuffle",),
+    "mlxfp.data.skipping": ("Skipped", "on_error", "skipped"),
     "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
     "mlxfp.data.splitting": ("Splits", "splits"),
     "mlxfp.data.text_files": ("read_text",),

@@ -12,7 +12,12 @@ from mlxfp.data.guarding import unguarded
 
 @frozen
 class Origin:
-    """A row of a source: `row` counts from 0 in what the source reads, over all its files."""
+    """A row of a source: `row` counts from 0 in what the source reads, over all its files.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> locate(from_examples([{"x": 1}, {"x": 2}]), 1)
+    Origin(source=from_examples(2 rows), row=1)
+    """
 
     source: Source
     row: int

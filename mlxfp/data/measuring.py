@@ -68,6 +68,14 @@ def measured(dataset: Dataset[Any], cursor: Cursor) -> tuple[Measured, ...]:
     Rows pass it a chunk at a time, so those count that have passed and not come out yet. Where `repeat` follows, it is of the current
     pass. Raises `PipelineError` if the dataset has no `measure`, or if a stage after it reads everything at once and so keeps no state of
     it (`load`, `cache`, a `shuffle` in memory): put `measure` behind that.
+
+    >>> from mlxfp.core.cursors import iterate
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> rows = pipe(from_examples([{"x": 1.0}, {"x": 4.0}]), measure(["x"]))
+    >>> *_, (row, cursor) = iterate(rows)
+    >>> measured(rows, cursor)[0].mean
+    2.5
     """
     check_dataset(dataset, measured)
     found = [(stage, state) for _, part, state in states(dataset, cursor) if isinstance(stage := unguarded(part), _Measure)]

@@ -94,7 +94,12 @@ class PartProfile:
 
 @frozen(repr=False)
 class Profile:
-    """Where the time of a run went: print it. Parts before a `prefetch` work beside those after it, so their times overlap."""
+    """Where the time of a run went: print it. Parts before a `prefetch` work beside those after it, so their times overlap.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> profile(from_examples([{"x": 1}, {"x": 2}])).count
+    2
+    """
 
     parts: tuple[PartProfile, ...]
     count: int

@@ -50,7 +50,12 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
 
 @frozen
 class Skipped:
-    """A row that was left out: where it comes from, the stage that failed on it, and the error."""
+    """A row that was left out: where it comes from, the stage that failed on it, and the error.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> Skipped(Origin(from_examples([{"x": "two"}]).source, 0), "map(int)", "ValueError: invalid literal").stage
+    'map(int)'
+    """
 
     origin: Origin
     stage: str

@@ -24,6 +24,9 @@ class Architecture:
 
     `vocabulary` is that of its best known tokenizer. `rows` and `tokens` are the settings that heads customarily have on it: those that
     answer for whole rows, and those that answer for tokens.
+
+    >>> sorted(MODELS["bert"].sizes)[:2]
+    ['base', 'large']
     """
 
     body: Callable[..., nn.Module]

@@ -83,6 +83,9 @@ class Cache:
     """The keys and values of the tokens so far, and which of these are real: made by `Decoder.cache`, and a new one by each `extend`.
 
     A value: a cache can be extended several times, in several ways. Its arrays have room for `capacity` tokens from the start.
+
+    >>> Decoder(DecoderConfig(vocabulary=10, width=16, depth=1, heads=2)).cache(1, capacity=8).capacity
+    8
     """
 
     blocks: tuple[Stored, ...] = field(repr=False)

@@ -49,15 +49,19 @@ class Format:
 
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":
         """Say which model `config.json` describes; `weights` are the names in the files. Raises `DataError` for what cannot be."""
-        section = json.get(SECTION, {})
-        prefix = self.prefix if any(name.startswith(self.prefix) for name in weights) else ""
-        config = self.config(**section["config"]) if section else self.read_config(json, weights)
+        body, section = self.read_body(json, weights), json.get(SECTION, {})
         if "head" in section:
-            return Blueprint(self, config, section["head"], section["settings"], prefix, own_head=True)
+            return evolve(body, kind=section["head"], settings=section["settings"], own_head=True)
         kind, settings = self._read_head(json)
-        if settings.get("pooling") == "pooler":
-            config = evolve(config, pooler=True)  # also where its weights are missing: that will be said
-        return Blueprint(self, config, kind, settings, prefix)
+        # A head that needs the pooler has one, also where its weights are missing: that will be said.
+        config = evolve(body.config, pooler=True) if settings.get("pooling") == "pooler" else body.config
+        return evolve(body, config=config, kind=kind, settings=settings)
+
+    def read_body(self, json: Json, weights: Collection[str]) -> "Blueprint":
+        """Say which body there is, as `read`, and leave the head."""
+        section = json.get(SECTION)
+        config = self.config(**section["config"]) if section else self.read_config(json, weights)
+        return Blueprint(self, config, self.prefix if any(name.startswith(self.prefix) for name in weights) else "")
 
     def read_config(self, json: Json, weights: Collection[str]) -> Any:
         """Make the body's config. Raises `DataError` that says all that is wrong with it."""
@@ -82,7 +86,7 @@ class Format:
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
         json |= {key: values[0] for key, values in self.fixed.items()} | {key: getattr(config, name) for name, key in self.keys.items()}
         if "activation" in self.keys:
-            json[self.keys["activation"]] = next(theirs for theirs, ours in _ACTIVATIONS.items() if ours == config.activation)
+            json[self.keys["activation"]] = activation_name(config.activation)
         json |= self.write_rest(config) | (write_head(settings) if suffix else {})
         found = self.read(json, ())
         own_head = (found.kind, found.settings) != (kind, settings)
@@ -90,7 +94,7 @@ class Format:
             json |= {"architectures": [], SECTION: {"config": asdict(config), "head": kind, "settings": dict(settings)}}
         elif found.config != config:
             json[SECTION] = {"config": asdict(config)}
-        return Blueprint(self, config, kind, settings, "" if kind is None else self.prefix, own_head), json
+        return Blueprint(self, config, "" if kind is None else self.prefix, kind, settings, own_head), json
 
     def _read_head(self, json: Json) -> tuple[str | None, dict[str, Any]]:
         name = next(iter(json.get("architectures") or ()), None)
@@ -109,10 +113,10 @@ class Blueprint:
     """Which model there is to make, and what its weights are called."""
 
     format: Format
-    config: Any
-    kind: str | None  # of head; None: the body alone
-    settings: Settings
+    config: Any  # of the body
     prefix: str  # of the names of the body's weights
+    kind: str | None = None  # of head; None: the body alone
+    settings: Settings = field(factory=dict)  # of the head
     own_head: bool = False  # one that others do not have
 
     def name_of(self, weight: str) -> str:
@@ -138,6 +142,11 @@ class Blueprint:
 
 # Of names for one function, the first is written.
 _ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
+
+
+def activation_name(ours: str) -> str:
+    """Return the name that transformers has for an activation."""
+    return next(theirs for theirs, name in _ACTIVATIONS.items() if name == ours)
 
 
 def read_rows(json: Json, **settings: Any) -> tuple[str, dict[str, Any]]:

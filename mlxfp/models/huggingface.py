@@ -10,13 +10,20 @@ from mlxfp.core.registries import Registry
 from mlxfp.models.bert import BertConfig
 from mlxfp.models.decoder import DecoderConfig
 from mlxfp.models.encoder import EncoderConfig
-from mlxfp.models.formats import Format, HeadFormat, Json, count_labels, read_rows
+from mlxfp.models.formats import Format, HeadFormat, Json, activation_name, count_labels, read_rows
 from mlxfp.models.modernbert import ModernBertConfig
 
 
 def _classifier_dropout(json: Json, otherwise: object) -> float:
     rate = json.get("classifier_dropout")
     return float(otherwise if rate is None else rate)  # type: ignore[arg-type]  # a number
+
+
+def _masked_lm(json: Json) -> tuple[str, dict[str, Any]]:
+    for key in ("tie_word_embeddings", "decoder_bias"):
+        if not json.get(key, True):
+            raise DataError(f"{key} is false, and the language models of mlxfp use their embedding backwards, with a bias.")
+    return "masked_lm", {}
 
 
 _BERT_MASKED_LM = {
@@ -48,7 +55,6 @@ BERT = Format(
         "is_decoder": (False,),
         "add_cross_attention": (False,),
         "position_embedding_type": ("absolute", None),
-        "tie_word_embeddings": (True,),
     },
     modules={
         "tokens": "embeddings.word_embeddings",
@@ -66,8 +72,8 @@ BERT = Format(
         "pooler": "pooler.dense",
     },
     heads={
-        "ForMaskedLM": HeadFormat(("masked_lm",), _BERT_MASKED_LM, lambda json: ("masked_lm", {})),
-        "ForPreTraining": HeadFormat((), _BERT_MASKED_LM, lambda json: ("masked_lm", {})),  # without the next sentence
+        "ForMaskedLM": HeadFormat(("masked_lm",), _BERT_MASKED_LM, _masked_lm),
+        "ForPreTraining": HeadFormat((), _BERT_MASKED_LM, _masked_lm),  # without the next sentence
         "ForSequenceClassification": HeadFormat(
             ("classifier", "regressor"),
             {"output": "classifier"},
@@ -104,6 +110,8 @@ def _read_modernbert(json: Json, weights: Collection[str]) -> dict[str, Any]:
     ropes = json.get("rope_parameters") or {}
     global_base = _rotary_base(ropes.get("full_attention") or {}, json.get("global_rope_theta"), 160_000.0)
     local_base = _rotary_base(ropes.get("sliding_attention") or {}, json.get("local_rope_theta"), 10_000.0)
+    if json.get("classifier_activation", "gelu") != json.get("hidden_activation", "gelu"):
+        raise DataError(f"classifier_activation is {json.get('classifier_activation', 'gelu')!r}, not that of the layers")
     kinds = json.get("layer_types")
     every = json.get("global_attn_every_n_layers", 3)
     if kinds is not None:
@@ -121,7 +129,7 @@ def _write_modernbert(config: ModernBertConfig) -> dict[str, Any]:
         "rope_parameters": {kind: {"rope_theta": base, "rope_type": "default"} for kind, base in kinds.items()},
         "global_attn_every_n_layers": config.global_every,
         "layer_types": _layer_types(config.depth, config.global_every),
-        "classifier_activation": config.activation,
+        "classifier_activation": activation_name(config.activation),
     }
 
 
@@ -163,8 +171,6 @@ MODERNBERT = Format(
         "attention_bias": (False,),
         "mlp_bias": (False,),
         "classifier_bias": (False,),
-        "decoder_bias": (True,),
-        "tie_word_embeddings": (True,),
     },
     modules={
         "tokens": "embeddings.tok_embeddings",
@@ -178,7 +184,7 @@ MODERNBERT = Format(
         "norm": "final_norm",
     },
     heads={
-        "ForMaskedLM": HeadFormat(("masked_lm",), _MODERNBERT_TRANSFORM | {"": "decoder"}, lambda json: ("masked_lm", {})),
+        "ForMaskedLM": HeadFormat(("masked_lm",), _MODERNBERT_TRANSFORM | {"": "decoder"}, _masked_lm),
         "ForSequenceClassification": HeadFormat(
             ("classifier", "regressor"),
             _MODERNBERT_TRANSFORM | {"output": "classifier"},

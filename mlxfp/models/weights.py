@@ -11,32 +11,31 @@ from mlx.utils import tree_unflatten
 
 from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
-from mlxfp.models.bert import Bert, BertConfig
-from mlxfp.models.decoder import Decoder, DecoderConfig
-from mlxfp.models.encoder import Encoder, EncoderConfig
+from mlxfp.models.catalogue import MODELS
 from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
 from mlxfp.models.huggingface import FORMATS, format_of
 from mlxfp.models.layers import named_arrays
-from mlxfp.models.modernbert import ModernBert, ModernBertConfig
 from mlxfp.text.tokenizers import Tokenizer
 
-_BODIES: dict[type, Any] = {BertConfig: Bert, ModernBertConfig: ModernBert, DecoderConfig: Decoder, EncoderConfig: Encoder}
+_BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}
 
 
 def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
     """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
 
     It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language models, or for the
-    classification of rows or tokens. What comes out computes what transformers computes. `dtype` is that of the weights, whatever it
-    is in the file: float32, because small steps of training get lost in others. The tokenizer is read by `load_tokenizer(folder)`.
+    classification of rows or tokens. What comes out computes what transformers computes; it is in evaluation mode. `dtype` is that of
+    the weights, whatever it is in the file: float32, because small steps of training get lost in others. The tokenizer is read by
+    `load_tokenizer(folder)`.
 
     Nothing is downloaded and nothing in the files is executed: weights in pickles (`pytorch_model.bin`) are refused. Raises
     `MissingFileError` where files are missing, `DataError` for a config that no model here has, and `CheckpointError` naming every
     weight that is missing, unexpected or of another shape.
 
     >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.models.bert import Bert, BertConfig
     >>> from mlxfp.models.heads import Classifier
     >>> body = Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))
     >>> with TemporaryDirectory() as folder:
@@ -55,6 +54,7 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
     Otherwise as `load`.
 
     >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.models.bert import Bert, BertConfig
     >>> from mlxfp.models.heads import Classifier, MaskedLM
     >>> with TemporaryDirectory() as folder:
     ...     save(folder, MaskedLM(Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))))
@@ -72,8 +72,14 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with an index. Older files of a model in
     the folder are replaced.
 
-    Raises `ArgumentTypeError` for another model, `ArgumentError` for a tokenizer with more tokens than the model. See `load` for an
-    example.
+    Raises `ArgumentTypeError` for another model, `ArgumentError` for a tokenizer with more tokens than the model.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.models.bert import Bert, BertConfig
+    >>> with TemporaryDirectory() as folder:
+    ...     save(folder, Bert(BertConfig(vocabulary=9, width=8, depth=1, heads=2)))
+    ...     sorted(path.name for path in Path(folder).iterdir())
+    ['config.json', 'model.safetensors']
     """
     check_types(nn.Module, model=model)
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
@@ -84,6 +90,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
             f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocabulary}. "
             "Save the tokenizer that the model was trained with."
         )
+    _check_layers(model, _build(body.config, kind, settings))
     plan, json = format_of(body.config).write(body.config, kind, settings)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
     place = Path(folder)
@@ -101,18 +108,13 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     json = read_json(folder / CONFIG)
     weights = read_weights(folder)
     try:
-        if "quantization" in json or "quantization_config" in json:
-            raise DataError("The weights are quantized, which mlxfp does not read. Use the folder of the model as it was before.")
-        format = FORMATS[str(json.get("model_type"))]
-        if body_only:
-            section = json.get("mlxfp", {})
-            json = json | {"architectures": [f"{format.classes}Model"], "mlxfp": {k: v for k, v in section.items() if k == "config"}}
-        plan = format.read(json, weights)
-        body = _BODIES[type(plan.config)](plan.config)
-        model: nn.Module = body if plan.kind is None else HEADS[plan.kind](body, **plan.settings)
+        plan = _plan(json, weights, body_only=body_only)
+        model = _build(plan.config, plan.kind, plan.settings)
     except MlxfpError as error:
         error.add_note(f"while reading {folder / CONFIG}")
         raise
+    except (TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError) as error:
+        raise DataError(f"{folder / CONFIG} does not describe a model: {type(error).__name__}: {error}.") from error
     if body_only and plan.prefix:
         weights = {name: array for name, array in weights.items() if name.startswith(plan.prefix)}
     if differences := _differences(model, plan, weights):
@@ -121,6 +123,20 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     current = _renamed(plan, weights)
     model.update(tree_unflatten([(name, current[plan.name_of(name)].astype(dtype)) for name in named_arrays(model)]))
     mx.eval(model.parameters())
+    return model.eval()
+
+
+def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool) -> Blueprint:
+    if "quantization" in json or "quantization_config" in json:
+        raise DataError("The weights are quantized, which mlxfp does not read. Use the folder of the model as it was before.")
+    format = FORMATS[str(json.get("model_type"))]
+    return format.read_body(json, weights) if body_only else format.read(json, weights)
+
+
+def _build(config: Any, kind: str | None, settings: Mapping[str, Any]) -> nn.Module:
+    """Make a model; its weights are not drawn before somebody asks for them."""
+    body = _BODIES[type(config)](config)
+    model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
     return model
 
 
@@ -162,6 +178,17 @@ def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
             "Write others with their own save_weights, or save_state."
         )
     return body, kind, {} if kind is None else model.settings
+
+
+def _check_layers(model: nn.Module, plain: nn.Module) -> None:
+    """Raise unless a model has the arrays that a model of its config has."""
+    found, expected = ({name: _shape(array) for name, array in named_arrays(one).items()} for one in (model, plain))
+    other = [f"{name} {found.get(name, 'is missing')}" for name in sorted(found | expected) if found.get(name) != expected.get(name)]
+    if other:
+        raise ArgumentError(
+            f"The model has other arrays than its config says: {', '.join(other):.300}. Merge adapters into the layers they belong to, and "
+            "save before quantizing; where a size has changed, make the model anew with that size."
+        )
 
 
 def _token_ids(tokenizer: Tokenizer | None) -> dict[str, Any]:

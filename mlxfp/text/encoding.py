@@ -23,6 +23,7 @@ from mlxfp.text.words import Words, cut_words, text_offsets
 # each byte of a new word. Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
 _COLUMN, _BYTE, _NEW = 1024, 0.1, 1.6
 _SHARE = 0.02  # of all work, what may be lost in trying the way by words
+_BLOCK = 1 << 20  # bytes of text that go by words at a time, as they take some ten times that in memory
 _CREDIT = 64 << 10  # bytes, and no more than that is saved up for it from chunks before
 
 
@@ -84,8 +85,10 @@ class _Encoder:
 
     def _reach(self, offsets: NDArray[Any], first: int) -> int:
         """Return up to which row the way by words may be tried, or `first` if it is not worth it."""
-        reach = offsets[first] + max(0.0, (self.credit - _COLUMN) / _BYTE)
-        end = int(np.searchsorted(offsets, reach, side="right")) - 1
+        most = max(0.0, (self.credit - _COLUMN) / _BYTE)
+        end = int(np.searchsorted(offsets, offsets[first] + min(most, _BLOCK), side="right")) - 1
+        if end == first and offsets[first + 1] - offsets[first] <= most:
+            end += 1  # a row that is longer than a block
         return end if (offsets[end] - offsets[first]) * (1 - _BYTE) > _COLUMN else first
 
 

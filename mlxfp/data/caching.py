@@ -14,7 +14,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import CHUNK_ROWS, KEY, Example, RecordBatch, no_rows, number_rows, one_chunk, row_keys, set_column
+from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, KEY, Example, RecordBatch, Schema, no_rows, number_rows, one_chunk, row_keys, set_column
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
 from mlxfp.core.errors import DataError
@@ -102,8 +102,13 @@ class _Cache(_Stored):
     path: str
 
     @cached_property
+    def file(self) -> Path:
+        """The file that holds the rows, once it has been written."""
+        return Path(self.path).expanduser() / f"{fingerprint((self.dataset, self.dataset.source.version()))}.arrow"
+
+    @cached_property
     def table(self) -> pa.Table:
-        file = Path(self.path).expanduser() / f"{fingerprint((self.dataset, self.dataset.source.version()))}.arrow"
+        file = self.file
         if not file.exists():
             _write(self.dataset, file)
         try:
@@ -111,6 +116,15 @@ class _Cache(_Stored):
                 return pa.ipc.open_file(mapped).read_all()
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(f"The cache file {file} cannot be read: {error}. Delete it: it is made again at the next use.") from error
+
+    def schema(self) -> Schema:
+        """Return the schema that was kept, else that of the dataset: what is kept need not be inferred again."""
+        if not self.file.exists():
+            return super().schema()
+        return pa.schema([field for field in self.table.schema if field.name not in HIDDEN])
+
+    def head(self) -> Iterator[RecordBatch]:
+        return (chunk for chunk, _ in self.read(0, None)) if self.file.exists() else super().head()
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)

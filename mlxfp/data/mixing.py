@@ -187,8 +187,11 @@ class _Mix(_Joined):
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
         """Take the items that are due before any reader runs out of what it holds, or None if there are none."""
-        horizon = min(reader.times[-1] for reader in readers.values())
-        counts = {place: int(np.searchsorted(reader.times[:-1], horizon)) for place, reader in readers.items()}
+        horizon, first = min((reader.times[-1], place) for place, reader in readers.items())
+        counts = {
+            place: int(np.searchsorted(reader.times[:-1], horizon, side="right" if place < first else "left"))  # at one time, in order
+            for place, reader in readers.items()
+        }
         if not any(counts.values()):
             return None
         if self.level != "examples":

@@ -89,14 +89,14 @@ def join_heads(x: mx.array) -> mx.array:
     return x.swapaxes(1, 2).reshape(rows, length, heads * size)
 
 
-def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout) -> mx.array:
+def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
     """Average the values, weighted by how well their keys fit each query; `dropout` acts on the weights.
 
     There may be fewer heads of keys and values than of queries: each then serves several (Ainslie et al., "GQA", 2023).
     """
     rows, heads, length, size = queries.shape
     scale = size**-0.5
-    if not dropout.training or dropout.rate == 0:
+    if dropout is None or not dropout.training or dropout.rate == 0:
         return mx.fast.scaled_dot_product_attention(queries, keys, values, scale=scale, mask=bias)
     groups = keys.shape[1]
     scores = (queries * scale).reshape(rows, groups, heads // groups, length, size) @ keys[:, :, None].swapaxes(-1, -2)

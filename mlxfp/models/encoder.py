@@ -5,7 +5,7 @@ from attrs import frozen
 from mlx import nn
 
 from mlxfp.core.registries import Registry
-from mlxfp.models.attention import bias_of, check_length, positions_of, visible
+from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
 from mlxfp.models.layers import Dropout, check_rates, check_sizes, draw_weights
 
 
@@ -95,7 +95,7 @@ class _Block(nn.Module):
 
     def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
         hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias))
-        # ReLU: MLX takes 200 times longer for GELU on a CPU (18 ms against 0.09 for 32 x 96 x 256), half of a whole forward pass.
+        # ReLU: on a CPU, the GELU of `activations` takes four times as long and that of MLX thirty times.
         return hidden + self.feed_dropout(self.feed_out(nn.relu(self.feed_in(self.feed_norm(hidden)))))
 
 
@@ -107,8 +107,5 @@ class _Attention(nn.Module):
         self.output = nn.Linear(config.width, config.width)
 
     def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
-        rows, length, width = hidden.shape
-        size = width // self.heads
-        queries, keys, values = self.inputs(hidden).reshape(rows, length, 3, self.heads, size).transpose(2, 0, 3, 1, 4)
-        mixed = mx.fast.scaled_dot_product_attention(queries, keys, values, scale=size**-0.5, mask=bias)
-        return self.output(mixed.transpose(0, 2, 1, 3).reshape(rows, length, width))
+        queries, keys, values = (split_heads(part, self.heads) for part in mx.split(self.inputs(hidden), 3, axis=-1))
+        return self.output(join_heads(attend(queries, keys, values, bias)))

@@ -8,8 +8,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mlx import nn
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MissingFileError, UnknownNameError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MissingFileError, MlxfpError, UnknownNameError
 from mlxfp.data.sources import from_examples
 from mlxfp.models import Classifier, MaskedLM, Regressor, TokenClassifier, create, load, load_body, save
 from mlxfp.models.layers import named_arrays
@@ -243,6 +246,9 @@ CANNOT_BE = {
         "ModernBertForMaskedLM",
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
+    r"tie_word_embeddings is false, and the language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
+    r"classifier_activation is 'relu', not that of the layers": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
+    r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),
     r"config\.json names no architecture.*load_body": (BERT, {"architectures": None}),
 }
@@ -253,7 +259,30 @@ def test_a_config_that_no_model_here_has_is_an_error_that_says_why(message, tmp_
     name, changes = CANNOT_BE[message]
     with pytest.raises(DataError, match=message) as error:
         load(copy_with(tmp_path, name, **changes))
-    assert error.value.__notes__ == [f"while reading {tmp_path / 'model' / 'config.json'}"]
+    assert f"{tmp_path / 'model' / 'config.json'}" in "".join([str(error.value), *getattr(error.value, "__notes__", ())])
+
+
+VALUES = st.recursive(st.none() | st.booleans() | st.integers(-2, 40) | st.text(max_size=4), lambda inner: st.lists(inner, max_size=2))
+
+
+@settings(max_examples=100)
+@given(st.sampled_from(["BertForSequenceClassification", "ModernBertForMaskedLM", "LlamaForCausalLM"]), st.data())
+def test_whatever_a_config_says_there_is_a_model_or_an_error_of_ours(tmp_path_factory, name, data):
+    config = json.loads((REFERENCES / name / "config.json").read_text()) | {"mlxfp": {}, "id2label": None, "num_labels": 2}
+    changes = data.draw(st.dictionaries(st.sampled_from(sorted(config)), VALUES, min_size=1, max_size=2))
+    try:
+        loaded = load(copy_with(tmp_path_factory.mktemp("any"), name, **changes))
+    except MlxfpError:
+        return
+    assert np.isfinite(np.array(loaded(IDS[:, :4]))).all()
+
+
+def test_a_config_with_a_wrong_section_of_ours_is_refused(tmp_path):
+    for place, section in enumerate(
+        [{"config": {"width": 8}}, {"head": "classifier"}, {"config": {}, "head": "no", "settings": {}}, [1], "x"]
+    ):
+        with pytest.raises(MlxfpError):
+            load(copy_with(tmp_path / str(place), BERT, mlxfp=section))
 
 
 def test_impossible_sizes_in_a_config_name_the_file(tmp_path):
@@ -326,6 +355,27 @@ def test_damaged_weights_are_an_error_wherever_they_are_cut(tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(CheckpointError, match="is not a safetensors file, or is damaged"):
             load(folder)
+
+
+def test_a_loaded_model_is_in_evaluation_mode(tmp_path):
+    save(tmp_path, Classifier(body("bert", dropout=0.5), 3))
+    assert same_arrays(load(tmp_path)(IDS, MASK), load(tmp_path)(IDS, MASK))
+
+
+def test_an_untied_embedding_does_not_matter_where_there_is_no_language_model(tmp_path):
+    assert load(copy_with(tmp_path, BERT, tie_word_embeddings=False)).outputs == 3
+
+
+def test_models_with_other_layers_than_their_config_says_are_not_saved(tmp_path):
+    quantized = body("bert", width=64, feed=64)
+    nn.quantize(quantized, group_size=32)
+    with pytest.raises(ArgumentError, match=r"other arrays than its config says: .*biases.*save before quantizing"):
+        save(tmp_path, quantized)
+    grown = body("bert")
+    grown.tokens = nn.Embedding(30, 8)
+    with pytest.raises(ArgumentError, match=r"tokens\.weight float\[30, 8\]\. .*make the model anew with that size"):
+        save(tmp_path, grown)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_modules_are_not_saved(tmp_path):

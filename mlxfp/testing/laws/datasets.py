@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, hide_beside, no_rows, visible
-from mlxfp.core.cursors import Cursor, iterate, run, start
+from mlxfp.core.cursors import Cursor, Snapshot, iterate, run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
 from mlxfp.core.identity import fingerprint, identify
@@ -35,6 +35,15 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
     for chunk in ordered:
         assert chunk.schema.equals(kinds), f"the schema of {dataset!r} is stated as\n{kinds}\nbut a chunk came out with\n{chunk.schema}"
     return ordered if dataset.level == "groups" else pa.Table.from_batches(ordered or [no_rows(kinds)])
+
+
+def through_bytes(value: Any) -> Any:
+    """Write a state or a position the way a cursor does, and read it back.
+
+    >>> through_bytes((1, "a", 0.5))
+    (1, 'a', 0.5)
+    """
+    return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:

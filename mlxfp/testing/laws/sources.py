@@ -8,10 +8,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import no_rows, visible
-from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset, Source, take_rows
 from mlxfp.testing.comparing import assert_same
-from mlxfp.testing.laws.datasets import collect
+from mlxfp.testing.laws.datasets import collect, through_bytes
 
 
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
@@ -30,7 +29,7 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
         )
     assert_same(_joined(source, source.read(epoch, None)), _joined(source, read), f"reading {source!r} twice gives the same")
     for place, (_, position) in enumerate(read, 1):
-        for again in (position, _copied(position)):
+        for again in (position, through_bytes(position)):
             claim = f"reading {source!r} from position {again!r} gives what follows chunk {place - 1}"
             assert_same(_joined(source, source.read(epoch, again)), _joined(source, read[place:]), claim)
     count = sum(chunk.num_rows for chunk in chunks) if source.level == "examples" else len(chunks)
@@ -55,7 +54,3 @@ def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
     """Where chunks of examples end means nothing; groups and batches are compared one by one."""
     chunks = [chunk for chunk, _ in read]
     return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.level == "examples" else chunks
-
-
-def _copied(position: Any) -> Any:
-    return Cursor.from_bytes(Cursor(Snapshot(0, position), 0).to_bytes()).base.position

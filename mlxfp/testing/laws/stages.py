@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from mlxfp.core.chunks import RecordBatch, source_rows
-from mlxfp.core.cursors import Cursor, Snapshot, iterate, run, start
+from mlxfp.core.cursors import iterate, run, start
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.describing import schema
 from mlxfp.data.elements import take
 from mlxfp.testing.comparing import assert_same
-from mlxfp.testing.laws.datasets import Transform, collect
+from mlxfp.testing.laws.datasets import Transform, collect, through_bytes
 from mlxfp.testing.probing import from_chunks
 
 
@@ -38,7 +38,7 @@ def _assert_pure_stage(stage: Stage, chunks: Sequence[Any], epoch: int) -> None:
     assert_same(stage.start(epoch), state, f"{claim}: it starts in the same state each time")
     steps = []
     for chunk in chunks:
-        kept_state, kept_chunk = _copied((state, chunk))
+        kept_state, kept_chunk = through_bytes((state, chunk))
         after, out = _step(stage, state, chunk)
         assert_same(state, kept_state, f"{claim}: a step leaves the old state as it was")
         assert_same(chunk, kept_chunk, f"{claim}: a step leaves its input as it was")
@@ -46,11 +46,11 @@ def _assert_pure_stage(stage: Stage, chunks: Sequence[Any], epoch: int) -> None:
         state = after
     last = list(stage.finish(state))
     for old, chunk, after, out in reversed(steps):
-        for again in (old, _copied(old)):
+        for again in (old, through_bytes(old)):
             found_state, found = _step(stage, again, chunk)
             assert_same(found, out, f"{claim}: the same state and chunk give the same output")
             assert_same(found_state, after, f"{claim}: the same state and chunk give the same next state")
-    for again in (state, _copied(state)):
+    for again in (state, through_bytes(state)):
         assert_same(list(stage.finish(again)), last, f"{claim}: finishing again gives the same output")
 
 
@@ -84,7 +84,7 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
     ends = list(accumulate(chunk.num_rows for chunk in chunks))
     needed = 0
     for count, rows in enumerate(_rows_of_items(dataset, epoch), 1):
-        needed = max(needed, *rows.tolist(), -1) + 1 if len(rows) else needed
+        needed = max([needed, *(rows + 1)])
         allowed = next((end for end in ends if end >= needed + ahead), ends[-1])
         log.clear()
         for _ in iterate(take(count)(dataset), epoch=epoch):
@@ -101,8 +101,3 @@ def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
 def _step(stage: Stage, state: Any, chunk: Any) -> tuple[Any, list[Any]]:
     after, out = stage.step(state, chunk)
     return after, list(out)
-
-
-def _copied(state: Any) -> Any:
-    """Write a state the way a cursor does, and read it back."""
-    return Cursor.from_bytes(Cursor(Snapshot(0, states=(state,)), 0).to_bytes()).base.states[0]  # type: ignore[index]  # just written

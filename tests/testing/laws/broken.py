@@ -153,6 +153,20 @@ class HoldsOne(Stage):
 
 
 @frozen(repr=False)
+class ReadsOnForCopies(Stage):
+    """Gives each row three times, the last time only when the next chunk has come."""
+
+    def start(self, epoch: int) -> Any:
+        return ()
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
+        return (chunk,), (*state, chunk, chunk)
+
+    def finish(self, state: Any) -> Iterable[RecordBatch]:
+        return state
+
+
+@frozen(repr=False)
 class WrongSchema(RowWise):
     """Says it adds an int8 column and adds an int64 one."""
 

@@ -7,7 +7,7 @@ from mlxfp.core.chunks import one_chunk
 from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.pipelines import compose
 from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter
+from mlxfp.data.elements import filter, flat_map
 from mlxfp.data.sources import from_table
 from mlxfp.testing.laws import assert_chunks_do_not_matter, assert_lazy, assert_pure_stages
 from mlxfp.testing.laws.datasets import Transform
@@ -63,3 +63,9 @@ def test_one_row_of_look_ahead_too_much_is_caught() -> None:
     assert_lazy(broken.HoldsOne(), ONES, ahead=1)
     with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 1 items, but it read 2"):
         assert_lazy(broken.HoldsOne(), ONES)
+
+
+def test_several_items_of_one_row_need_that_row_only() -> None:
+    assert_lazy(flat_map(lambda row: [row] * 3), ONES)
+    with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 3 items, but it read 2"):
+        assert_lazy(broken.ReadsOnForCopies(), ONES)

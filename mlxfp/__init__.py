@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mlxfp.data.selecting import select, split
     from mlxfp.data.shaping import ShapePlan, shape_plan, shapes
     from mlxfp.data.sharding import World, shard
-    from mlxfp.data.shuffling import shuffle
+    from mlxfp.data.shuffling import ShuffleQuality, shuffle, shuffle_quality
     from mlxfp.data.skipping import Skipped, on_error, skipped
     from mlxfp.data.sources import from_examples, from_iterable, from_table
     from mlxfp.data.splitting import Splits, splits
@@ -100,6 +100,7 @@ __all__ = [
     "RowWise",
     "SchemaError",
     "ShapePlan",
+    "ShuffleQuality",
     "Skipped",
     "Source",
     "Splits",
@@ -184,6 +185,7 @@ __all__ = [
     "shapes",
     "shard",
     "shuffle",
+    "shuffle_quality",
     "skip",
     "skipped",
     "split",
@@ -248,7 +250,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.selecting": ("select", "split"),
     "mlxfp.data.shaping": ("ShapePlan", "shape_plan", "shapes"),
     "mlxfp.data.sharding": ("World", "shard"),
-    "mlxfp.data.shuffling": ("shuffle",),
+    "mlxfp.data.shuffling": ("ShuffleQuality", "shuffle", "shuffle_quality"),
     "mlxfp.data.skipping": ("Skipped", "on_error", "skipped"),
     "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
     "mlxfp.data.splitting": ("Splits", "splits"),

@@ -1,5 +1,6 @@
 """Golden hashes: what a pipeline gives, as a short string that a test can hold."""
 
+from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +35,9 @@ def freeze(dataset: "Dataset[Any]", *, steps: int, epoch: int = 0) -> str:
     """
     check_dataset(dataset, freeze)
     check_positive(steps=steps)
-    items = run(dataset, start(epoch, None))
     read = _rows if dataset.level == "examples" else _items
-    found = read((item for item, _ in items), steps)
-    items.close()
+    with closing(run(dataset, start(epoch, None))) as items:
+        found = read((item for item, _ in items), steps)
     if not found:
         raise DataError(f"There is nothing to hash: no item came out of {dataset!r} in epoch {epoch}.")
     return fingerprint((dataset.level, found))

@@ -1,7 +1,7 @@
 """Looking at the first items of a pipeline: decoded rows, masks, and inputs beside labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import islice
 from typing import Any, Protocol
 
@@ -48,11 +48,9 @@ def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None 
     """
     check_dataset(dataset, preview)
     check_positive(count=count)
-    found = run(dataset, start(0, None))
     show = {"examples": _examples, "groups": _groups, "batches": _batches}[dataset.level]
-    lines = list(show((item for item, _ in found), count, tokenizer))
-    found.close()
-    return "\n".join(lines) or "no items"
+    with closing(run(dataset, start(0, None))) as found:
+        return "\n".join(show((item for item, _ in found), count, tokenizer)) or "no items"
 
 
 def show_value(value: Any) -> str:

@@ -5,6 +5,7 @@ that one run.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -62,14 +63,14 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
         meter.reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
-    for item, _ in islice(run, items):
-        before = perf_counter()
-        first = first or before - begin
-        count += 1
-        if consume is not None:
-            consume(item)
-            consumed += perf_counter() - before
-    run.close()
+    with closing(run):  # also where `consume` fails
+        for item, _ in islice(run, items):
+            before = perf_counter()
+            first = first or before - begin
+            count += 1
+            if consume is not None:
+                consume(item)
+                consumed += perf_counter() - before
     seconds = perf_counter() - begin
     parts, reading = _measured(timed)
     rest = PartProfile(_REST, count, max(0.0, seconds - consumed - reading))

@@ -1,6 +1,7 @@
 """Where items come from, and what becomes of a row."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -44,12 +45,11 @@ def origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, e
     plain = rewrite(dataset, lambda source: source, _without_batches)
     if plain.level == "batches":
         raise PipelineError(f"Nothing says which rows the batches of {dataset.source!r} are made of.")
-    with_rows = run(plain, start(epoch, cursor))
-    items = (chunk for chunk, _ in with_rows)
-    if plain.level == "examples":
-        items = (chunk.slice(place, 1) for chunk in items for place in range(chunk.num_rows))
-    found = next(islice(items, step, None), None)
-    with_rows.close()
+    with closing(run(plain, start(epoch, cursor))) as chunks:
+        items = (chunk for chunk, _ in chunks)
+        if plain.level == "examples":
+            items = (chunk.slice(place, 1) for chunk in items for place in range(chunk.num_rows))
+        found = next(islice(items, step, None), None)
     if found is None:
         raise ArgumentError(f"There is no item {step}: the run ends before it, in {dataset!r}. Count from 0.")
     return tuple(locate(dataset, number) for number in source_rows(found))

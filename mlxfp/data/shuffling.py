@@ -9,9 +9,10 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_integer, check_positive
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, one_chunk, row_keys
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, one_chunk, row_keys, source_rows
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, row_count
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, check_level, row_count
+from mlxfp.core.errors import DataError
 from mlxfp.core.randomness import fold_in, fold_into_rows
 from mlxfp.data.permuting import permute
 from mlxfp.data.views import Indices, View
@@ -35,6 +36,42 @@ def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Exampl
         return Combinator(_Shuffle, {"seed": seed}, frozenset({"examples"}))
     check_positive(buffer=buffer)
     return _ShuffleBuffer(seed, buffer)
+
+
+@frozen
+class ShuffleQuality:
+    """How far an order is from that of the source; `ideal` values are those of a uniform shuffle, on average.
+
+    >>> ShuffleQuality(rows=100, moved=0.0, correlation=1.0, neighbours=1.0).moved
+    0.0
+    """
+
+    rows: int
+    moved: float  # mean distance between a row's old and new place, as a share of all rows; ideal: 1/3
+    correlation: float  # of old and new places (Spearman); ideal: 0
+    neighbours: float  # share of neighbouring rows that were neighbours before; ideal: 2 / rows
+
+
+def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
+    """Measure how well the rows of an epoch are shuffled, against their order in the source. Reads the whole epoch once.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> rows = from_examples([{"x": i} for i in range(1000)])
+    >>> [round(shuffle_quality(dataset).moved, 2) for dataset in (rows, pipe(rows, shuffle(0, buffer=50)), pipe(rows, shuffle(0)))]
+    [0.0, 0.04, 0.34]
+    """
+    check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))
+    with closing(run(dataset, start(epoch, None))) as chunks:
+        rows = np.concatenate([source_rows(chunk) for chunk, _ in chunks] or [np.empty(0, np.int64)])
+    count = len(rows)
+    if count < 2:  # one row has no order
+        raise DataError(f"shuffle_quality needs at least two rows, got {count} from {dataset!r}.")
+    before, after = np.argsort(np.argsort(rows, kind="stable")), np.arange(count)
+    beside = np.abs(np.diff(before)) == 1
+    return ShuffleQuality(
+        count, float(np.abs(before - after).mean() / count), float(np.corrcoef(before, after)[0, 1]), float(beside.mean())
+    )
 
 
 @frozen(repr=False)

@@ -1,4 +1,5 @@
 import re
+import threading
 import time
 
 import mlx.core as mx
@@ -135,6 +136,19 @@ def test_errors_and_an_empty_run_are_as_they_are():
     nothing = profile(pipe(numbers(3), filter(lambda row: False), batch(2)))
     assert (nothing.count, nothing.first) == (0, 0)
     assert "0 items in" in repr(nothing)
+
+
+def test_an_error_of_the_consumer_ends_the_threads():
+    def consume(item):
+        raise LookupError(len(item))
+
+    with no_thread_left():
+        try:
+            profile(pipe(numbers(9), batch(2), prefetch(2)), consume=consume)
+        except LookupError as error:
+            kept = error  # and with it the frame of the run
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+    assert kept.args == (2,)
 
 
 def test_it_prints_as_a_table():

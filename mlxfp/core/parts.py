@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import attrs
@@ -41,6 +42,8 @@ def label(kind: Any) -> str:
 
 def brief(value: object) -> str:
     """Print a value in at most 80 characters, functions by their name."""
+    if isinstance(value, partial):  # its own repr holds the address of the function
+        return f"partial({', '.join(map(brief, (value.func, *value.args)))})"
     text = str(getattr(value, "__qualname__", None) or repr(value)).replace("\n", ", ")  # schemas have a line for each column
     return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
 

@@ -93,6 +93,10 @@ class _Shard(View):
         chunk = take_rows(self.dataset, epoch, self.rows(indices, epoch))
         return _weighted(chunk, indices * self.count + self.index < row_count(self.dataset)) if self.ends == "pad" else chunk
 
+    def head(self) -> Iterator[RecordBatch]:
+        chunks = super().head()
+        return (_weighted(chunk, np.ones(chunk.num_rows, bool)) for chunk in chunks) if self.ends == "pad" else chunks
+
     def size(self, count: int) -> int:
         if self.ends == "uneven":
             return (count - self.index + self.count - 1) // self.count

@@ -113,7 +113,7 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     except MlxfpError as error:
         error.add_note(f"while reading {folder / CONFIG}")
         raise
-    except (TypeError, ValueError, KeyError, AttributeError, ZeroDivisionError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
         raise DataError(f"{folder / CONFIG} does not describe a model: {type(error).__name__}: {error}.") from error
     if body_only and plan.prefix:
         weights = {name: array for name, array in weights.items() if name.startswith(plan.prefix)}
@@ -130,7 +130,10 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
     if "quantization" in json or "quantization_config" in json:
         raise DataError("The weights are quantized, which mlxfp does not read. Use the folder of the model as it was before.")
     format = FORMATS[str(json.get("model_type"))]
-    return format.read_body(json, weights) if body_only else format.read(json, weights)
+    plan = format.read_body(json, weights) if body_only else format.read(json, weights)
+    if plan.config.depth > len(weights):  # before they are made: a million blocks would take the machine's memory
+        raise DataError(f"config.json speaks of {plan.config.depth} blocks, and there are only {len(weights)} weights.")
+    return plan
 
 
 def _build(config: Any, kind: str | None, settings: Mapping[str, Any]) -> nn.Module:

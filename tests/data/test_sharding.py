@@ -8,7 +8,7 @@ from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter
+from mlxfp.data.elements import filter, map
 from mlxfp.data.sharding import World, shard
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples
@@ -52,12 +52,17 @@ def test_padding_gives_every_rank_as_many_rows_and_the_added_ones_no_weight(coun
         assert all(row["weight"] in (0.0, 1.0) for row in mine)
 
 
+def test_functions_after_a_padded_shard_see_the_weights():
+    weighted = pipe(rows(5, streamed=False), shard(1, 2, ends="pad"), map(lambda row: {"double": 2 * row["weight"]}))
+    assert [row["double"] for row in weighted] == [2.0, 2.0, 0.0]
+
+
 @given(st.integers(1, 3), st.sampled_from([1, 2, 3, 4, 6]))
 def test_the_global_batches_are_the_same_sets_for_any_number_of_ranks(per_rank: int, ranks: int):
     whole, size = rows(48, streamed=False), 12
     expected = [set(numbers(group)) for group in pipe(whole, batch(size))]
     shards = [pipe(whole, shard(rank, ranks), batch(size // ranks)) for rank in range(ranks)]
-    together = [set().union(*map(set, map(numbers, groups))) for groups in zip(*shards, strict=True)]
+    together = [{number for group in groups for number in numbers(group)} for groups in zip(*shards, strict=True)]
     assert together == expected
 
 

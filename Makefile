@@ -6,7 +6,7 @@ PYTHON  := $(VENV)/bin/python
 # The extra to install: cuda where an NVIDIA driver answers, else cpu (which adds nothing on macOS). Or say it: make demo BACKEND=cpu
 BACKEND = $(shell if nvidia-smi -L >/dev/null 2>&1; then echo cuda; else echo cpu; fi)
 # The share of core and data, in percent of branches, that `make test` must reach. It only rises.
-COVERAGE_FLOOR ?= 0
+COVERAGE_FLOOR ?= 99
 
 PYTEST   := $(PYTHON) -m pytest
 COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)

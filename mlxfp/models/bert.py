@@ -9,7 +9,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
-from mlxfp.models.layers import Dropout, check_rates, check_sizes, draw_weights
+from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_sizes, draw_weights
 
 
 @frozen(kw_only=True)
@@ -44,6 +44,7 @@ class BertConfig:
         sizes = {"vocabulary": self.vocabulary, "depth": self.depth, "feed": self.feed, "max_length": self.max_length, "types": self.types}
         check_sizes(width=self.width, heads=self.heads, **sizes)
         check_choice(ACTIVATIONS, activation=self.activation)
+        check_above_zero(eps=self.eps)
         check_rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
 
 

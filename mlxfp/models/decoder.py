@@ -22,7 +22,7 @@ from mlxfp.models.attention import (
     split_heads,
     visible,
 )
-from mlxfp.models.layers import Dropout, check_rates, check_rotary, check_sizes, draw_weights
+from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_rotary, check_sizes, draw_weights
 
 Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, kv_heads, capacity, size] each
 
@@ -63,6 +63,7 @@ class DecoderConfig:
         check_positive(kv_heads=self.kv_heads)
         if self.heads % self.kv_heads:
             raise ArgumentError(f"heads must be a multiple of kv_heads, got heads={self.heads} and kv_heads={self.kv_heads}.")
+        check_above_zero(base=self.base, eps=self.eps)
         check_rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
 
 

@@ -76,8 +76,15 @@ def named_arrays(module: nn.Module) -> dict[str, mx.array]:
 def check_rates(**rates: object) -> None:
     """Raise unless every rate of dropout is a number from 0 to below 1."""
     for name, rate in rates.items():
-        if not (isinstance(rate, int | float) and 0 <= rate < 1):
+        if isinstance(rate, bool) or not (isinstance(rate, int | float) and 0 <= rate < 1):
             raise ArgumentError(f"{name} must be at least 0 and less than 1, got {name}={rate!r}.")
+
+
+def check_above_zero(**values: object) -> None:
+    """Raise unless every value is a number above 0."""
+    for name, value in values.items():
+        if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < float("inf")):
+            raise ArgumentError(f"{name} must be a number above 0, got {name}={value!r}.")
 
 
 def check_sizes(*, width: int, heads: int, **sizes: int) -> None:

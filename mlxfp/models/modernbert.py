@@ -20,7 +20,7 @@ from mlxfp.models.attention import (
     split_heads,
     visible,
 )
-from mlxfp.models.layers import Dropout, check_rates, check_rotary, check_sizes, draw_weights
+from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_rotary, check_sizes, draw_weights
 
 
 @frozen(kw_only=True)
@@ -60,6 +60,7 @@ class ModernBertConfig:
         check_rotary(width=self.width, heads=self.heads)
         check_positive(global_every=self.global_every, window=self.window)
         check_choice(ACTIVATIONS, activation=self.activation)
+        check_above_zero(global_base=self.global_base, local_base=self.local_base, eps=self.eps)
         rates = {"attention_dropout": self.attention_dropout, "feed_dropout": self.feed_dropout}
         check_rates(embedding_dropout=self.embedding_dropout, **rates)
 

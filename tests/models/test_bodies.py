@@ -228,6 +228,9 @@ def test_impossible_sizes_are_refused_when_the_config_is_made():
         DecoderConfig(vocabulary=5, kv_heads=3)
     with pytest.raises(UnknownNameError, match=r"No activation is named 'gelo'\. Did you mean 'gelu'\?"):
         BertConfig(vocabulary=5, activation="gelo")
+    for name in ("global_base", "local_base", "eps"):
+        with pytest.raises(ArgumentError, match=f"{name} must be a number above 0, got {name}=0"):
+            ModernBertConfig(vocabulary=5, **{name: 0})
     with pytest.raises(ArgumentError, match="window must be at least 1"):
         ModernBertConfig(vocabulary=5, window=0)
 

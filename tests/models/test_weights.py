@@ -268,7 +268,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=100)
 @given(st.sampled_from(["BertForSequenceClassification", "ModernBertForMaskedLM", "LlamaForCausalLM"]), st.data())
 def test_whatever_a_config_says_there_is_a_model_or_an_error_of_ours(tmp_path_factory, name, data):
     config = json.loads((REFERENCES / name / "config.json").read_text()) | {"mlxfp": {}, "id2label": None, "num_labels": 2}
@@ -277,7 +277,7 @@ def test_whatever_a_config_says_there_is_a_model_or_an_error_of_ours(tmp_path_fa
         loaded = load(copy_with(tmp_path_factory.mktemp("any"), name, **changes))
     except MlxfpError:
         return
-    assert np.isfinite(np.array(loaded(IDS[:, :4]))).all()
+    assert np.isfinite(np.array(loaded(IDS[:, :4] % min(12, loaded.body.config.vocabulary)))).all()
 
 
 def test_a_config_with_a_wrong_section_of_ours_is_refused(tmp_path):

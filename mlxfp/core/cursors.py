@@ -15,8 +15,8 @@ from attrs import field, frozen
 from mlxfp.core.chunks import number_rows, to_rows
 from mlxfp.core.errors import CursorError, CursorMismatchError
 from mlxfp.core.examples import Examples
-from mlxfp.core.identity import Identity, comparable, difference, identify
-from mlxfp.core.parts import Pipeline, check_dataset, children
+from mlxfp.core.identity import Identity, comparable, difference
+from mlxfp.core.parts import check_dataset, children
 from mlxfp.core.stepping import flush, push
 from mlxfp.core.wire import pack, unpack
 
@@ -61,7 +61,8 @@ class Cursor:
     @property
     def identity(self) -> Identity:
         """What the parts of the cursor's pipeline are: (text, fingerprint) of each."""
-        return identify(self.owner) if isinstance(self.owner, Pipeline) else (self.owner or ())
+        owner = self.owner
+        return owner if isinstance(owner, tuple) else () if owner is None else owner.identity
 
     def to_bytes(self) -> bytes:
         """Write the cursor: versioned, with a checksum, Arrow data as IPC and the rest as JSON; nothing in it is ever executed.
@@ -188,7 +189,7 @@ def _items(dataset: "Dataset[Any]", cursor: Cursor) -> Iterator[tuple[Any, Curso
 def _check_cursor(dataset: "Dataset[Any]", cursor: Cursor) -> None:
     if cursor.owner is dataset:
         return
-    found = difference(cursor.identity, identify(dataset))
+    found = difference(cursor.identity, dataset.identity)
     if found is not None:
         raise CursorMismatchError(
             f"The cursor belongs to another pipeline. First difference: the cursor has {found[0]}, the pipeline {found[1]}. "

@@ -28,6 +28,7 @@ from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
+from mlxfp.core.identity import Identity, identify
 from mlxfp.core.inference import Resolved, head, resolve
 from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, children, flat_parts, label
 from mlxfp.core.stepping import push
@@ -227,6 +228,11 @@ class Dataset(Pipeline, Generic[Item]):
     def resolved(self) -> Resolved:
         """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
         return resolve(self)
+
+    @cached_property
+    def identity(self) -> Identity:
+        """The text and fingerprint of every part. Found once: a table in memory is hashed whole, and every cursor names its pipeline."""
+        return identify(self)
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""

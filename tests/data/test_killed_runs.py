@@ -63,7 +63,7 @@ def test_a_run_killed_again_and_again_gives_what_an_undisturbed_one_gives(tmp_pa
     moments, kills = random.Random(0), 0
     while True:
         before = killed.stat().st_size
-        process = start(killed, 0.001)
+        process = start(killed, 0.005)
         while process.poll() is None and killed.stat().st_size <= before:  # it has started, and written something new
             time.sleep(0.01)
         time.sleep(moments.uniform(0, 0.4))

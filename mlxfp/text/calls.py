@@ -6,52 +6,62 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from attrs import frozen
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
 Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how many each has
 
-_PART = 256  # words in one list of a call: few make the lists cost more than the words, many leave the cores nothing to share
+_LIST = 8 << 10  # characters of a list of texts: enough that lists cost nothing, and so few that all cores have some
+_TEXTS = 256  # and at most so many texts
 
 
-def encode_texts(own: Any, texts: Sequence[str]) -> Encoded:
-    """Return the ids of all texts, end to end, and how many each has."""
-    encodings = own.encode_batch_fast(texts, add_special_tokens=False)
-    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
-    return _read_ids(encodings, int(lengths.sum())), lengths
+@frozen
+class Caller:
+    """A tokenizer of the package, called with many texts in one list and a separator behind each: faster where texts are short.
 
-
-def encode_words(own: Any, words: Sequence[str], separator: str | None) -> Encoded:
-    """Return what `encode_texts` does, faster for short texts: one list has many of them, with a separator behind each.
-
-    The separator is a token that is encoded as one id; where a text has this token too, the lists are of no use.
+    The separator is a token that is encoded as its id alone. Lists are of no use for texts in which it is found, too.
     """
-    if separator is None:
-        return encode_texts(own, words)
-    marked = [separator] * (2 * len(words))
-    marked[::2] = words
-    parts = [marked[first : first + 2 * _PART] for first in range(0, len(marked), 2 * _PART)]
-    encodings = own.encode_batch_fast(parts, is_pretokenized=True, add_special_tokens=False)
-    ids = _read_ids(encodings, sum(map(len, encodings)))
-    ends = ids == own.token_to_id(separator)
-    if np.count_nonzero(ends) != len(words):
-        return encode_texts(own, words)
-    return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
+
+    own: Any
+    separator: str | None
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """Return the ids of all texts, without special tokens."""
+        separator = self.separator
+        if separator is None or any(separator in text for text in texts):
+            return self._one_by_one(texts)
+        marked = [separator] * (2 * len(texts))
+        marked[::2] = texts
+        step = 2 * max(1, min(_TEXTS, _LIST * len(texts) // max(1, sum(map(len, texts)))))
+        lists = [marked[first : first + step] for first in range(0, len(marked), step)]
+        ids = _read_ids(self.own.encode_batch_fast(lists, is_pretokenized=True, add_special_tokens=False))
+        ends = ids == self.own.token_to_id(separator)
+        if np.count_nonzero(ends) != len(texts):  # spelled otherwise: fullwidth, say
+            return self._one_by_one(texts)
+        return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
+
+    def _one_by_one(self, texts: Sequence[str]) -> Encoded:
+        encodings = self.own.encode_batch_fast(texts, add_special_tokens=False)
+        return _read_ids(encodings), np.fromiter(map(len, encodings), np.int64, len(encodings))
 
 
-def find_separator(own: Any) -> str | None:
-    """Return an added token that is encoded as its id alone, if there is one.
+def find_caller(own: Any) -> Caller:
+    """Return a caller of a tokenizer, with a separator if there is one.
 
     >>> from tokenizers import Tokenizer, models
-    >>> own = Tokenizer(models.BPE())
-    >>> _ = own.add_tokens(["end"])
-    >>> find_separator(own)
-    'end'
+    >>> own = Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]"))
+    >>> _ = own.add_special_tokens(["<end>"])
+    >>> [part.tolist() for part in find_caller(own).encode(["one", "<pad>", "<end>"])]
+    [[0, 0, 1], [1, 1, 1]]
     """
     tokens = sorted(own.get_added_tokens_decoder().items())
-    return next((token.content for number, token in tokens if own.encode(token.content, add_special_tokens=False).ids == [number]), None)
+    alone = (token.content for number, token in tokens if own.encode(token.content, add_special_tokens=False).ids == [number])
+    return Caller(own, next(alone, None))
 
 
-def _read_ids(encodings: Sequence[Any], count: int) -> Ids:
-    return np.fromiter(chain.from_iterable(map(attrgetter("ids"), encodings)), np.int32, count)  # no list of ids outlives its reading
+def _read_ids(encodings: Sequence[Any]) -> Ids:
+    return np.fromiter(
+        chain.from_iterable(map(attrgetter("ids"), encodings)), np.int32, sum(map(len, encodings))
+    )  # frees each list at once

@@ -82,7 +82,7 @@ _LETTERS = (
     rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+",  # GPT-4, Llama 3, Qwen 2
     *(rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{end}|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{end}" for end in ("", f"{_ENDINGS}?")),
 )
-_PATTERNS = {_GPT2_PATTERN: _GPT2} | {
+PATTERNS = {_GPT2_PATTERN: _GPT2} | {
     rf"{letters}|{digits}| ?[^\s\p{{L}}\p{{N}}]+{ends}|\s*[\r\n]+|\s+(?!\S)|\s+": _GPT4
     for letters, digits, ends in product(_LETTERS, (r"\p{N}{1,3}", r"\p{N}"), (r"[\r\n]*", r"[\r\n/]*"))
 }
@@ -132,7 +132,7 @@ def _cuts_of(splitter: Part) -> Cuts | None:
         return _SPACES if splitter["split"] else None
     if kind == "Split":
         whole = (splitter["behavior"], splitter["invert"]) in (("Isolated", False), ("Removed", True))
-        return _PATTERNS.get(splitter["pattern"].get("Regex")) if whole else None
+        return PATTERNS.get(splitter["pattern"].get("Regex")) if whole else None
     return {"BertPreTokenizer": _BERT, "Whitespace": _WORDS, "WhitespaceSplit": _BLANKS}.get(kind)
 
 

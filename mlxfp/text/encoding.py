@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from attrs import define
 from numpy.typing import NDArray
 
-from mlxfp.text.calls import Encoded, Ids, Lengths, encode_texts
+from mlxfp.text.calls import Caller, Encoded, Ids, Lengths, find_caller
 from mlxfp.text.columns import to_lists
 from mlxfp.text.framing import find_frame, gather
 from mlxfp.text.memo import Memo
@@ -47,8 +47,8 @@ def _without_frame(json: str) -> str:
 
 @lru_cache(maxsize=8)
 def _encoder(json: str) -> "_Encoder":
-    own, rule = engine(json), find_rule(json)
-    return _Encoder(own, None if rule is None else Memo(own, rule))
+    caller, rule = find_caller(engine(json)), find_rule(json)
+    return _Encoder(caller, None if rule is None else Memo(caller, rule))
 
 
 os.register_at_fork(after_in_child=_encoder.cache_clear)  # another thread may have held a lock
@@ -61,14 +61,14 @@ class _Encoder:
     That is a share of all work, and some of what the way by words saved. So no text, however it is made, takes much longer than without.
     """
 
-    own: Any
+    caller: Caller
     memo: Memo | None
     credit: float = 0.0  # in bytes of text
 
     def encode(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts in parts of neighbouring rows."""
         if self.memo is None or not len(texts):
-            return [encode_texts(self.own, texts.to_pylist())]
+            return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
         size = int(offsets[-1] - offsets[0])
         most = max(_CREDIT, size / 5)
@@ -79,7 +79,7 @@ class _Encoder:
             tried, saved = _by_words(self.memo, texts.slice(first, end - first), self.credit) if end > first else (None, 0.0)
             self.credit = min(self.credit + saved, most)
             end = end if end > first else len(texts)
-            parts.append(tried or encode_texts(self.own, texts.slice(first, end - first).to_pylist()))
+            parts.append(tried or self.caller.encode(texts.slice(first, end - first).to_pylist()))
             first = end
         return parts
 
@@ -107,7 +107,7 @@ def _by_words(memo: Memo, texts: pa.Array, credit: float) -> tuple[Encoded | Non
     if not len(whole):
         return (ids, np.diff(bounds)), saved - _NEW * new
     rows = texts.take(pa.array(whole))
-    return _with_rows(ids, bounds, whole, encode_texts(memo.own, rows.to_pylist())), saved - _NEW * new - rows.nbytes
+    return _with_rows(ids, bounds, whole, memo.caller.encode(rows.to_pylist())), saved - _NEW * new - rows.nbytes
 
 
 def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import Factory, define, frozen
 from numpy.typing import NDArray
 
-from mlxfp.text.calls import Ids, encode_words, find_separator
+from mlxfp.text.calls import Caller, Ids
 from mlxfp.text.rules import Rule
 from mlxfp.text.words import text_offsets
 
@@ -43,15 +43,17 @@ class Memo:
     It is emptied when it is full: words that are met often are soon back, so a bound needs nothing more clever.
     """
 
-    own: Any
+    caller: Caller
     rule: Rule
     limit: int = _LIMIT
-    _separator: str | None = Factory(lambda self: find_separator(self.own), takes_self=True)
     _lock: Any = Factory(Lock)
     _places: dict[str, int] = Factory(dict)
     _entries: Entries = Factory(Entries.none)
     _used: int = 0  # ids
     _size: int = 0  # bytes
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def find(self, words: pa.StringArray, most: float) -> tuple[Entries | None, int]:
         """Return what is known of distinct words, and how many bytes the new ones have: with more than `most`, nothing is known.
@@ -76,7 +78,7 @@ class Memo:
     def _learn(self, words: pa.StringArray, size: int) -> NDArray[np.int64]:
         """Encode new words, and return their places."""
         spelled = words.to_pylist()
-        ids, lengths = encode_words(self.own, self.rule.bare(spelled), self._separator)
+        ids, lengths = self.caller.encode(self.rule.bare(spelled))
         known, first = self._entries, len(self._places)
         # Written behind what is there, and only then told of: a signal that ends this half way leaves nothing half known.
         self._entries = Entries(

@@ -21,8 +21,8 @@ from mlxfp.text.words import Words, cut_words, text_offsets
 
 # What the way by words costs, in bytes of text that the tokenizer itself encodes in that time: for a column, for each byte of it, and for
 # each byte of a new word. Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
-_COLUMN, _BYTE, _NEW = 1024, 0.1, 1.6
-_SHARE = 0.02  # of all work, what may be lost in trying the way by words
+_COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
+_SHARE = 0.01  # of all work, what may be lost in trying the way by words
 _BLOCK = 1 << 20  # bytes of text that go by words at a time, as they take some ten times that in memory
 _CREDIT = 64 << 10  # bytes, and no more than that is saved up for it from chunks before
 

@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -17,6 +18,7 @@ from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.taking import Rows, rows_of
 
 _ROWS_PULLED = 256  # rows of a chunk of a stream: it may be slow, so the first batch should not wait for thousands
 
@@ -73,6 +75,11 @@ class _FromHf(Source):
         """The rows before any were chosen."""
         return _plain(getattr(self.held.data, "table", self.held.data))
 
+    @cached_property
+    def rows(self) -> Rows:
+        """Those rows, to be taken by number."""
+        return rows_of(self.table)
+
     @property
     def chosen(self) -> pa.ChunkedArray | None:
         """Which rows of the table these are, uint64[N], or None for all of them."""
@@ -94,8 +101,7 @@ class _FromHf(Source):
                 yield self.take(epoch, np.arange(at, stop)), stop
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        rows = pa.array(indices)
-        return one_chunk(self.table.take(rows if self.chosen is None else self.chosen.take(rows)))
+        return self.rows.take(indices if self.chosen is None else self.chosen.take(pa.array(indices)).to_numpy().astype(np.int64))
 
     def length(self) -> int:
         return int(self.table.num_rows if self.chosen is None else len(self.chosen))

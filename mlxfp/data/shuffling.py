@@ -9,11 +9,12 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_integer, check_positive
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, one_chunk, row_keys, source_rows
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, row_keys, source_rows
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, check_level, row_count
 from mlxfp.core.errors import DataError
 from mlxfp.core.randomness import fold_in, fold_into_rows
+from mlxfp.core.taking import rows_in
 from mlxfp.data.permuting import permute
 from mlxfp.data.views import Indices, View
 
@@ -83,11 +84,12 @@ class _Shuffle(View):
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         with closing(run(self.dataset, start(epoch, None))) as chunks:
-            gathered = pa.Table.from_batches([chunk for chunk, _ in chunks] or [no_rows(self.schema())])
-        count = gathered.num_rows
+            held = [chunk for chunk, _ in chunks] or [no_rows(self.schema())]
+        gathered = rows_in(held[0].schema, held)
+        count = int(gathered.starts[-1])
         for first in range(position or 0, count, CHUNK_ROWS):
             stop = min(first + CHUNK_ROWS, count)
-            yield one_chunk(gathered.take(pa.array(self._order(np.arange(first, stop), count, epoch)))), stop
+            yield gathered.take(self._order(np.arange(first, stop), count, epoch)), stop
 
     def notes(self) -> tuple[str, ...]:
         return () if self.indexable else ("gathers all rows in memory, and again when resumed; load() before it keeps them",)
@@ -157,7 +159,7 @@ def _replace(slots: Indices, places: Indices, coming: Indices) -> tuple[Indices,
 
 
 def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
-    return one_chunk(pa.Table.from_batches(pool).take(pa.array(rows)))
+    return rows_in(pool[0].schema, pool).take(rows)
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:

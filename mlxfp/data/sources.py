@@ -1,6 +1,7 @@
 """Sources in memory: examples, tables of other libraries, and Python iterables."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -9,11 +10,12 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, from_rows, one_chunk
+from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, from_rows
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.taking import Rows, rows_of
 
 
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
@@ -73,6 +75,11 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 class _FromTable(Source):
     table: pa.Table = field(eq=fingerprint)  # by content, with nan equal to nan: a pickled copy is the same value
 
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows, to be taken by number."""
+        return rows_of(self.table)
+
     @property
     def indexable(self) -> bool:
         return True
@@ -87,7 +94,7 @@ class _FromTable(Source):
             yield chunk, first
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return one_chunk(self.table.take(pa.array(indices)))
+        return self.rows.take(indices)
 
     def length(self) -> int:
         return int(self.table.num_rows)

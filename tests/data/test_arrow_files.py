@@ -14,6 +14,7 @@ from mlxfp.core.cursors import Cursor, iterate
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.taking import Rows
 from mlxfp.data import arrow_files
 from mlxfp.data.arrow_files import read_arrow
 from mlxfp.data.shuffling import shuffle
@@ -85,8 +86,8 @@ def test_however_many_rows_are_taken(tmp_path_factory: pytest.TempPathFactory, s
 def test_the_law_catches_rows_in_the_order_of_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset, rows = read_arrow(path), np.random.default_rng(0).permutation(10_000)[:2_000]
     assert_random_access(dataset, rows)
-    right = arrow_files._gather
-    monkeypatch.setattr(arrow_files, "_gather", lambda index, wanted: right(index, np.sort(wanted)))
+    right = Rows.take
+    monkeypatch.setattr(Rows, "take", lambda held, wanted: right(held, np.sort(wanted)))
     with pytest.raises(AssertionError, match="taking the rows"):
         assert_random_access(dataset, rows)
 

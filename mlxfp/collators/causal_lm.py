@@ -1,21 +1,19 @@
 """The collator for causal language models: each token is predicted from those before it."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, as_view, check_aligned, check_ids, column_names, lists_of, ragged_of, where
-from mlxfp.collators.padding import Side, check_padding, pad_rows, padded_length, real_places
-from mlxfp.collators.texts import carried
+from mlxfp.collators.columns import Collator, Ends, check_aligned, column_names, ragged_of, where
+from mlxfp.collators.cutting import Columns, Padded, Ragged, carried_columns
+from mlxfp.collators.padding import Side, check_padding, padded_length
 from mlxfp.core.checks import check_integer, check_positive, check_text
-from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import Part
 
 
 def causal(  # noqa: PLR0913  # all have defaults but one, and are named
@@ -58,7 +56,7 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
 
 
 @frozen(repr=False)
-class _Causal(Part):
+class _Causal(Padded):
     pad_id: int
     prompt_mask: str | None = None
     packed: bool = False
@@ -69,25 +67,22 @@ class _Causal(Part):
     side: Side = "right"
     carry: tuple[str, ...] = ()
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        view = as_view(examples)
-        ids, ends = lists_of(view, "input_ids", _NAME)
-        check_ids(view, "input_ids", (ids, ends), self.vocab_size, _NAME)
-        real = real_places(_shorter(ends), self._length(view, ends), self.side)
+    def read(self, examples: Examples) -> Columns:
+        ids, ends = self.tokens(examples, _NAME)
         inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
         labels = ids[labelled]
         silent = np.zeros(len(labels), bool)  # where there is nothing to learn
-        columns = {"input_ids": (ids, self.pad_id)}
+        ragged: dict[str, Ragged] = {"input_ids": (ids[inputs], self.pad_id)}
         if self.prompt_mask is not None:
-            silent |= self._beside(view, self.prompt_mask, ends)[labelled] != 0
+            silent |= self._beside(examples, self.prompt_mask, ends)[labelled] != 0
         if self.packed:
-            columns |= {name: (self._beside(view, name, ends), 0) for name in ("segment_ids", "positions")}
-            segments = columns["segment_ids"][0]
+            segments = self._beside(examples, "segment_ids", ends)
             silent |= segments[inputs] != segments[labelled]
+            ragged |= {"segment_ids": (segments[inputs], 0), "positions": (self._beside(examples, "positions", ends)[inputs], 0)}
         labels[silent] = self.ignore_index
-        batch = {name: mx.array(pad_rows(values[inputs], real, fill)) for name, (values, fill) in columns.items()}
-        batch |= {"attention_mask": mx.array(real.astype(np.int32)), "labels": mx.array(pad_rows(labels, real, self.ignore_index))}
-        return batch | carried(view, self.carry, _NAME)
+        ragged["labels"] = (labels, self.ignore_index)
+        length, single = partial(self._length, examples, ends), carried_columns(examples, self.carry, _NAME)
+        return Columns(_shorter(ends), length, ragged, single, self.side)
 
     @property
     def longest(self) -> int | None:
@@ -99,13 +94,13 @@ class _Causal(Part):
         needed = max(0, longest - 1)
         return next(length for length in self.lengths if length >= needed) if self.lengths else padded_length(needed, self.pad_multiple)
 
-    def _length(self, view: Examples, ends: Ends) -> int:
-        counts = ends[1:] - ends[:-1]
+    def _length(self, view: Examples, ends: Ends, start: int, stop: int) -> int:
+        counts = np.diff(ends[start : stop + 1])
         longest = int(counts.max())
         if self.longest is not None and longest > self.longest:
             raise DataError(
-                f"{_NAME}: {where(view, int(counts.argmax()))} has {longest} tokens and so {longest - 1} predictions, more than the length "
-                f"of {self.lengths[-1]}. Cut the rows with tokenize(max_length={self.longest}) or windows, or pad to a larger length."
+                f"{_NAME}: {where(view, start + int(counts.argmax()))} has {longest} tokens, so {longest - 1} predictions, more than the "
+                f"length of {self.lengths[-1]}. Cut the rows with tokenize(max_length={self.longest}) or windows, or pad to more."
             )
         return self.padded(longest)
 

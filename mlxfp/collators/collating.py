@@ -1,17 +1,21 @@
 """The stage that turns groups into batches of MLX arrays."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import mlx.core as mx
 from attrs import frozen
 
+from mlxfp.collators.cutting import Columns, Columnwise
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Batch, Dataset, Stage, State
-from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.parts import brief
+from mlxfp.data.grouping import Cuts, Grouping
 
 
 def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
@@ -55,6 +59,53 @@ class _Collate(Stage):
 
     def length(self, count: int) -> int:
         return count
+
+    def behind(self, before: Stage) -> Stage | None:
+        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Columnwise) else None
+
+
+@frozen(repr=False)
+class _CollateCuts(Stage):
+    """A stage that makes groups and the `collate` behind it at once: columns are read of many groups, and batches cut from them."""
+
+    grouping: Grouping
+    collate: _Collate
+    emits = "batches"
+
+    def start(self, epoch: int) -> State:
+        return self.grouping.start(epoch)
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
+        state, cuts = self.grouping.cut(state, chunk)
+        return state, self._batches(cuts)
+
+    def finish(self, state: State) -> Iterable[Any]:
+        return self._batches(self.grouping.cut_last(state))
+
+    def schema(self, schema: Schema) -> Schema:
+        return self.collate.schema(self.grouping.schema(schema))
+
+    def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
+        for rows, ends in cuts:
+            columns = self._columns(rows) if len(ends) > 2 else None
+            for first, stop in pairwise(ends):
+                batch = None
+                if columns is not None:
+                    with suppress(MlxfpError):
+                        batch = columns.batch(first, stop)
+                if batch is None:
+                    _, (batch,) = self.collate.step((), rows.slice(first, stop - first))
+                yield batch
+
+    def _columns(self, rows: RecordBatch) -> Columns | None:
+        """Read the columns; None where a group has a mistake, which is found, and named, when its turn comes."""
+        with suppress(MlxfpError):
+            columns: Columns = self.collate.collator.read(Examples(rows))  # type: ignore[attr-defined]  # a Columnwise
+            return columns
+        return None
+
+    def __repr__(self) -> str:
+        return f"{self.grouping!r}, {self.collate!r}"
 
 
 def _check(batch: object, collator: object) -> None:

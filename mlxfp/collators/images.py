@@ -11,7 +11,8 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of
-from mlxfp.collators.texts import LabelKind, carried, check_label
+from mlxfp.collators.cutting import carried
+from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.core.chunks import Example

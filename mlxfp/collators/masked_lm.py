@@ -2,19 +2,17 @@
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
 
-import mlx.core as mx
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, as_view, column_names, keys_of
-from mlxfp.collators.padding import Padded, Side, beside_tokens, check_padding, mask_of, pad_rows, tokens_of
-from mlxfp.collators.texts import carried
+from mlxfp.collators.columns import Collator, Ends, column_names, keys_of
+from mlxfp.collators.cutting import Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.checks import check_integer, check_positive, check_types
-from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
+from mlxfp.core.examples import Examples
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
 Ids = NDArray[np.int32]
@@ -102,26 +100,15 @@ class _Masked(Padded):
     type_ids: bool = False
     carry: tuple[str, ...] = ()
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        view = as_view(examples)
-        tokens = tokens_of(
-            view,
-            "input_ids",
-            _NAME,
-            vocab_size=self.vocab_size,
-            lengths=self.lengths,
-            pad_multiple=self.pad_multiple,
-            side=self.side,
-        )
-        shown, labels = self._mask(tokens.ids, tokens.ends, keys_of(view, tokens.ids, tokens.ends))
-        batch = {
-            "input_ids": mx.array(pad_rows(shown, tokens.real, self.pad_id)),
-            "attention_mask": mask_of(view, tokens, _NAME),
-            "labels": mx.array(pad_rows(labels, tokens.real, self.ignore_index)),
-        }
+    def read(self, examples: Examples) -> Columns:
+        ids, ends = self.tokens(examples, _NAME)
+        shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
+        ragged: dict[str, Ragged] = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
+        ragged |= masks_of(examples, ends, _NAME)
         if self.type_ids:
-            batch["token_type_ids"] = beside_tokens(view, tokens, "token_type_ids", _NAME)
-        return batch | carried(view, self.carry, _NAME)
+            ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
+        single = carried_columns(examples, self.carry, _NAME)
+        return Columns(ends, self.common(examples, ends, _NAME), ragged, single, self.side)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
         """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""

@@ -1,18 +1,21 @@
 """The collator for encoder-decoder models: the source, and the target twice, as inputs and as labels."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, as_view, column_names
-from mlxfp.collators.padding import pad_rows, tokens_of
-from mlxfp.collators.texts import carried
+from mlxfp.collators.columns import Collator, as_view, at_place, check_ids, column_names, lists_of
+from mlxfp.collators.cutting import carried
+from mlxfp.collators.padding import common_length, pad_rows, real_places
 from mlxfp.core.checks import check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
+from mlxfp.core.examples import Examples
 from mlxfp.core.parts import Part
 
 
@@ -69,20 +72,25 @@ class _Seq2seq(Part):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        source = tokens_of(view, "input_ids", _NAME, vocab_size=self.vocab_size, lengths=self.lengths, pad_multiple=self.pad_multiple)
-        target = tokens_of(
-            view, self.target, _NAME, vocab_size=self.vocab_size, lengths=self.target_lengths, pad_multiple=self.pad_multiple
-        )
-        decoder = np.full(target.real.shape, self.start_id, np.int32)
-        decoder[:, 1:] = pad_rows(target.ids, target.real, self.pad_id)[:, :-1]
+        ids, real = self._laid(view, "input_ids", self.lengths)
+        labels, real_labels = self._laid(view, self.target, self.target_lengths)
+        decoder = np.full(real_labels.shape, self.start_id, np.int32)
+        decoder[:, 1:] = pad_rows(labels, real_labels, self.pad_id)[:, :-1]
         batch = {
-            "input_ids": source.padded(self.pad_id),
-            "attention_mask": source.mask(),
-            "decoder_input_ids": mx.array(np.where(target.real, decoder, np.int32(self.pad_id))),
-            "decoder_attention_mask": target.mask(),
-            "labels": target.padded(self.ignore_index),
+            "input_ids": mx.array(pad_rows(ids, real, self.pad_id)),
+            "attention_mask": mx.array(real.astype(np.int32)),
+            "decoder_input_ids": mx.array(np.where(real_labels, decoder, np.int32(self.pad_id))),
+            "decoder_attention_mask": mx.array(real_labels.astype(np.int32)),
+            "labels": mx.array(pad_rows(labels, real_labels, self.ignore_index)),
         }
         return batch | carried(view, self.carry, _NAME)
+
+    def _laid(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+        """Read a column of token ids: (ids of all rows, end to end; the places where they go, bool[B, L])."""
+        ids, ends = lists_of(view, column, _NAME)
+        check_ids(view, column, (ids, ends), self.vocab_size, _NAME)
+        at = partial(at_place, view, column, wanted_by=_NAME)
+        return ids, real_places(ends, common_length(np.diff(ends), at, lengths=lengths, pad_multiple=self.pad_multiple), "right")
 
 
 _NAME = "collators.seq2seq"

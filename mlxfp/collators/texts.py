@@ -1,15 +1,14 @@
 """The text collator: token lists to padded batches."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, as_view, column_names, column_of, is_text, labels_of, numbers_of
-from mlxfp.collators.padding import Padded, Side, beside_tokens, check_padding, mask_of, tokens_of
+from mlxfp.collators.columns import Collator, column_names, labels_of
+from mlxfp.collators.cutting import Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.checks import check_choice, check_integer, check_positive, check_text
-from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 
@@ -70,31 +69,17 @@ class _Text(Padded):
     type_ids: bool = False
     carry: tuple[str, ...] = ()
 
-    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
-        view = as_view(examples)
-        tokens = tokens_of(
-            view,
-            "input_ids",
-            _NAME,
-            vocab_size=self.vocab_size,
-            lengths=self.lengths,
-            pad_multiple=self.pad_multiple,
-            side=self.side,
-        )
-        batch = {"input_ids": tokens.padded(self.pad_id), "attention_mask": mask_of(view, tokens, _NAME)}
+    def read(self, examples: Examples) -> Columns:
+        ids, ends = self.tokens(examples, _NAME)
+        ragged: dict[str, Ragged] = {"input_ids": (ids, self.pad_id)} | masks_of(examples, ends, _NAME)
         if self.type_ids:
-            batch["token_type_ids"] = beside_tokens(view, tokens, "token_type_ids", _NAME)
-        if self.label is not None:
-            batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
-        return batch | carried(view, self.carry, _NAME)
+            ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
+        single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
+        single |= carried_columns(examples, self.carry, _NAME)
+        return Columns(ends, self.common(examples, ends, _NAME), ragged, single, self.side)
 
 
 _NAME = "collators.text"
-
-
-def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
-    """Return columns as they go into a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
-    return {name: _carried(examples, name, wanted_by) for name in names}
 
 
 def check_label(label: str | None, label_kind: str, classes: int | None) -> None:
@@ -105,8 +90,3 @@ def check_label(label: str | None, label_kind: str, classes: int | None) -> None
         check_positive(classes=classes)
         if label is None or label_kind == "value":
             raise ArgumentError(f"classes={classes} counts class labels, and there are none: label={label!r}, label_kind={label_kind!r}.")
-
-
-def _carried(examples: Examples, name: str, wanted_by: str) -> Any:
-    column = column_of(examples, name, wanted_by)
-    return tuple(column.to_pylist()) if is_text(column.type) else mx.array(numbers_of(examples, name, wanted_by))

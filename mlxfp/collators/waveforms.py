@@ -9,9 +9,10 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.columns import Collator, Ends, as_view, at_place, column_names, labels_of, ragged_of, row_of
+from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
 from mlxfp.collators.spectrograms import Floats, LogMel
-from mlxfp.collators.texts import LabelKind, carried, check_label
+from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError, SchemaError

@@ -1,7 +1,6 @@
 """From examples to groups and back."""
 
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import Any
 
 from attrs import frozen
@@ -10,6 +9,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import Example, RecordBatch, concat_chunks
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.examples import Examples
+from mlxfp.data.grouping import Cuts, Grouping, whole
 from mlxfp.data.shaping import Groups, group_sizes
 
 
@@ -41,15 +41,14 @@ def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
 
 
 @frozen(repr=False)
-class _Batch(Stage):
+class _Batch(Grouping):
     size: int
     drop_last: bool = False
-    emits = "groups"
 
     def start(self, epoch: int) -> RecordBatch | None:
         return None  # the rows left over from earlier chunks, fewer than a group
 
-    def step(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[RecordBatch]]:
+    def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows
         if not rows:
             return rest, ()
@@ -57,12 +56,13 @@ class _Batch(Stage):
             return (chunk if rest is None else concat_chunks([rest, chunk])), ()
         start = self.size - held if held else 0  # only the group across the boundary is copied, the others are slices
         stop = start + (rows - start) // self.size * self.size
-        first = (concat_chunks([rest, chunk.slice(0, start)]),) if held else ()
-        groups = (chunk.slice(at, self.size) for at in range(start, stop, self.size))
-        return (chunk.slice(stop) if stop < rows else None), chain(first, groups)
+        cuts = [whole(concat_chunks([rest, chunk.slice(0, start)]))] if held else []
+        if stop > start:
+            cuts.append((chunk.slice(start, stop - start), range(0, stop - start + 1, self.size)))
+        return (chunk.slice(stop) if stop < rows else None), cuts
 
-    def finish(self, rest: RecordBatch | None) -> Iterable[RecordBatch]:
-        return () if rest is None or self.drop_last else (rest,)
+    def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
+        return () if rest is None or self.drop_last else (whole(rest),)
 
     def length(self, count: int) -> int:
         return count // self.size if self.drop_last else -(-count // self.size)

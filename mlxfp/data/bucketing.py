@@ -1,7 +1,6 @@
 """Groups by length: as many examples as a budget of tokens allows, or examples of about the same length."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -9,9 +8,11 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_positive, check_text
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
+from mlxfp.core.taking import rows_in
+from mlxfp.data.grouping import Cuts, Grouping, whole
 from mlxfp.data.shaping import Groups, check_lengths, group_sizes
 from mlxfp.data.tokens import Indices, check_tokens, ends_of, lengths_of, name_row
 
@@ -72,24 +73,22 @@ def bucket_by_length(
 
 
 @frozen(repr=False)
-class _BatchByTokens(Stage):
+class _BatchByTokens(Grouping):
     tokens: int
     pad_multiple: int = 1
     max_size: int | None = None
     column: str = "input_ids"
-    emits = "groups"
 
     def start(self, epoch: int) -> RecordBatch | None:
         return None  # the group that more examples may still fit into
 
-    def step(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[RecordBatch]]:
+    def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows = chunk if rest is None else concat_chunks([rest, chunk])
         starts = self._starts(rows)
-        groups = [rows.slice(first, stop - first) for first, stop in pairwise(starts)]
-        return (rows.slice(starts[-1]) if rows.num_rows else None), groups
+        return (rows.slice(starts[-1]) if rows.num_rows else None), ((rows.slice(0, starts[-1]), starts),)
 
-    def finish(self, rest: RecordBatch | None) -> Iterable[RecordBatch]:
-        return () if rest is None else (rest,)
+    def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
+        return () if rest is None else (whole(rest),)
 
     def schema(self, schema: Schema) -> Schema:
         check_tokens(schema, self.column, "batch_by_tokens")
@@ -119,7 +118,7 @@ class _BatchByTokens(Stage):
 
 
 @frozen(repr=False)
-class _BucketByLength(Stage):
+class _BucketByLength(Grouping):
     """The state holds the rows that wait, in the order in which they came: fewer than a group in each bucket."""
 
     lengths: tuple[int, ...]
@@ -127,12 +126,11 @@ class _BucketByLength(Stage):
     tokens: int | None = None
     drop_last: bool = False
     column: str = "input_ids"
-    emits = "groups"
 
     def start(self, epoch: int) -> RecordBatch | None:
         return None
 
-    def step(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[RecordBatch]]:
+    def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows = chunk if rest is None else concat_chunks([rest, chunk])
         buckets = self._buckets(rows)
         groups: list[Indices] = []
@@ -145,7 +143,7 @@ class _BucketByLength(Stage):
         groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each: an order that no chunk boundary decides
         return rows.filter(pa.array(waits)), _taken(rows, groups)
 
-    def finish(self, rest: RecordBatch | None) -> Iterable[RecordBatch]:
+    def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else _taken(rest, list(self._leftover_groups(rest)))
 
     def schema(self, schema: Schema) -> Schema:
@@ -196,8 +194,9 @@ def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) 
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 
 
-def _taken(rows: RecordBatch, groups: Sequence[Indices]) -> Iterator[RecordBatch]:
-    """Yield groups of rows; all are copied at once, which costs less than group by group."""
-    if groups:
-        taken, ends = rows.take(pa.array(np.concatenate(groups))), ends_of(np.array([len(group) for group in groups]))
-        yield from (taken.slice(first, last - first) for first, last in pairwise(ends.tolist()))
+def _taken(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
+    """Cut groups of rows that lie apart; all are copied at once, which costs less than group by group."""
+    if not groups:
+        return ()
+    taken = rows_in(rows.schema, [rows]).take(np.concatenate(groups))
+    return ((taken, ends_of(np.array([len(group) for group in groups])).tolist()),)

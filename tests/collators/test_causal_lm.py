@@ -181,7 +181,7 @@ def test_collators_print_as_they_are_called() -> None:
         (
             {"length": 2},
             {"input_ids": [1, 2, 3, 4]},
-            r"collators\.causal: example 1 of the group has 4 tokens and so 3 predictions, more than the length of 2\. Cut the rows",
+            r"collators\.causal: example 1 of the group has 4 tokens, so 3 predictions, more than the length of 2\. Cut the rows",
         ),
         (
             {"vocab_size": 4},

@@ -1,0 +1,134 @@
+"""Collators of ragged rows: columns are read once, of as many rows as there are, and batches are cut from them."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.collators.columns import Ends, as_view, at_place, check_aligned, check_ids, column_of, is_text, lists_of, numbers_of
+from mlxfp.collators.padding import Side, common_length, counts_of, pad_rows, padded_length, places_of
+from mlxfp.core.chunks import Example
+from mlxfp.core.examples import Examples
+from mlxfp.core.parts import Part
+
+Ragged = tuple[NDArray[Any], float]  # the values of all rows, end to end, and what is put on padding
+Ids = NDArray[np.int32]
+
+_MASK = "attention_mask"
+
+
+@frozen(eq=False)
+class Columns:
+    """The columns of many rows, read and checked at once."""
+
+    ends: Ends  # where the values of each row end: int64[N + 1]
+    length: Callable[[int, int], int]  # what the rows from one number to another are padded to
+    ragged: Mapping[str, Ragged]
+    single: Mapping[str, Any]  # one value a row: arrays [N, ...], and Arrow columns of text
+    side: Side
+
+    @cached_property
+    def counts(self) -> NDArray[np.int32]:
+        """How many values each row has: int32[N, 1]."""
+        return counts_of(self.ends)
+
+    def batch(self, start: int, stop: int) -> dict[str, Any]:
+        """Return the rows from number `start` to `stop`: ragged columns as [B, L], single ones as [B, ...], text as a tuple.
+
+        Where no column is called so, `attention_mask` int32[B, L] is 1 on values and 0 on padding.
+        """
+        real = places_of(self.counts[start:stop], self.length(start, stop), self.side)
+        own = slice(self.ends[start], self.ends[stop])
+        batch: dict[str, Any] = {name: mx.array(pad_rows(values[own], real, fill)) for name, (values, fill) in self.ragged.items()}
+        if _MASK not in batch:
+            batch[_MASK] = mx.array(real.astype(np.int32))
+        for name, values in self.single.items():
+            some = values[start:stop]
+            batch[name] = mx.array(some) if isinstance(some, np.ndarray) else tuple(some.to_pylist())
+        return batch
+
+
+class Columnwise(Part):
+    """A collator that makes one batch of all examples, or, when they are a whole chunk, cuts many from it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def read(self, examples: Examples) -> Columns:
+        """Read and check all columns. Raises for any row what a batch with that row would raise."""
+
+    def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
+        """Make one batch of all examples."""
+        view = as_view(examples)
+        return self.read(view).batch(0, len(view))
+
+
+class Padded(Columnwise):
+    """One with `lengths` and `pad_multiple`; `longest` and `padded` are what `shapes` asks it."""
+
+    __slots__ = ()
+    lengths: tuple[int, ...]
+    pad_multiple: int
+    vocab_size: int | None
+
+    @property
+    def longest(self) -> int | None:
+        """The longest row that can be collated; None: any."""
+        return self.lengths[-1] if self.lengths else None
+
+    def padded(self, longest: int) -> int:
+        """Return the length that a group is padded to whose longest row has so many values."""
+        return next(each for each in self.lengths if each >= longest) if self.lengths else padded_length(longest, self.pad_multiple)
+
+    def tokens(self, examples: Examples, wanted_by: str) -> tuple[Ids, Ends]:
+        """Read the tokens: (ids of all rows, end to end; ends). Raises `DataError` for an id outside the vocabulary."""
+        found = lists_of(examples, "input_ids", wanted_by)
+        check_ids(examples, "input_ids", found, self.vocab_size, wanted_by)
+        return found
+
+    def common(self, examples: Examples, ends: Ends, wanted_by: str) -> Callable[[int, int], int]:
+        """Return the function that says what some of the rows are padded to. It raises `DataError` for a row that is too long."""
+        counts = ends[1:] - ends[:-1]
+
+        def length(start: int, stop: int) -> int:
+            at = partial(_at, examples, start, wanted_by)
+            return common_length(counts[start:stop], at, lengths=self.lengths, pad_multiple=self.pad_multiple)
+
+        return length
+
+
+def _at(examples: Examples, start: int, wanted_by: str, place: int) -> str:
+    return at_place(examples, "input_ids", start + place, wanted_by)
+
+
+def beside(examples: Examples, column: str, ends: Ends, wanted_by: str) -> Ragged:
+    """Read a column of lists that has one number for each token, such as `token_type_ids`; 0 on padding."""
+    values, own = lists_of(examples, column, wanted_by)
+    check_aligned(examples, ("input_ids", ends), (column, own), wanted_by)
+    return values, 0
+
+
+def masks_of(examples: Examples, ends: Ends, wanted_by: str) -> dict[str, Ragged]:
+    """Read the attention masks of the rows, where they have some because `pad` stands before."""
+    return {_MASK: beside(examples, _MASK, ends, wanted_by)} if _MASK in examples.names else {}
+
+
+def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
+    """Read columns as they are carried into a batch: numbers, tensors and lists of one length as arrays [N, ...], text as it is."""
+    return {name: _carried(examples, name, wanted_by) for name in names}
+
+
+def _carried(examples: Examples, name: str, wanted_by: str) -> Any:
+    column = column_of(examples, name, wanted_by)
+    return column if is_text(column.type) else numbers_of(examples, name, wanted_by)
+
+
+def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
+    """Return columns as they go into a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
+    columns = carried_columns(examples, names, wanted_by)
+    return {name: mx.array(values) if isinstance(values, np.ndarray) else tuple(values.to_pylist()) for name, values in columns.items()}

@@ -1,0 +1,44 @@
+"""What stages that make groups share: they say where rows are cut, so that what comes behind can look at many groups at once."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from mlxfp.core.chunks import RecordBatch
+from mlxfp.core.datasets import Stage, State
+
+Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and where groups of them end, after a first 0
+
+
+class Grouping(Stage):
+    """A stage that makes groups of neighbouring rows."""
+
+    __slots__ = ()
+    emits = "groups"
+
+    @abstractmethod
+    def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
+        """Do what `step` does, and say where the groups are in the rows instead of slicing them."""
+
+    @abstractmethod
+    def cut_last(self, state: State) -> Iterable[Cuts]:
+        """Do so for the rows that are left at the end."""
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
+        """Make groups."""
+        state, cuts = self.cut(state, chunk)
+        return state, _slices(cuts)
+
+    def finish(self, state: Any) -> Iterable[RecordBatch]:
+        """Make groups of what is left."""
+        return _slices(self.cut_last(state))
+
+
+def whole(rows: RecordBatch) -> Cuts:
+    """Make one group of all rows."""
+    return rows, (0, rows.num_rows)
+
+
+def _slices(cuts: Iterable[Cuts]) -> Iterator[RecordBatch]:
+    return (rows.slice(first, stop - first) for rows, ends in cuts for first, stop in pairwise(ends))

@@ -1,0 +1,139 @@
+"""Batches cut from columns that are read once: the same as those made group by group."""
+
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.causal_lm import causal
+from mlxfp.collators.collating import collate
+from mlxfp.collators.masked_lm import masked
+from mlxfp.collators.texts import text
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import DataError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
+from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.testing.comparing import same
+
+COLLATORS = {
+    "text": text(pad_id=0, label="y", carry=["name"], vocab_size=50),
+    "text to lengths": text(pad_id=0, lengths=[4, 9], carry=["x"], label="y", label_kind="value"),
+    "text on the left": text(pad_id=0, side="left", pad_multiple=4),
+    "text, several labels": text(pad_id=0, label="ys"),
+    "causal": causal(pad_id=0, vocab_size=50, carry=["name"]),
+    "causal to a length": causal(pad_id=0, length=8),
+    "causal, packed": causal(pad_id=0, packed=True),
+    "masked": masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5),
+    "masked words": masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=50, seed=3, rate=0.5, continuations=range(20, 50)),
+}
+GROUPINGS = {
+    "batch": batch(3),
+    "batch, whole": batch(4, drop_last=True),
+    "by tokens": batch_by_tokens(20),
+    "buckets": bucket_by_length([4, 9], size=2),
+}
+
+
+def rows_of(lengths, *, ids=50, labels=2):
+    rng = np.random.default_rng(len(lengths))
+    return [
+        {
+            "input_ids": rng.integers(3, ids, length).astype(np.int32),
+            "segment_ids": np.sort(rng.integers(1, 3, length)).astype(np.int32),
+            "positions": np.arange(length, dtype=np.int32),
+            "y": int(rng.integers(labels)),
+            "ys": [1, 0],
+            "x": float(place),
+            "name": f"row {place}",
+        }
+        for place, length in enumerate(lengths)
+    ]
+
+
+def one_by_one(dataset):
+    """Run every stage as it is written."""
+    *_, grouping, collating = dataset.stages
+    return pipe(Dataset(dataset.source, dataset.stages[:-2]), grouping, collating)
+
+
+def cut(dataset):
+    """Run the last two stages as one."""
+    *before, grouping, collating = dataset.stages
+    return Dataset(dataset.source, (*before, collating.behind(grouping)))
+
+
+def items_and_error(dataset):
+    items = []
+    try:
+        for item in dataset:
+            items.append(item)  # noqa: PERF402  # those before an error are kept
+    except DataError as error:
+        return items, (str(error), [note for note in error.__notes__ if "collating" in note])
+    return items, None
+
+
+def assert_cut_alike(dataset):
+    (found, error), (expected, known) = items_and_error(cut(dataset)), items_and_error(one_by_one(dataset))
+    assert error == known
+    assert same(found, expected)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@pytest.mark.parametrize("name", COLLATORS)
+@given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30), size=st.integers(1, 31))
+def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, size):
+    rows = from_table(pa.Table.from_pylist(rows_of(lengths)).cast(schema()))
+    chunks = [rows.source.table.slice(at, size) for at in range(0, len(lengths), size)]
+    dataset = pipe(from_table(pa.concat_tables(chunks)), GROUPINGS[grouping], collate(COLLATORS[name]))
+    assert_cut_alike(dataset)
+
+
+def schema():
+    ids = pa.list_(pa.int32())
+    kinds = {"input_ids": ids, "segment_ids": ids, "positions": ids, "y": pa.int64(), "ys": pa.list_(pa.int64()), "x": pa.float64()}
+    return pa.schema([*kinds.items(), ("name", pa.string())])
+
+
+MISTAKES = {
+    "an id outside the vocabulary": ("input_ids", [3, 51]),
+    "a row without tokens": ("input_ids", None),
+    "a row that is too long": ("input_ids", [3] * 12),
+    "a label that is missing": ("y", None),
+    "labels of another length": ("ys", [1]),
+    "a name that is missing": ("name", None),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+@pytest.mark.parametrize("name", COLLATORS)
+@given(place=st.integers(0, 19))
+def test_a_mistake_is_named_when_its_group_comes(name, mistake, place):
+    rows = rows_of([4] * 20)
+    column, value = MISTAKES[mistake]
+    rows[place][column] = value
+    assert_cut_alike(pipe(from_iterable(rows, schema=schema()), batch(3), collate(COLLATORS[name])))
+
+
+def test_rows_that_only_differ_between_groups_are_no_mistake():
+    rows = [row | {"ys": [1] * (1 + place // 2)} for place, row in enumerate(rows_of([2] * 6))]
+    dataset = pipe(from_iterable(rows, schema=schema()), batch(2), collate(text(pad_id=0, label="ys")))
+    assert [item["labels"].shape for item in cut(dataset)] == [(2, 1), (2, 2), (2, 3)]
+    assert_cut_alike(dataset)
+
+
+def test_the_comparison_catches_batches_of_other_rows():
+    dataset = pipe(from_iterable(rows_of([4] * 8), schema=schema()), batch(2), collate(text(pad_id=0)))
+    expected, shifted = list(one_by_one(dataset)), list(cut(dataset))[1:]
+    assert not same(shifted, expected[:-1])
+
+
+def test_groups_say_where_they_are_cut():
+    chunk = pa.record_batch({"x": list(range(10))})
+    state, cuts = batch(4).cut(None, chunk)
+    assert [(rows.num_rows, list(pairwise(ends))) for rows, ends in cuts] == [(8, [(0, 4), (4, 8)])]
+    assert state.column("x").to_pylist() == [8, 9]

@@ -134,6 +134,14 @@ class CheckpointError(MlxfpError, ValueError):
     """
 
 
+class ConfigError(MlxfpError, ValueError):
+    """A configuration has mistakes; the message lists all of them, each with its file and line.
+
+    >>> issubclass(ConfigError, ValueError)
+    True
+    """
+
+
 class MissingExtraError(MlxfpError, ModuleNotFoundError):
     """An optional package is not installed; the message names the extra of mlxfp that brings it.
 

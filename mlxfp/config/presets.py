@@ -1,0 +1,50 @@
+"""Settings by name, to start from: each says only what differs from the defaults."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mlxfp.core.registries import Registry
+
+_QUICK = {"data": {"limit": 200}, "training": {"epochs": 2}, "validation": {"folds": 2}}
+_CAREFUL = {"observers": {"patience": 4, "keep": 2}, "training": {"ema": 0.99}}
+
+PRESETS: Registry[Mapping[str, Any]] = Registry(
+    "preset",
+    {
+        "quick_test": _QUICK | {"model": {"size": "tiny"}, "observers": {"plots": False}},
+        "development": {"training": {"epochs": 5}, "validation": {"folds": 3}},
+        "training": _CAREFUL | {"validation": {"folds": 5}},
+        "production": _CAREFUL | {"validation": {"folds": 5}, "observers": {"patience": 4, "keep": 3, "mlflow": "sqlite:///mlflow.db"}},
+        "competition": {
+            "text": {"permute": True},
+            "training": {"epochs": 12, "ema": 0.99},
+            "validation": {"folds": 5, "repeats": 2},
+            "competition": {"views": 4},
+            "observers": {"mlflow": "sqlite:///mlflow.db"},
+        },
+        "titanic": {
+            "name": "titanic",
+            "data": {"spec": "titanic"},
+            "text": {"form": "sentence", "max_length": 96},
+            "training": {"epochs": 12, "ema": 0.98},
+        },
+        "house_prices": {
+            "name": "house_prices",
+            "data": {"spec": "house_prices"},
+            "text": {"form": "key_value", "vocab_size": 4000, "max_length": 384},
+            "model": {"numeric": True},
+            "training": {"epochs": 20, "ema": 0.98},
+        },
+        "disaster_tweets": {
+            "name": "disaster_tweets",
+            "data": {"spec": "disaster_tweets"},
+            "text": {"form": "key_value", "vocab_size": 8000, "max_length": 96},
+            "training": {"epochs": 4},
+        },
+        "spaceship_titanic": {
+            "name": "spaceship_titanic",
+            "data": {"spec": "spaceship_titanic"},
+            "text": {"form": "sentence", "max_length": 128},
+        },
+    },
+)

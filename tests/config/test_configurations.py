@@ -1,0 +1,205 @@
+"""Configurations: laws of reading and writing them, and the messages of every mistake."""
+
+import json
+from typing import Literal, get_args, get_origin
+
+import attrs
+import jsonschema
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxfp.config.classes import DataConfig, RunConfig, TrainingConfig
+from mlxfp.config.documents import read_document, read_value, write_document
+from mlxfp.config.json_schemas import json_schema
+from mlxfp.config.loading import load_config
+from mlxfp.config.presets import PRESETS
+from mlxfp.config.structuring import structure, unstructure
+from mlxfp.core.errors import ConfigError, MissingFileError, UnknownNameError
+
+
+def values_of(kind, checks):
+    """Draw values of a field that keep to its bounds."""
+    if attrs.has(kind):
+        return configs(kind)
+    if get_origin(kind) is Literal:
+        return st.sampled_from(get_args(kind))
+    if type(None) in get_args(kind):
+        return st.none() | values_of(get_args(kind)[0], checks)
+    bounds = {check.word: check.bound for check in checks}
+    if kind is int:
+        return st.integers(bounds.get("minimum", -5), bounds.get("maximum", 10_000))
+    if kind is float:
+        least, most = (bounds.get(word, other) for word, other in (("minimum", bounds.get("exclusiveMinimum", -5)), ("maximum", 0.75)))
+        return st.floats(least, most, exclude_min="exclusiveMinimum" in bounds, allow_subnormal=False)
+    return st.booleans() if kind is bool else st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+
+
+def configs(kind=RunConfig):
+    return st.builds(kind, **{field.name: values_of(field.type, field.metadata.get("checks", ())) for field in attrs.fields(kind)})
+
+
+@given(configs())
+def test_a_configuration_comes_back_from_plain_values(config):
+    assert structure(unstructure(config), RunConfig) == config
+
+
+@settings(max_examples=15)  # the parser takes its time
+@given(configs())
+def test_a_configuration_comes_back_from_yaml_and_from_json(tmp_path_factory, config):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "run.yaml").write_text(write_document(unstructure(config)), "utf-8")
+    (folder / "run.json").write_text(json.dumps(unstructure(config), indent=1), "utf-8")
+    assert load_config(folder / "run.yaml").config == config
+    assert load_config(folder / "run.json").config == config
+
+
+@given(configs())
+def test_a_configuration_keeps_to_the_schema_for_editors(config):
+    jsonschema.validate(json.loads(json.dumps(unstructure(config))), json_schema())
+
+
+@pytest.mark.parametrize("values", [{"training": {"epochs": 0}}, {"training": {"epoch": 1}}, {"text": {"form": "poem"}}, {"model": 3}])
+def test_the_schema_for_editors_refuses_what_we_refuse(values):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(values, json_schema())
+    with pytest.raises(ConfigError):
+        structure(values, RunConfig)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_a_configuration(name):
+    resolved = load_config(preset=name)
+    assert resolved.config != RunConfig()
+    assert set(resolved.origins.values()) == {f"preset {name}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-5", 1e-5),
+        ("no", "no"),
+        ("on", "on"),
+        ("012", 12),
+        ("0o14", 12),
+        ("12:30", "12:30"),
+        ("true", True),
+        ("null", None),
+        ("", None),
+        ("3.0", 3.0),
+        ("1_000", 1000),
+        ("'3'", "3"),
+        ("2026-11-21", "2026-11-21"),
+        ("[1, {a: b}]", [1, {"a": "b"}]),
+        ("a=b", "a=b"),
+    ],
+)
+def test_yaml_is_read_by_the_rules_of_version_1_2(text, value):
+    found = read_value(text)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_what_is_said_last_counts_and_each_value_knows_where_it_was_said(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("preset: titanic\ntraining:\n  epochs: 4\n  size: 16\n# a remark\nmodel: {size: base}\n")
+    resolved = load_config(path, overrides=["training.epochs=2", "data.path=a=b"])
+    assert (resolved.config.training.epochs, resolved.config.training.size, resolved.config.data.path) == (2, 16, "a=b")
+    assert resolved.config.data.spec == "titanic"  # beside a value of the same part from elsewhere
+    places = ("training.epochs", "training.size", "model.size", "data.spec", "data.path", "text.drop")
+    origins = ["command line", f"{path}:4", f"{path}:6", "preset titanic", "command line", "default"]
+    assert [resolved.origin(place) for place in places] == origins
+    assert load_config(path, preset="quick_test").config.data.spec is None
+
+
+def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "training:\n  epochs: 3.7\n  size: true\n  sede: 1\n  ema: 1.5\n  compute_dtype: bfloat\n"
+        "optimizer:\n  learning_rate: '1e-5'\ndata: here\nmodle:\n  size: tiny\nobservers:\n  keep: 0\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides=["observers.patience=0"])
+    assert (
+        str(caught.value).splitlines()
+        == [
+            "10 mistakes in the configuration:",
+            f"  training.epochs ({path}:2): expected an integer, got 3.7",
+            f"  training.size ({path}:3): expected an integer, got True",
+            f"  training.sede ({path}:4): no such name. Did you mean 'seed'?",
+            f"  training.ema ({path}:5): expected below 1, got 1.5",
+            f"  training.compute_dtype ({path}:6): expected 'float32' or 'bfloat16' or 'float16' (did you mean 'bfloat16'?), got 'bfloat'",
+            f"  optimizer.learning_rate ({path}:8): expected a number, got '1e-5'",
+            f"  data ({path}:9): expected names with values, got 'here'",
+            f"  modle ({path}:10): no such name. Did you mean 'model'?",
+            f"  observers.keep ({path}:13): expected at least 1, got 0",
+        ]
+        or str(caught.value).count("\n") == 10
+    )
+
+
+def test_an_integer_is_a_number_and_nothing_else_is_taken_for_something():
+    assert structure({"ema": None, "epochs": 3}, TrainingConfig).epochs == 3
+    assert load_config(overrides=["optimizer.learning_rate=1"]).config.optimizer.learning_rate == 1.0
+    for text in ("1", "yes", "'true'", "null"):
+        with pytest.raises(ConfigError, match="expected true or false"):
+            load_config(overrides=[f"training.skip_nonfinite={text}"])
+
+
+def test_classes_check_themselves_too():
+    with pytest.raises(ValueError, match="expected at least 10"):
+        DataConfig(limit=3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\na: 2\n", r"run\.yaml:2 is no YAML: found duplicate key"),
+        ("a: [1\nb: 2\n", r"run\.yaml:\d is no YAML: "),
+        ("training: !!python/object:os.system {}\n", r"has the tag '.*python/object:os\.system'\. Write a plain value"),
+        ("1: 2\n", r"has the name 1, which is no text\. Put it in quotes\."),
+        ("", r"holds nothing, where names and values belong"),
+        ("- 1\n", r"holds a CommentedSeq, where names and values belong"),
+        ("preset: [a]\n", r"preset must be a name, got \['a'\]"),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path, text, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        load_config(path)
+
+
+def test_files_that_are_not_there_or_no_text(tmp_path):
+    with pytest.raises(MissingFileError, match="There is no configuration at"):
+        load_config(tmp_path / "none.yaml")
+    (tmp_path / "bytes.yaml").write_bytes(b"name: \xff\n")
+    with pytest.raises(ConfigError, match=r"is not text in UTF-8: .* at byte 6"):
+        load_config(tmp_path / "bytes.yaml")
+
+
+def test_other_mistakes_of_the_caller():
+    with pytest.raises(UnknownNameError, match="Did you mean 'titanic'"):
+        load_config(preset="titanik")
+    with pytest.raises(ConfigError, match=r"'training\.epochs' is no key\.sub=value"):
+        load_config(overrides=["training.epochs"])
+    with pytest.raises(ConfigError, match=r"A configuration has no 'training\.epoch'"):
+        load_config().origin("training.epoch")
+
+
+def test_json_is_read_as_json(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text('{"name": "\\ud800\\udc00", "training": {"epochs": 1}}')
+    assert load_config(path).config.name == "\U00010000"
+    path.write_text('{"name": "a",\n "name": "b"}')
+    with pytest.raises(ConfigError, match=r"run\.json: the name 'name' is there twice"):
+        load_config(path)
+    path.write_text('{"name": "a",\n}')
+    with pytest.raises(ConfigError, match=r"run\.json:2 is no JSON"):
+        load_config(path)
+
+
+def test_lines_are_those_of_the_names(tmp_path):
+    path = tmp_path / "run.json"
+    path.write_text('{\n "training": {\n  "epochs": 3\n }\n}')
+    assert read_document(path).lines == {("training",): 2, ("training", "epochs"): 3}

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, check_aligned, column_names, ragged_of, where
+from mlxfp.collators.columns import Collator, Ends, check_aligned, column_names, names_of, ragged_of, where
 from mlxfp.collators.cutting import Columns, Padded, Ragged, carried_columns
 from mlxfp.collators.padding import Side, check_padding, padded_length
 from mlxfp.core.checks import check_integer, check_positive, check_text
@@ -66,6 +66,10 @@ class _Causal(Padded):
     pad_multiple: int = 1
     side: Side = "right"
     carry: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return "input_ids", *(["segment_ids", "positions"] if self.packed else []), *names_of(self.prompt_mask), *self.carry
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = self.tokens(examples, _NAME)

@@ -1,6 +1,6 @@
 """The stage that turns groups into batches of MLX arrays."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -55,7 +55,12 @@ class _Collate(Stage):
         return state, (batch,)
 
     def schema(self, schema: Schema) -> Schema:
+        if isinstance(self.collator, Columnwise):
+            self.collator.check(schema)
         return schema
+
+    def looks_at(self) -> Collection[str] | None:
+        return getattr(self.collator, "uses", None)
 
     def length(self, count: int) -> int:
         return count

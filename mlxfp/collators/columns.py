@@ -60,6 +60,11 @@ def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
     return column
 
 
+def names_of(*columns: str | None) -> tuple[str, ...]:
+    """Leave out the columns that are not given."""
+    return tuple(name for name in columns if name is not None)
+
+
 def where(examples: Examples, place: int) -> str:
     """Name an example of a group for a message."""
     row = int(examples.rows[place])
@@ -248,13 +253,14 @@ def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
 def _rectangle(examples: Examples, name: str, wanted_by: str) -> Numbers:
     values, ends = ragged_of(examples, name, wanted_by)
     lengths = np.diff(ends)
-    differing = np.flatnonzero(lengths != lengths[0])
+    first = int(lengths[0]) if len(lengths) else 0
+    differing = np.flatnonzero(lengths != first)
     if len(differing):
         raise DataError(
             f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
-            f"{lengths[0]}, and rows of one length are needed here. Make them so before batch, as pad does."
+            f"{first}, and rows of one length are needed here. Make them so before batch, as pad does."
         )
-    return values.reshape(len(lengths), lengths[0])
+    return values.reshape(len(lengths), first)
 
 
 def _plain(plain: Numbers, at: Callable[[int], str]) -> Numbers:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from attrs import frozen
+from toolz import concat, unique
 
 from mlxfp.collators.columns import Collator, as_view
 from mlxfp.core.checks import check_callable
@@ -37,6 +38,11 @@ def multimodal(collators: Sequence[Collator]) -> Collator:
 @frozen(repr=False)
 class _Multimodal(Part):
     collators: tuple[Collator, ...]
+
+    @property
+    def uses(self) -> tuple[str, ...] | None:
+        parts = [getattr(collator, "uses", None) for collator in self.collators]
+        return None if None in parts else tuple(unique(concat(parts)))
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Ends, as_view, at_place, check_aligned, check_ids, column_of, is_text, lists_of, numbers_of
 from mlxfp.collators.padding import Side, common_length, counts_of, pad_rows, padded_length, places_of
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
 from mlxfp.core.parts import Part
 
 Ragged = tuple[NDArray[Any], float]  # the values of all rows, end to end, and what is put on padding
 Ids = NDArray[np.int32]
 
-_MASK = "attention_mask"
+MASK = "attention_mask"
 
 
 @frozen(eq=False)
@@ -45,8 +45,8 @@ class Columns:
         real = places_of(self.counts[start:stop], self.length(start, stop), self.side)
         own = slice(self.ends[start], self.ends[stop])
         batch: dict[str, Any] = {name: mx.array(pad_rows(values[own], real, fill)) for name, (values, fill) in self.ragged.items()}
-        if _MASK not in batch:
-            batch[_MASK] = mx.array(real.astype(np.int32))
+        if MASK not in batch:
+            batch[MASK] = mx.array(real.astype(np.int32))
         for name, values in self.single.items():
             some = values[start:stop]
             batch[name] = mx.array(some) if isinstance(some, np.ndarray) else tuple(some.to_pylist())
@@ -61,6 +61,10 @@ class Columnwise(Part):
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
         """Read and check all columns. Raises for any row what a batch with that row would raise."""
+
+    def check(self, schema: Schema) -> None:
+        """Raise `SchemaError` for columns that are not there, or of a type that has no place in a batch: before any row is read."""
+        self.read(Examples(no_rows(schema)))
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """Make one batch of all examples."""
@@ -115,7 +119,7 @@ def beside(examples: Examples, column: str, ends: Ends, wanted_by: str) -> Ragge
 
 def masks_of(examples: Examples, ends: Ends, wanted_by: str) -> dict[str, Ragged]:
     """Read the attention masks of the rows, where they have some because `pad` stands before."""
-    return {_MASK: beside(examples, _MASK, ends, wanted_by)} if _MASK in examples.names else {}
+    return {MASK: beside(examples, MASK, ends, wanted_by)} if MASK in examples.names else {}
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:

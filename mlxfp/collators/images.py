@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of
+from mlxfp.collators.columns import Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of, names_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core._optional import optional
@@ -112,6 +112,10 @@ class _Vision(Part):
     label_kind: LabelKind = "class"
     classes: int | None = None
     carry: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return self.image, *names_of(self.label), *self.carry
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

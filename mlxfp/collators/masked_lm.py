@@ -8,7 +8,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Collator, Ends, column_names, keys_of
-from mlxfp.collators.cutting import Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, Ragged, beside, carried_columns, masks_of
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.checks import check_integer, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
@@ -100,6 +100,10 @@ class _Masked(Padded):
     type_ids: bool = False
     carry: tuple[str, ...] = ()
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *self.carry
+
     def read(self, examples: Examples) -> Columns:
         ids, ends = self.tokens(examples, _NAME)
         shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
@@ -113,7 +117,7 @@ class _Masked(Padded):
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
         """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
-        places = _place_keys(self.seed, 1 << int(lengths.max()).bit_length())
+        places = _place_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = np.arange(len(ids)) - np.repeat(firsts, lengths)
         tokens = fold_into_rows(np.repeat(keys, lengths) ^ places[within], "token")  # the upper half chooses, the lower half replaces
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]

@@ -70,6 +70,10 @@ class _Seq2seq(Part):
     pad_multiple: int = 1
     carry: tuple[str, ...] = ()
 
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return "input_ids", self.target, *self.carry
+
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
         ids, real = self._laid(view, "input_ids", self.lengths)

@@ -5,8 +5,8 @@ from typing import Literal
 
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, column_names, labels_of
-from mlxfp.collators.cutting import Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.columns import Collator, column_names, labels_of, names_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, Ragged, beside, carried_columns, masks_of
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.checks import check_choice, check_integer, check_positive, check_text
 from mlxfp.core.errors import ArgumentError
@@ -68,6 +68,10 @@ class _Text(Padded):
     side: Side = "right"
     type_ids: bool = False
     carry: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = self.tokens(examples, _NAME)

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, Ends, as_view, at_place, column_names, labels_of, ragged_of, row_of
+from mlxfp.collators.columns import Collator, Ends, as_view, at_place, column_names, labels_of, names_of, ragged_of, row_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
 from mlxfp.collators.spectrograms import Floats, LogMel
@@ -65,6 +65,10 @@ class _Audio(Part):
     lengths: tuple[int, ...] = ()
     pad_multiple: int = 1
     carry: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        return self.waveform, *names_of(self.label), *self.carry
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

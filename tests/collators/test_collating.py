@@ -4,17 +4,20 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
+from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.texts import text
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, PipelineError
+from mlxfp.core.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.elements import skip
 from mlxfp.data.prefetching import prefetch
-from mlxfp.data.sources import from_examples
+from mlxfp.data.sources import from_examples, from_iterable
 
 ROWS = from_examples([{"input_ids": [place] * (place % 3 + 1)} for place in range(10)])
 
@@ -59,3 +62,20 @@ def test_collate_takes_groups_and_a_function():
         pipe(ROWS, collate(text(pad_id=0)))
     with pytest.raises(ArgumentTypeError, match="collator must be a function"):
         collate("text")
+
+
+def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
+    def rows():
+        raise AssertionError("a row was read")
+        yield {}
+
+    source = from_iterable(rows, schema=pa.schema({"input_ids": pa.list_(pa.int32()), "y": pa.string(), "x": pa.int64()}))
+    for collator, message in (
+        (text(pad_id=0, label="Y"), r"collators\.text needs the column 'Y', which is not there\. Columns: 'input_ids', 'y', 'x'\."),
+        (text(pad_id=0, label="y"), r"collators\.text: column 'y' must hold numbers, got string"),
+        (causal(pad_id=0, packed=True), r"collators\.causal needs the column 'segment_ids'"),
+        (masked(pad_id=0, mask_id=1, special_ids=[], vocab_size=9, seed=0, carry=["z"]), r"collators\.masked needs the column 'z'"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            schema(pipe(source, batch(2), collate(collator)))
+    assert schema(pipe(source, batch(2), collate(text(pad_id=0, label="x")))).names == ["input_ids", "y", "x"]

@@ -8,6 +8,7 @@ from typing import Any
 import mlx.core as mx
 from attrs import frozen
 
+from mlxfp.collators.columns import Choosing
 from mlxfp.collators.cutting import Columns, Columnwise
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, RecordBatch, Schema
@@ -38,7 +39,7 @@ def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable
 
 @frozen(repr=False)
 class _Collate(Stage):
-    collator: Callable[[Sequence[Example]], dict[str, Any]]
+    collator: Any  # a function from a sequence of examples to a batch; those that are `Choosing` are asked more
     accepts = frozenset({"groups"})
     emits = "batches"
 
@@ -55,12 +56,12 @@ class _Collate(Stage):
         return state, (batch,)
 
     def schema(self, schema: Schema) -> Schema:
-        if isinstance(self.collator, Columnwise):
+        if isinstance(self.collator, Choosing):
             self.collator.check(schema)
         return schema
 
     def looks_at(self) -> Collection[str] | None:
-        return getattr(self.collator, "uses", None)
+        return self.collator.uses if isinstance(self.collator, Choosing) else None
 
     def length(self, count: int) -> int:
         return count
@@ -105,7 +106,7 @@ class _CollateCuts(Stage):
     def _columns(self, rows: RecordBatch) -> Columns | None:
         """Read the columns; None where a group has a mistake, which is found, and named, when its turn comes."""
         with suppress(MlxfpError):
-            columns: Columns = self.collate.collator.read(Examples(rows))  # type: ignore[attr-defined]  # a Columnwise
+            columns: Columns = self.collate.collator.read(Examples(rows))
             return columns
         return None
 

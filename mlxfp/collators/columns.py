@@ -4,6 +4,7 @@ Every collator starts here, so a list and a view give the same batch, and every 
 out in the 32 bits that MLX computes in: integers as int32, floats as float32; only tensors keep smaller types, such as uint8 of images.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,15 +12,31 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_unique
+from mlxfp.core.checks import check_columns, check_unique
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
+from mlxfp.core.parts import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 Ends = NDArray[np.int64]  # where the values of each row end, after a first 0: int64[B + 1]
+
+
+class Choosing(Part):
+    """A collator that says which columns it uses."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def uses(self) -> tuple[str, ...] | None:
+        """The columns that decide what comes out; None: all. A mask may be missing."""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise `SchemaError` for a column that is not there: before any row is read."""
+        check_columns(self.uses or (), schema.names, f"collators.{type(self).__name__.lstrip('_').lower()}")
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
@@ -94,7 +111,7 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
         storage = column.storage if is_tensor(column.type) else column
         values, ends = storage.flatten(), np.arange(len(column) + 1) * storage.type.list_size
     else:
-        cure = " Put tokenize before batch." if is_text(column.type) else ""
+        cure = "" if not is_text(column.type) else " Put tokenize before batch." if name == "input_ids" else " Make lists of it with map."
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
     if pa.types.is_null(values.type):  # the lists of a group that are all empty, in a list of mappings
         values = values.cast(pa.int32())
@@ -127,7 +144,8 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
     if is_list(column.type):
         return _rectangle(examples, name, wanted_by)
     if not is_number(column.type):
-        raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.")
+        cure = " Number its values with map." if is_text(column.type) else ""
+        raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.{cure}")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return _plain(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))

@@ -6,11 +6,11 @@ from typing import Any
 from attrs import frozen
 from toolz import concat, unique
 
-from mlxfp.collators.columns import Collator, as_view
+from mlxfp.collators.columns import Choosing, Collator, as_view
 from mlxfp.core.checks import check_callable
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.parts import Part, brief
+from mlxfp.core.parts import brief
 
 
 def multimodal(collators: Sequence[Collator]) -> Collator:
@@ -36,13 +36,18 @@ def multimodal(collators: Sequence[Collator]) -> Collator:
 
 
 @frozen(repr=False)
-class _Multimodal(Part):
+class _Multimodal(Choosing):
     collators: tuple[Collator, ...]
 
     @property
     def uses(self) -> tuple[str, ...] | None:
         parts = [getattr(collator, "uses", None) for collator in self.collators]
         return None if None in parts else tuple(unique(concat(parts)))
+
+    def check(self, schema: Schema) -> None:
+        for collator in self.collators:
+            if isinstance(collator, Choosing):
+                collator.check(schema)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

@@ -10,11 +10,10 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Ends, as_view, at_place, check_aligned, check_ids, column_of, is_text, lists_of, numbers_of
+from mlxfp.collators.columns import Choosing, Ends, as_view, at_place, check_aligned, check_ids, column_of, is_text, lists_of, numbers_of
 from mlxfp.collators.padding import Side, common_length, counts_of, pad_rows, padded_length, places_of
 from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import Part
 
 Ragged = tuple[NDArray[Any], float]  # the values of all rows, end to end, and what is put on padding
 Ids = NDArray[np.int32]
@@ -53,7 +52,7 @@ class Columns:
         return batch
 
 
-class Columnwise(Part):
+class Columnwise(Choosing):
     """A collator that makes one batch of all examples, or, when they are a whole chunk, cuts many from it."""
 
     __slots__ = ()

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of, names_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of, names_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core._optional import optional
@@ -18,7 +18,6 @@ from mlxfp.core.checks import check_choice, check_positive, check_text, check_ty
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import Part
 from mlxfp.core.registries import Registry
 
 Mode = Literal["rgb", "grey"]
@@ -103,7 +102,7 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
 
 
 @frozen(repr=False)
-class _Vision(Part):
+class _Vision(Choosing):
     image: str = "image"
     normalization: Normalization | None = None
     mode: Mode | None = None

@@ -9,14 +9,13 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, as_view, at_place, check_ids, column_names, lists_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, check_ids, column_names, lists_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import common_length, pad_rows, real_places
 from mlxfp.core.checks import check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import Part
 
 
 def seq2seq(  # noqa: PLR0913  # two texts, each with its length
@@ -59,7 +58,7 @@ def seq2seq(  # noqa: PLR0913  # two texts, each with its length
 
 
 @frozen(repr=False)
-class _Seq2seq(Part):
+class _Seq2seq(Choosing):
     pad_id: int
     start_id: int
     target: str = "labels"

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, Ends, as_view, at_place, column_names, labels_of, names_of, ragged_of, row_of
+from mlxfp.collators.columns import Choosing, Collator, Ends, as_view, at_place, column_names, labels_of, names_of, ragged_of, row_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
 from mlxfp.collators.spectrograms import Floats, LogMel
@@ -17,7 +17,6 @@ from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import Part
 
 
 def audio(  # noqa: PLR0913  # all have defaults, and are named
@@ -56,7 +55,7 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
 
 
 @frozen(repr=False)
-class _Audio(Part):
+class _Audio(Choosing):
     waveform: str = "waveform"
     spectrogram: LogMel | None = None
     label: str | None = None

@@ -1,9 +1,9 @@
 """The architectures and sizes that there are, by name, and models made from names."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, overload
 
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_positive
@@ -12,7 +12,7 @@ from mlxfp.core.registries import Registry
 from mlxfp.models.bert import BERT_SIZES, Bert, BertConfig
 from mlxfp.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from mlxfp.models.encoder import ENCODER_SIZES, Encoder, EncoderConfig
-from mlxfp.models.heads import HEADS
+from mlxfp.models.heads import HEADS, CausalLM
 from mlxfp.models.modernbert import MODERNBERT_SIZES, ModernBert, ModernBertConfig
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
@@ -74,6 +74,31 @@ def configure(
     return architecture.config(vocabulary=known, **architecture.sizes[size], **length)
 
 
+@overload
+def create(
+    name: str,
+    *,
+    size: str,
+    head: Literal["causal_lm"],
+    vocabulary: int | None = None,
+    max_length: int | None = None,
+    dropout: float | None = None,
+    seed: int = 0,
+    models: Mapping[str, Architecture] = MODELS,
+) -> CausalLM: ...
+@overload
+def create(
+    name: str,
+    *,
+    size: str,
+    head: str = "classifier",
+    labels: int | None = None,
+    vocabulary: int | None = None,
+    max_length: int | None = None,
+    dropout: float | None = None,
+    seed: int = 0,
+    models: Mapping[str, Architecture] = MODELS,
+) -> nn.Module: ...
 def create(  # noqa: PLR0913  # all have defaults but two, and are named
     name: str,
     *,
@@ -82,6 +107,7 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
     labels: int | None = None,
     vocabulary: int | None = None,
     max_length: int | None = None,
+    dropout: float | None = None,
     seed: int = 0,
     models: Mapping[str, Architecture] = MODELS,
 ) -> nn.Module:
@@ -89,8 +115,9 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
 
     `name` is in `MODELS`; another registry can take its place: `models=MODELS | {"mine": Architecture(...)}`. `head` is in `HEADS`:
     "classifier" and "multi_label" answer for whole rows and "token_classifier" for each token, all with one output for each of
-    `labels`; "regressor" gives one number a row, or `labels` of them; "masked_lm" and "causal_lm" score the vocabulary. The other
-    arguments are those of `configure`. Raises `UnknownNameError` for names that are not there.
+    `labels`; "regressor" gives one number a row, or `labels` of them; "masked_lm" and "causal_lm" score the vocabulary. `dropout` is
+    the share that all dropouts take, of body and head, without it each its own. The others are those of `configure`. Raises
+    `UnknownNameError` for names that are not there.
 
     >>> import mlx.core as mx
     >>> model = create("modernbert", size="tiny", labels=2, vocabulary=600)
@@ -110,5 +137,8 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
         raise ArgumentError(f'A "{head}" {wanted}, got labels={labels}. Pass labels=2 for two, or another head: {", ".join(HEADS)}.')
     if settings.get("pooling") == "pooler":
         config = evolve(config, pooler=True)
+    if dropout is not None:
+        config = evolve(config, **{field.name: dropout for field in fields(type(config)) if field.name.endswith("dropout")})
+        settings |= {} if head in _LANGUAGE else {"dropout": dropout}
     model: nn.Module = make(models[name].body(config, seed=seed), **settings, seed=seed)
     return model

@@ -57,6 +57,12 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
             f"temperature=0 takes the likeliest token, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0."
         )
     ids, mask = _padded(prompts, model.body.config.vocabulary)
+    longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_length
+    if longest > most:
+        raise ArgumentError(
+            f"The model has {most} positions, and a prompt of {ids.shape[1]} tokens with max_tokens={max_tokens} needs {longest}. "
+            f"Shorten the prompts, or pass max_tokens={max(1, most - ids.shape[1] + 1)}."
+        )
     steps = _tokens(model, ids, mask, max_tokens, _Choice(temperature, top_k, top_p, seed))
     return _until(steps if prompts else (), len(prompts), frozenset(stop_ids))
 

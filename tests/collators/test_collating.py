@@ -9,8 +9,12 @@ import pytest
 
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
+from mlxfp.collators.combining import multimodal
+from mlxfp.collators.images import vision
 from mlxfp.collators.masked_lm import masked
+from mlxfp.collators.sequence_to_sequence import seq2seq
 from mlxfp.collators.texts import text
+from mlxfp.collators.waveforms import audio
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentTypeError, DataError, PipelineError, SchemaError
 from mlxfp.core.pipelines import pipe
@@ -79,3 +83,21 @@ def test_a_column_that_a_collator_needs_is_missed_before_any_row_is_read():
         with pytest.raises(SchemaError, match=message):
             schema(pipe(source, batch(2), collate(collator)))
     assert schema(pipe(source, batch(2), collate(text(pad_id=0, label="x")))).names == ["input_ids", "y", "x"]
+
+
+def test_collators_of_other_kinds_miss_their_columns_before_any_row_is_read_too():
+    rows = from_iterable(
+        list, schema=pa.schema({"image": pa.binary(), "waveform": pa.list_(pa.float32()), "input_ids": pa.list_(pa.int32())})
+    )
+    for collator, message in (
+        (vision(label="y"), r"collators\.vision needs the column 'y', which is not there"),
+        (vision(image="picture"), r"collators\.vision needs the column 'picture'"),
+        (audio(carry=["name"]), r"collators\.audio needs the column 'name'"),
+        (seq2seq(pad_id=0, start_id=1), r"collators\.seq2seq needs the column 'labels'"),
+        (multimodal([text(pad_id=0), vision(label="y")]), r"collators\.vision needs the column 'y'"),
+        (multimodal([text(pad_id=0), lambda group: {}, audio(label="z")]), r"collators\.audio needs the column 'z'"),
+    ):
+        with pytest.raises(SchemaError, match=message):
+            schema(pipe(rows, batch(2), collate(collator)))
+    for right in (vision(), audio(), multimodal([text(pad_id=0), vision()])):
+        assert schema(pipe(rows, batch(2), collate(right))).names == ["image", "waveform", "input_ids"]

@@ -220,7 +220,12 @@ def numbered(**columns: Any) -> Examples:
                 "of one length are needed here. Make them so before batch, as pad does."
             ),
         ),
-        ({"label": "y"}, {"input_ids": [[1]], "y": ["a"]}, SchemaError, "collators.text: column 'y' must hold numbers, got string."),
+        (
+            {"label": "y"},
+            {"input_ids": [[1]], "y": ["a"]},
+            SchemaError,
+            "collators.text: column 'y' must hold numbers, got string. Number its values with map.",
+        ),
         (
             {"label": "y", "label_kind": "value"},
             {"input_ids": [[1]], "y": [1e300]},

@@ -8,50 +8,26 @@ from hypothesis import strategies as st
 from mlx import nn, optimizers
 
 from mlxfp.core.errors import ArgumentError, UnknownNameError
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.packing import pack
-from mlxfp.data.sources import from_examples
 from mlxfp.models import BertConfig, DecoderConfig, MaskedLM, ModernBertConfig
 from mlxfp.models.layers import named_arrays
+from mlxfp.testing.laws import assert_causal, assert_documents_stand_alone, assert_ignores_padding, assert_rows_stand_alone
 from mlxfp.training.state import same_arrays
-from tests.models.samples import CONFIGS, PACKED, body, gap, models, real_outputs, rows
+from tests.models.samples import CONFIGS, PACKED, VOCABULARY, body, gap, models, real_outputs, rows
 
 MODELS = models()
 NAMES = st.sampled_from(sorted(MODELS))
 LENGTHS = st.lists(st.integers(1, 10), min_size=1, max_size=3)
 
 
-def assert_padding_changes_nothing(model, lengths, extra, side, filler):
-    """Law: more padding, on either side, and whatever stands in it, changes no answer at a real token."""
-    ids, mask = rows(lengths)
-    wide_ids, wide_mask = rows(lengths, width=max(lengths) + extra, side=side, filler=filler)
-    off = gap(real_outputs(model(ids, mask), mask), real_outputs(model(wide_ids, wide_mask), wide_mask))
-    assert off < 1e-4, f"{extra} more tokens of padding on the {side} change the answers by {off}"
-
-
 @settings(max_examples=150)
 @given(NAMES, LENGTHS, st.integers(0, 8), st.sampled_from(["left", "right"]), st.integers(0, 19))
 def test_padding_changes_no_answer(name, lengths, extra, side, filler):
-    assert_padding_changes_nothing(MODELS[name], lengths, extra, side, filler)
-
-
-def test_the_law_of_padding_catches_a_model_without_a_mask_and_one_that_counts_padding():
-    model = body("bert")
-    for broken, side in (
-        (lambda ids, mask: model(ids), "right"),
-        (lambda ids, mask: model(ids, mask, positions=mx.arange(ids.shape[1])[None]), "left"),
-    ):
-        with pytest.raises(AssertionError, match="2 more tokens of padding"):
-            assert_padding_changes_nothing(broken, [3, 5], 2, side, 0)
+    assert_ignores_padding(MODELS[name], *rows(lengths), extra=extra, side=side, filler=filler)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_rows_do_not_see_each_other(name):
-    ids, mask = rows([3, 8, 1])
-    alone = [
-        real_outputs(MODELS[name](*rows_of), rows_of[1]) for rows_of in ((ids[row : row + 1], mask[row : row + 1]) for row in range(3))
-    ]
-    assert gap(real_outputs(MODELS[name](ids, mask), mask), np.concatenate(alone)) < 1e-5
+    assert_rows_stand_alone(MODELS[name], *rows([3, 8, 1]), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
@@ -79,24 +55,6 @@ def test_half_precision_goes_through_and_is_near(name):
         assert gap(real_outputs(outputs.astype(mx.float32), mask), exact) < 0.05 * max(1, abs(exact).max())
 
 
-def assert_packed_rows_equal_separate_ones(model, lengths, row_length):
-    """Law: documents that share a row, as `pack` arranges them, get the vectors that each of them gets alone."""
-    ids, mask = rows(lengths)
-    tokens = [np.array(ids)[row][np.array(mask)[row] != 0].tolist() for row in range(len(lengths))]
-    for packed in pipe(from_examples([{"input_ids": row} for row in tokens]), pack(row_length)):
-        spare = row_length - len(packed["input_ids"])
-        given = {name: mx.array([values + [0] * spare]) for name, values in packed.items()}
-        real = (given["segment_ids"] != 0).astype(mx.int32)
-        outputs = np.array(model(given["input_ids"], real, segment_ids=given["segment_ids"], positions=given["positions"]))[0]
-        unmasked = np.array(model(given["input_ids"], segment_ids=given["segment_ids"], positions=given["positions"]))[0]
-        segments = np.array(given["segment_ids"])[0]
-        for segment in range(1, segments.max() + 1):
-            document = segments == segment
-            alone = np.array(model(given["input_ids"][:, np.flatnonzero(document).tolist()]))[0]
-            off = max(gap(outputs[document], alone), gap(unmasked[document], alone))
-            assert off < 1e-4, f"in a row with others, a document of {document.sum()} tokens is off by {off}"
-
-
 TOKEN_MODELS = [
     name for name in sorted(MODELS) if name.split()[0] in PACKED and name.split()[-1] in (*PACKED, "tokens", "masked", "causal")
 ]
@@ -105,13 +63,8 @@ TOKEN_MODELS = [
 @settings(max_examples=30)
 @given(st.sampled_from(TOKEN_MODELS), st.lists(st.integers(1, 12), min_size=1, max_size=6))
 def test_packed_rows_equal_separate_rows(name, lengths):
-    assert_packed_rows_equal_separate_ones(MODELS[name], lengths, 20)
-
-
-def test_the_law_of_packing_catches_a_model_that_does_not_keep_documents_apart():
-    model = body("modernbert")
-    with pytest.raises(AssertionError, match="in a row with others, a document"):
-        assert_packed_rows_equal_separate_ones(lambda ids, mask=None, **_: model(ids, mask), [5, 6], 20)
+    random = np.random.default_rng(0)
+    assert_documents_stand_alone(MODELS[name], [random.integers(1, VOCABULARY, length).tolist() for length in lengths], 20)
 
 
 @pytest.mark.parametrize("window", [2, 4, 128])
@@ -124,24 +77,11 @@ def test_unpadded_modernbert_equals_padded(window):
     assert gap(np.array(unpadded)[0], np.array(model(ids, mask))[real]) < 1e-5
 
 
-def assert_causal(model, length, place):
-    """Law: what stands after a place changes no answer up to it."""
-    ids, _ = rows([length])
-    changed = mx.where(mx.arange(length) > place, (ids + 7) % 19, ids)
-    off = gap(model(ids)[:, : place + 1], model(changed)[:, : place + 1])
-    assert off < 1e-6, f"tokens after place {place} change answers before them by {off}"
-
-
 @settings(max_examples=20)
 @given(st.sampled_from(["decoder", "decoder causal", "decoder untied", "decoder tokens"]), st.data())
 def test_future_tokens_do_not_matter_to_a_decoder(name, data):
-    length = data.draw(st.integers(1, 12))
-    assert_causal(MODELS[name], length, data.draw(st.integers(0, length - 1)))
-
-
-def test_the_law_of_causality_catches_an_encoder():
-    with pytest.raises(AssertionError, match="tokens after place 2 change answers before them"):
-        assert_causal(MODELS["modernbert"], 6, 2)
+    ids, _ = rows([data.draw(st.integers(1, 12))])
+    assert_causal(MODELS[name], ids, data.draw(st.integers(0, ids.shape[1] - 1)), changed=(ids + 7) % 19)
 
 
 def test_local_attention_sees_nearby_tokens_and_no_others():

@@ -6,6 +6,7 @@ from attrs import evolve, fields
 
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.models import HEADS, MODELS, Architecture, Classifier, Encoder, EncoderConfig, Regressor, configure, create
+from mlxfp.models.layers import Dropout
 from mlxfp.training.state import same_arrays
 
 IDS = mx.array([[5, 6, 7]])
@@ -70,3 +71,12 @@ def test_heads_say_whether_they_need_labels():
         create("bert", size="tiny", head="masked_lm", labels=2)
     with pytest.raises(ArgumentError, match="labels must be at least 1"):
         create("bert", size="tiny", labels=0)
+
+
+@pytest.mark.parametrize("head", ["classifier", "multi_label", "regressor", "token_classifier", "masked_lm"])
+@pytest.mark.parametrize("name", MODELS)
+def test_one_share_sets_every_dropout(name, head):
+    labels = None if head == "masked_lm" else 2
+    model = create(name, size="tiny", head=head, labels=labels, vocabulary=50, dropout=0.25)
+    rates = {module.rate for _, module in model.named_modules() if isinstance(module, Dropout)}
+    assert rates == {0.25}

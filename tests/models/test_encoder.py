@@ -11,6 +11,7 @@ from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.trees import flatten
 from mlxfp.models import Classifier, Encoder, EncoderConfig
 from mlxfp.models.layers import Dropout, random_key
+from mlxfp.testing.laws import assert_ignores_padding, assert_rows_stand_alone
 from mlxfp.training.state import same_arrays
 
 CONFIG = EncoderConfig(vocabulary=20, width=8, heads=2, max_length=12)
@@ -28,30 +29,14 @@ def rows(lengths, width, filler=0):
     return mx.array(ids), mx.array(mask)
 
 
-def assert_padding_changes_nothing(model, lengths, extra, filler):
-    """Law: more padding, and whatever stands in it, changes no answer."""
-    narrow = np.array(model(*rows(lengths, max(lengths))))
-    wide = np.array(model(*rows(lengths, max(lengths) + extra, filler)))
-    assert np.allclose(narrow, wide, atol=1e-5), f"{extra} more tokens of padding change the answers by {abs(narrow - wide).max()}"
-
-
 @settings(max_examples=20)
 @given(st.lists(st.integers(1, 8), min_size=1, max_size=3), st.integers(0, 4), st.integers(0, 19), st.sampled_from(["mean", "first"]))
 def test_padding_changes_no_answer(lengths, extra, filler, pooling):
-    assert_padding_changes_nothing(classifier(pooling), lengths, extra, filler)
-
-
-def test_the_law_catches_a_model_without_a_mask():
-    model = classifier()
-    with pytest.raises(AssertionError, match="2 more tokens of padding change the answers"):
-        assert_padding_changes_nothing(lambda ids, mask: model(ids), [3, 5], 2, 0)
+    assert_ignores_padding(classifier(pooling), *rows(lengths, max(lengths)), extra=extra, filler=filler, tolerance=1e-5)
 
 
 def test_rows_do_not_see_each_other():
-    model = classifier()
-    ids, mask = rows([3, 5, 2], 5)
-    alone = mx.concatenate([model(ids[row : row + 1], mask[row : row + 1]) for row in range(3)])
-    assert np.allclose(np.array(model(ids, mask)), np.array(alone), atol=1e-5)
+    assert_rows_stand_alone(classifier(), *rows([3, 5, 2], 5), tolerance=1e-5)
 
 
 def test_without_a_mask_all_tokens_are_real():

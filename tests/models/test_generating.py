@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models import CausalLM, Classifier, generate
 from mlxfp.models.generating import likeliest
+from mlxfp.testing.laws import assert_generates_the_likeliest
 from tests.models.samples import VOCABULARY, body, gap, rows
 
 MODEL = CausalLM(body("decoder")).eval()
@@ -18,30 +19,10 @@ UNTIED = CausalLM(body("decoder"), tied=False).eval()
 PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8), min_size=1, max_size=3)
 
 
-def without_cache(model, prompt, count):
-    """The likeliest token, `count` times, each from a pass over everything."""
-    ids = list(prompt)
-    for _ in range(count):
-        ids.append(int(mx.argmax(model(mx.array([ids]))[0, -1]).item()))
-    return ids[len(prompt) :]
-
-
-def assert_generates_as_without_a_cache(model, generated, prompts, count):
-    """Law: the likeliest continuations with a cache are those without."""
-    expected = [without_cache(model, prompt, count) for prompt in prompts]
-    assert generated == expected, f"with a cache {generated}, without {expected}"
-
-
 @settings(max_examples=25)
 @given(st.sampled_from([MODEL, UNTIED]), PROMPTS, st.integers(1, 8))
 def test_generation_with_the_cache_equals_generation_without(model, prompts, count):
-    assert_generates_as_without_a_cache(model, generate(model, prompts, max_tokens=count), prompts, count)
-
-
-def test_the_law_catches_a_cache_that_forgets():
-    wrong = [generate(MODEL, [prompt[-1:]], max_tokens=5)[0] for prompt in [[3, 9, 4, 7], [5, 2, 8, 1]]]
-    with pytest.raises(AssertionError, match="with a cache"):
-        assert_generates_as_without_a_cache(MODEL, wrong, [[3, 9, 4, 7], [5, 2, 8, 1]], 5)
+    assert_generates_the_likeliest(model, prompts, generate(model, prompts, max_tokens=count))
 
 
 @settings(max_examples=25)
@@ -84,7 +65,10 @@ def test_a_full_cache_is_an_error_that_says_so():
     _, cache = decoder.extend(mx.array([[1]]), decoder.cache(1, 2))
     with pytest.raises(ArgumentError, match=r"The cache has room for 2 tokens, got 2 after 1\. Make a larger one"):
         decoder.extend(mx.array([[1, 2]]), cache)
-    with pytest.raises(ArgumentError, match="has 24 positions, got rows of 25 tokens"):
+    with pytest.raises(
+        ArgumentError,
+        match="has 24 positions, got rows of 25 tokens",
+    ):
         decoder.cache(1, 25)
 
 
@@ -139,7 +123,7 @@ def test_impossible_arguments_are_refused():
         r"top_p must be above 0 and at most 1, got top_p=0": {"top_p": 0, "temperature": 1.0},
         r"top_k must be at least 1": {"top_k": 0, "temperature": 1.0},
         r"temperature=0 takes the likeliest token, got top_k=3 and top_p=None\. Set a temperature": {"top_k": 3},
-        r"has 24 positions, got rows of 101 tokens": {"max_tokens": 100},
+        r"has 24 positions, and a prompt of 2 tokens with max_tokens=100 needs 101\.": {"max_tokens": 100},
     }
     for message, arguments in cases.items():
         with pytest.raises(ArgumentError, match=message):

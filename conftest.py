@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from mlxfp.runtime import use_fast_blas
 
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a test run tells nobody
 use_fast_blas()  # here, before a test file imports MLX
 
 # A slow machine must not fail a test, so there are no deadlines. The fast profile draws the same examples each time: what it

@@ -1,43 +1,129 @@
-"""Run every benchmark, print the table and write it as JSON: `python -m benchmarks [NAME ...] [--json FILE]`."""
+"""Measure, print the table and write it as JSON: `python -m benchmarks [NAME ...]`. Each name runs in a process of its own.
+
+A name that fails is a line of the table that says so, and the others go on.
+"""
 
 import argparse
 import json
 import os
 import platform
+import subprocess
+import sys
+import tempfile
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import attrs
 
-from mlxfp.runtime import report, use_fast_blas
+from benchmarks.measuring import Row
 
-use_fast_blas()  # before MLX is imported
-
-NAMES = [path.stem for path in sorted(Path(__file__).parent.glob("*.py")) if path.stem not in ("__init__", "__main__", "measuring")]
-PEERS = ("mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data")
+WORKS = {  # each a function that returns rows
+    "import": "startup.rows",
+    "loop-overhead": "run_loop.rows",
+    "tokenize-table": "tokenizing.table",
+    "tokenize-text": "tokenizing.text",
+    "first-epoch": "first_epoch.rows",
+    "cached-epoch": "cached_epoch.rows",
+    "pack": "packing.rows",
+    "padding": "padding.rows",
+    "cursor": "resuming.rows",
+    "memory": "memory.rows",
+    "step": "steps.rows",
+    "stall": "stalls.rows",
+}
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data")
+_README = Path(__file__).with_name("README.md")
+_BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"
+_LIMIT = 3600  # seconds for one name
+_MEASURE = "import sys; from benchmarks.__main__ import measure; measure(*sys.argv[1:])"
 
 
 def main() -> None:
-    """Measure, print, write."""
+    """Measure what is asked for, and say by the exit code whether every bar was met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"some of: {', '.join(NAMES)} (default: all)")
-    parser.add_argument("--json", type=Path, default=Path("benchmarks.json"), help="where to write the table (default benchmarks.json)")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *WORKS], help=f"some of: {', '.join(WORKS)} (default: all)")
+    parser.add_argument("--small", action="store_true", help="with little data, to see that everything runs; the numbers mean nothing")
+    parser.add_argument("--json", type=Path, default=Path("benchmarks.json"), help="where to write the rows (default benchmarks.json)")
+    parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md; for all names, at full size")
     options = parser.parse_args()
-    machine = report()
-    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, {machine.backend}")
-    print(f"BLAS {Path(machine.blas).name}")
-    print(", ".join(f"{name} {_version(name)}" for name in PEERS), end="\n\n")
-    print(f"| {'id':14} | {'work':64} | {'ours':26} | {'peer':32} | {'ratio':>7} | bar |\n|---|---|---|---|---|---|")
-    rows = []
-    for name in options.names or NAMES:
-        for row in import_module(f"benchmarks.{name}").rows():
+    if options.write and (options.names or options.small):
+        parser.error("--write is for a run of everything at full size. Leave out the names and --small.")
+    machine = _machine()
+    print("\n".join(machine), end="\n\n")
+    print(_HEAD)
+    rows: list[Row] = []
+    for name in options.names or WORKS:
+        for row in _measured(name, small=options.small):
             rows.append(row)
-            ratio = "-" if row.ratio is None else f"{row.ratio:.2f}"
-            verdict = {True: "met", False: "MISSED", None: "no peer"}[row.met]
-            bar = f"{row.sense} {row.bar:g}: {verdict}"
-            print(f"| {row.id:14} | {row.work:64} | {row.ours:26} | {row.peer:32} | {ratio:>7} | {bar} |", flush=True)
-    options.json.write_text(json.dumps([{**attrs.asdict(row), "met": row.met} for row in rows], indent=1))
+            print(_line(row), flush=True)
+        written = [{**attrs.asdict(row), "verdict": row.verdict} for row in rows]
+        options.json.write_text(json.dumps({"machine": machine, "rows": written}, indent=1), "utf-8")
+    if options.write:
+        _write(machine, rows)
+    missed = [row for row in rows if row.verdict != "met"]
+    print(f"\n{len(rows) - len(missed)} of {len(rows)} lines meet their bar.")
+    sys.exit(bool(missed))
+
+
+def measure(name: str, file: str, small: str) -> None:
+    """Measure in this process, and write the rows to a file as JSON."""
+    from mlxfp.runtime import use_fast_blas
+
+    use_fast_blas()  # before MLX is imported
+    module, function = WORKS[name].split(".")
+    rows = getattr(import_module(f"benchmarks.{module}"), function)(small=bool(small))
+    Path(file).write_text(json.dumps([attrs.asdict(row) for row in rows]), "utf-8")
+
+
+def _measured(name: str, *, small: bool) -> list[Row]:
+    """Measure in a process of its own, so that no package, thread or memory of one work is there for another."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "rows.json")
+        command = [sys.executable, "-c", _MEASURE, name, str(file), "small" if small else ""]
+        try:
+            subprocess.run(command, check=True, timeout=_LIMIT)
+        except subprocess.SubprocessError as error:
+            reason = "took too long" if isinstance(error, subprocess.TimeoutExpired) else "failed, see above"
+            return [Row(name, "-", "-", reason, None, 0)]
+        return [Row(**row) for row in json.loads(file.read_text("utf-8"))]
+
+
+_HEAD = (
+    f"| {'id':14} | {'work':58} | {'ours':24} | {'peer':38} | {'number':>7} | {'bar':>8} | verdict |\n"
+    f"|{'-' * 16}|{'-' * 60}|{'-' * 26}|{'-' * 40}|{'-' * 8}:|{'-' * 9}:|---------|"
+)
+
+
+def _line(row: Row) -> str:
+    number = "-" if row.number is None else f"{row.number:.2f}"
+    bar = f"{'>=' if row.sense == 'at least' else '<='} {row.bar:g}"
+    return f"| {row.id:14} | {row.work:58} | {row.ours:24} | {row.peer:38} | {number:>7} | {bar:>8} | {row.verdict} |"
+
+
+def _machine() -> list[str]:
+    """Say what it ran on, found out in a process of its own like all else."""
+    code = "from mlxfp.runtime import report, use_fast_blas; use_fast_blas(); print(report())"
+    backend = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    return [
+        f"- {platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        f"- {', '.join(_named(line) for line in backend.splitlines()[1:])}",
+        f"- {', '.join(f'{name} {_version(name)}' for name in _PACKAGES)}",
+    ]
+
+
+def _named(line: str) -> str:
+    """Write a line of the report without the folder that a library is in."""
+    name, value = line.split(maxsplit=1)
+    return f"{name} {Path(value).name}"
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        lines = []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor() or "processor not known")
 
 
 def _version(name: str) -> str:
@@ -45,6 +131,14 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "absent"
+
+
+def _write(machine: list[str], rows: list[Row]) -> None:
+    """Put the table between the two marks of the page."""
+    before, _, rest = _README.read_text("utf-8").partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    table = "\n".join([*machine, "", _HEAD, *map(_line, rows)])
+    _README.write_text(f"{before}{_BEGIN}\n\n{table}\n\n{_END}{after}", "utf-8")
 
 
 if __name__ == "__main__":

@@ -1,58 +1,87 @@
-"""How things are measured: interleaved in one process, the best of several runs each, and only ratios count."""
+"""How things are measured: side by side in one process, in turns, several runs each, and only ratios count."""
 
 import gc
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from statistics import median
 from time import perf_counter
-from types import ModuleType
 from typing import Any, Literal
 
 from attrs import frozen
 
+Run = Callable[[], Any]
+
 
 @frozen
 class Row:
-    """A line of the table: what was done, how long each took, the ratio, and the bar that it should meet."""
+    """A line of the table: what was done, how it went with us and elsewhere, the number that counts, and the bar that it should meet.
+
+    The number is a ratio, or where there is no peer, a measure of its own; None where nothing could be measured, and `peer` says why.
+    """
 
     id: str
     work: str
     ours: str
     peer: str
-    ratio: float | None
+    number: float | None
     bar: float
     sense: Literal["at least", "at most"] = "at least"
 
     @property
-    def met(self) -> bool | None:
-        """Whether the bar is met; None where there is nothing to compare with."""
-        if self.ratio is None:
-            return None
-        return self.ratio >= self.bar if self.sense == "at least" else self.ratio <= self.bar
+    def verdict(self) -> str:
+        """Say whether the bar is met."""
+        if self.number is None:
+            return "not measured"
+        met = self.number >= self.bar if self.sense == "at least" else self.number <= self.bar
+        return "met" if met else "MISSED"
 
 
-def best(functions: Sequence[Callable[[], Any]], *, repeats: int = 7) -> list[float]:
-    """Run the functions in turns, `repeats` times each, and return the shortest time of each in seconds.
+def best(runs: Sequence[Run], *, repeats: int = 5) -> list[float]:
+    """Run functions in turns, `repeats` times each, and return the shortest time of each in seconds.
 
     The shortest, because what else happens on the machine only ever adds to it; in turns, so that a busy moment hits all alike.
     """
-    times = [float("inf")] * len(functions)
+    times = [float("inf")] * len(runs)
     for _ in range(repeats):
-        for place, function in enumerate(functions):
-            gc.collect()
-            began = perf_counter()
-            function()
-            times[place] = min(times[place], perf_counter() - began)
+        for place, run in enumerate(runs):
+            times[place] = min(times[place], _timed(run))
     return times
 
 
-def peer(module: str) -> ModuleType | None:
-    """Import another library, or None where it is not installed: the table then says so."""
+def medians(runs: Sequence[Run], *, repeats: int) -> list[float]:
+    """Run short functions in turns, every other time the other way round, and return the median time of each in seconds."""
+    times: list[list[float]] = [[] for _ in runs]
+    gc.collect()
+    gc.disable()  # it would strike some runs and not others
+    for turn in range(repeats):
+        for place in range(len(runs))[:: 1 if turn % 2 else -1]:
+            began = perf_counter()
+            runs[place]()
+            times[place].append(perf_counter() - began)
+    gc.enable()
+    return [median(each) for each in times]
+
+
+def installed(*modules: str) -> bool:
+    """Say whether other libraries are here; a line of the table says so where they are not."""
     try:
-        return import_module(module)
+        for module in modules:
+            import_module(module)
     except ImportError:
-        return None
+        return False
+    return True
 
 
-def absent(row: str, work: str, ours: str, name: str, bar: float) -> Row:
-    """Make the row for a library that is not installed."""
-    return Row(row, work, ours, f"{name}: not installed", None, bar)
+def against(work: str, name: str, *, ours: Run, theirs: Sequence[Run] | None, rows: int) -> tuple[str, str, str, float | None]:
+    """Compare how many rows are done in a second: (work, ours, peer, ratio). Of several ways of a peer, its fastest counts."""
+    mine, *others = best([ours, *(theirs or ())])
+    if not others:
+        return work, f"{rows / mine:,.0f} rows/s", f"{name}: not installed", None
+    return work, f"{rows / mine:,.0f} rows/s", f"{name} {rows / min(others):,.0f} rows/s", min(others) / mine
+
+
+def _timed(run: Run) -> float:
+    gc.collect()
+    began = perf_counter()
+    run()
+    return perf_counter() - began

@@ -6,7 +6,7 @@ import sys
 from benchmarks.measuring import Row, best
 
 
-def rows() -> list[Row]:
+def rows(*, small: bool) -> list[Row]:
     """Start an interpreter with and without the import, in milliseconds."""
     with_it, without = best([lambda: _python("import mlxfp"), lambda: _python("pass")], repeats=15)
     extra = (with_it - without) * 1000

@@ -1,15 +1,19 @@
-"""Train a small causal language model on the help texts that every Python carries.
+"""Train a small causal language model on one text, and let it write more.
 
-    python examples/language_model.py
+    python examples/language_model.py --data tinyshakespeare/input.txt
 
-A byte-level BPE tokenizer is trained on nine tenths of the topics of `help()`; the others are for validation. The texts become one stream
-of tokens, cut into windows; labels are the inputs shifted by one. The model has learned something once its validation loss is below the
-entropy of the single tokens: no model that ignores the context can do better than that. Any `mlx.nn` module can be trained; this one is
-written out below.
+The first nine tenths of the lines are for training, a byte-level BPE tokenizer included; the others are for validation. The text becomes
+one stream of tokens, cut into windows; labels are the inputs shifted by one. The validation loss is in nats a character, not a token, so
+that it can be compared: beside it stands that of a model of five characters at a time. On tiny Shakespeare these are 1.487 and 1.684,
+after 7 minutes of processor time. Without --data, the text is that of `help()`, which every Python carries.
 """
 
 import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
 from pydoc_data.topics import topics
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import mlxfp as fp
@@ -17,37 +21,54 @@ import mlxfp as fp
 fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
 
 import mlx.core as mx
-import numpy as np
-from mlx import nn
+from baselines import five_grams
 
 LENGTH = 128
 
 
 def main() -> None:
-    """Train, and print the validation loss beside the entropy of single tokens."""
-    steps = _options().steps
-    texts = fp.from_examples([{"topic": name, "text": topics[name]} for name in sorted(topics)])
-    train, valid = fp.pipe(texts, fp.split([0.9, 0.1], seed=0))
-    tokenizer = fp.train_tokenizer(train, kind="bpe", vocab_size=2000)
+    """Train on a file, or on the help texts."""
+    options = _options()
+    with TemporaryDirectory() as folder:
+        path = options.data
+        if path is None:
+            path = Path(folder) / "help.txt"
+            path.write_text("\n".join(topics[name] for name in sorted(topics)), encoding="utf-8")
+            print("No --data given: the texts of help() take its place.\n")
+        run(path, options.seed, options.steps)
 
-    stream = fp.compose(
-        fp.tokenize(tokenizer, special=False),
-        fp.windows(LENGTH + 1, stride=LENGTH, separator=tokenizer.sep_id, drop_last=True),
-    )
-    collate = fp.collate(fp.collators.causal(pad_id=tokenizer.pad_id))
-    batches = fp.pipe(train, stream, fp.load(), fp.shuffle(seed=0), fp.repeat(None), fp.batch(16), collate, fp.prefetch(2))
-    held_out = fp.pipe(valid, stream, fp.batch(16), collate)
 
-    model = Transformer(tokenizer.vocab_size, width=128, depth=2, heads=4)
-    optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(2e-3, steps=steps, warmup=steps // 10), weight_decay=0.1)
-    check = fp.evaluate(model, lambda model, batch: {"loss": loss(model, batch)})
-    start = fp.train_state(model, optimizer)
-    before = check(start, held_out)["loss"]
-    step = fp.train_step(model, loss, optimizer, clip_norm=1.0)
-    end = fp.last(fp.pipe(fp.fit(step, start, batches, steps=steps), fp.observers.progress()))
-    after = check(end.state, held_out)["loss"]
-    unigram = entropy(held_out)
-    print(f"validation loss {before:.2f} before, {after:.2f} after {steps} steps; entropy of single tokens {unigram:.2f} (nats a token)")
+def run(path: Path, seed: int, steps: int) -> None:
+    """Train, and print the loss on the last tenth of the lines, what five characters at a time reach, and a sample."""
+    lines = fp.pipe(fp.read_text(path), fp.load())
+    first = (fp.length(lines) or 0) * 9 // 10
+    train, valid = fp.pipe(lines, fp.take(first)), fp.pipe(lines, fp.skip(first))
+    tokenizer = fp.train_tokenizer(train, kind="bpe", vocab_size=1000)
+    newline = tokenizer.encode("\n", special=False)
+
+    stream = fp.compose(fp.tokenize(tokenizer, special=False), fp.windows(LENGTH + 1, stride=LENGTH, separator=newline[0]))
+    collate = fp.collate(fp.collators.causal(pad_id=tokenizer.pad_id, length=LENGTH))
+    batches = fp.pipe(train, stream, fp.load(), fp.shuffle(seed), fp.repeat(None), fp.batch(8), collate, fp.prefetch(2))
+    held_out = fp.pipe(valid, stream, fp.batch(32), collate)
+
+    config = fp.models.configure("decoder", size="tiny", vocabulary=tokenizer.vocab_size, max_length=LENGTH)
+    model = fp.models.CausalLM(fp.models.Decoder(config, seed=seed), seed=seed)
+    optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(4e-3, steps=steps, warmup=steps // 20, end=2e-4), weight_decay=0.1)
+    step, start = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed)
+    check = fp.evaluate(model, measure(tokenizer))
+
+    began = time.process_time()
+    end = fp.last(fp.pipe(fp.fit(step, start, batches, steps=steps, log_every=100), fp.observers.progress()))
+    seconds = time.process_time() - began
+    ours = check(end.state, held_out)["nats a character"]
+    theirs = five_grams(*("".join(f"{row['text']}\n" for row in part) for part in (train, valid)))
+    print(f"seed {seed}: {ours:.4f} nats a character; {steps} steps in {seconds:.0f} s of processor time")
+    print(f"five characters at a time: {theirs:.4f} nats a character\n")
+
+    model.update(end.state.params)
+    model.eval()  # dropout off, if there is any
+    (written,) = fp.models.generate(model, [newline], max_tokens=LENGTH, temperature=0.8, seed=seed)
+    print(tokenizer.decode(written))
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
@@ -55,38 +76,23 @@ def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
     return fp.losses.cross_entropy(model(batch["input_ids"]), batch["labels"])
 
 
-def entropy(batches: Any) -> float:
-    """Return the entropy of the labels by themselves, in nats: what a model that ignores the context reaches at best."""
-    labels = np.concatenate([np.array(batch["labels"]).ravel() for batch in batches])
-    shares = np.unique(labels[labels >= 0], return_counts=True)[1] / (labels >= 0).sum()
-    return float(-(shares * np.log(shares)).sum())
+def measure(tokenizer: fp.Tokenizer) -> Callable[[Any, dict[str, Any]], dict[str, tuple[mx.array, mx.array]]]:
+    """Make the measure that divides by characters, of which each token writes some."""
+    characters = mx.array([len(tokenizer.decode([token])) for token in range(tokenizer.vocab_size)])
 
+    def measured(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
+        labels = batch["labels"]
+        written = mx.where(labels < 0, 0, characters[mx.maximum(labels, 0)])
+        return {"nats a character": (loss(model, batch)[0], written.sum())}
 
-class Transformer(nn.Module):
-    """Token and position embeddings, pre-norm blocks with causal attention, and the embedding again as output."""
-
-    def __init__(self, vocabulary: int, *, width: int, depth: int, heads: int) -> None:
-        """Make the layers."""
-        super().__init__()  # type: ignore[no-untyped-call]  # MLX has no types for its modules
-        self.tokens = nn.Embedding(vocabulary, width)
-        self.positions = nn.Embedding(LENGTH, width)
-        self.blocks = [nn.TransformerEncoderLayer(width, heads, norm_first=True) for _ in range(depth)]
-        self.norm = nn.LayerNorm(width)
-
-    def __call__(self, ids: mx.array) -> mx.array:
-        """Score the next token after each one: float[B, L, V] of int[B, L]."""
-        length = ids.shape[1]
-        hidden = self.tokens(ids) + self.positions(mx.arange(length))
-        mask = nn.MultiHeadAttention.create_additive_causal_mask(length)
-        for block in self.blocks:
-            hidden = block(hidden, mask)
-        scores: mx.array = self.tokens.as_linear(self.norm(hidden))
-        return scores
+    return measured
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=200, help="updates (default 200)")
+    parser.add_argument("--data", type=Path, help="a text file")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights, the order and the sample (default 0)")
+    parser.add_argument("--steps", type=int, default=3000, help="updates (default 3000)")
     return parser.parse_args()
 
 

@@ -1,15 +1,18 @@
 """Predict who survived from the passenger list, written as sentences: the main job, from a CSV file to a trained model.
 
-    python examples/titanic.py --data titanic/train.csv
+    python examples/titanic.py --data titanic/train.csv --model modernbert --seeds 5
 
-Without --data, a passenger list with the same columns is made up (see passengers.py). For each seed, a fifth of the passengers is held
-out; the tokenizer is trained on the others only. Beside the accuracy stands that of the "sex rule": women survive, men do not.
+Without --data, a passenger list with the same columns is made up (see made_up.py). For each seed, a fifth of the passengers is held
+out; the tokenizer is trained on the others only. Beside the accuracy stand those of the "sex rule", women survive and men do not, and of
+TF-IDF and logistic regression on the same sentences, where scikit-learn is installed (`pip install "mlxfp[kaggle]"`). On Kaggle's file
+the means of five seeds are 0.810, 0.778 and 0.800: 179 passengers cannot tell the first from the last.
 """
 
 import argparse
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean, pstdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,7 +21,8 @@ import mlxfp as fp
 fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
 
 import mlx.core as mx
-from passengers import write_passengers
+from baselines import linear_model
+from made_up import write_passengers
 
 SENTENCE = "{Title}, {Sex}, {Age}, class {Pclass}, {Family} in the family, paid {Fare}, deck {Deck}, from {Embarked}."
 
@@ -27,18 +31,18 @@ def main() -> None:
     """Train once for each seed and print the accuracies."""
     options = _options()
     with TemporaryDirectory() as folder:
-        path = options.data
-        if path is None:
-            path = Path(folder) / "passengers.csv"
+        path = options.data or Path(folder) / "passengers.csv"
+        if options.data is None:
             write_passengers(path, count=1500, seed=0)
-            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see passengers.py).\n")
-        results = [run(path, seed, options.epochs) for seed in range(options.seeds)]
-    ours, rule = (sum(column) / len(results) for column in zip(*results, strict=True))
-    print(f"\nmean over {len(results)} seeds: validation accuracy {ours:.3f}, sex rule {rule:.3f}")
+            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see made_up.py).\n")
+        results = [run(path, seed, options.epochs, options.model) for seed in range(options.seeds)]
+    for name in results[0]:
+        values = [result[name] for result in results]
+        print(f"{name}: mean accuracy {fmean(values):.3f} over {len(values)} seeds, standard deviation {pstdev(values):.3f}")
 
 
-def run(path: Path, seed: int, epochs: int) -> tuple[float, float]:
-    """Train on four fifths of the passengers; return the accuracy on the others, ours and the sex rule's."""
+def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
+    """Train on four fifths of the passengers; return the accuracies on the others, of the model and of simpler ways."""
     passengers = fp.pipe(fp.read_csv(path), fp.map(describe), fp.template(SENTENCE, missing="unknown"), fp.load())
     train, valid = fp.pipe(passengers, fp.split([0.8, 0.2], seed=seed, stratify="Survived"))
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
@@ -47,21 +51,24 @@ def run(path: Path, seed: int, epochs: int) -> tuple[float, float]:
     batches = fp.pipe(train, tokens, fp.shuffle(seed), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, tokens, fp.batch(64), collate)
 
-    body = fp.models.Encoder(fp.models.EncoderConfig(vocabulary=tokenizer.vocab_size, width=64, depth=2, dropout=0.1), seed=seed)
-    model = fp.models.Classifier(body, outputs=2, seed=seed)
+    model = fp.models.create(name, size="tiny", labels=2, vocabulary=tokenizer.vocab_size, seed=seed)
     steps = epochs * (fp.length(batches) or 0)
     optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(1e-3, steps=steps, warmup=steps // 10), weight_decay=0.01)
     check = fp.evaluate(model, measure)
 
-    began = time.perf_counter()
+    began = time.process_time()
     step, start = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed)
     end = fp.last(fp.pipe(fp.fit(step, start, batches, epochs=epochs), fp.observers.progress()))
-    rate = 32 * end.step / (time.perf_counter() - began)
-    accuracy = check(end.state, held_out)["accuracy"]
-    right = [(row["Sex"] == "female") == row["Survived"] for row in valid]
-    rule = sum(right) / len(right)
-    print(f"seed {seed}: validation accuracy {accuracy:.3f}, sex rule {rule:.3f}, {rate:,.0f} samples/s, {end.step} steps")
-    return accuracy, rule
+    seconds = time.process_time() - began
+    accuracies = {
+        name: check(end.state, held_out)["accuracy"],
+        "sex rule": fmean((row["Sex"] == "female") == row["Survived"] for row in valid),
+    }
+    if linear := linear_model(train, label="Survived"):
+        accuracies["TF-IDF and logistic regression"] = linear(valid)
+    words = ", ".join(f"{way} {accuracy:.3f}" for way, accuracy in accuracies.items())
+    print(f"seed {seed}: {words}; {end.step} steps in {seconds:.0f} s of processor time")
+    return accuracies
 
 
 def describe(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,6 +106,7 @@ def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.a
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a train.csv with the columns of Kaggle's Titanic competition")
+    parser.add_argument("--model", choices=("encoder", "modernbert"), default="encoder", help="the architecture (default encoder)")
     parser.add_argument("--seeds", type=int, default=1, help="how many runs, each with its own split (default 1)")
     parser.add_argument("--epochs", type=int, default=10, help="passes over the training passengers (default 10)")
     return parser.parse_args()

@@ -8,7 +8,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers take it as True; importing it from typing would cost more than the rest of this file
 if TYPE_CHECKING:
-    from mlxfp import collators, models, runtime, testing
+    from mlxfp import collators, config, distributed, models, runtime, testing
     from mlxfp.collators.collating import collate
     from mlxfp.core.cursors import Cursor, aiterate, iterate
     from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ArgumentError,
         ArgumentTypeError,
         CheckpointError,
+        ConfigError,
         CursorError,
         CursorMismatchError,
         DataError,
@@ -32,14 +33,18 @@ if TYPE_CHECKING:
     from mlxfp.core.examples import Examples
     from mlxfp.core.freezing import freeze
     from mlxfp.core.identity import fingerprint
+    from mlxfp.core.optimizing import optimize
     from mlxfp.core.pipelines import compose, pipe
+    from mlxfp.data.accounting import Proportion, proportions
     from mlxfp.data.arrow_files import read_arrow
-    from mlxfp.data.augmenting import drop_tokens, replace_tokens
+    from mlxfp.data.augmenting import drop_fields, drop_tokens, replace_tokens
     from mlxfp.data.batching import batch, unbatch
     from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
     from mlxfp.data.caching import cache, load
+    from mlxfp.data.columns import drop_columns, rename_columns, select_columns
     from mlxfp.data.csv_files import read_csv
-    from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+    from mlxfp.data.elements import filter, flat_map, map, map_chunks, skip, take
+    from mlxfp.data.filtering import filter_by
     from mlxfp.data.hf_datasets import from_hf
     from mlxfp.data.json_files import read_jsonl
     from mlxfp.data.locating import Origin
@@ -71,8 +76,11 @@ if TYPE_CHECKING:
     from mlxfp.text.tokenizers import Tokenizer
     from mlxfp.text.tokenizing import tokenize
     from mlxfp.training import events, losses, observers, optimizers, schedules
-    from mlxfp.training.checkpoints import load_state, save_state
-    from mlxfp.training.loops import evaluate, fit, last, predict
+    from mlxfp.training.averaging import averaged
+    from mlxfp.training.checkpoints import load_latest, load_state, save_state
+    from mlxfp.training.loops import best, evaluate, fit, last, predict
+    from mlxfp.training.nonfinite import NonFiniteError
+    from mlxfp.training.plotting import plot_run
     from mlxfp.training.state import TrainState, train_state
     from mlxfp.training.steps import train_step
     from mlxfp.training.transforms import functional, jit
@@ -84,6 +92,7 @@ __all__ = [
     "ArgumentTypeError",
     "CheckpointError",
     "Combinator",
+    "ConfigError",
     "Cursor",
     "CursorError",
     "CursorMismatchError",
@@ -94,9 +103,11 @@ __all__ = [
     "MissingExtraError",
     "MissingFileError",
     "MlxfpError",
+    "NonFiniteError",
     "Origin",
     "PipelineError",
     "Profile",
+    "Proportion",
     "RowWise",
     "SchemaError",
     "ShapePlan",
@@ -112,21 +123,27 @@ __all__ = [
     "World",
     "Wrapper",
     "aiterate",
+    "averaged",
     "batch",
     "batch_by_tokens",
+    "best",
     "bucket_by_length",
     "cache",
     "collate",
     "collators",
     "compose",
     "concat",
+    "config",
     "diff",
+    "distributed",
     "drop_columns",
+    "drop_fields",
     "drop_tokens",
     "evaluate",
     "events",
     "explain",
     "filter",
+    "filter_by",
     "fingerprint",
     "fit",
     "flat_map",
@@ -143,6 +160,7 @@ __all__ = [
     "last",
     "length",
     "load",
+    "load_latest",
     "load_state",
     "load_tokenizer",
     "losses",
@@ -155,15 +173,18 @@ __all__ = [
     "models",
     "observers",
     "on_error",
+    "optimize",
     "optimizers",
     "origins",
     "pack",
     "pad",
     "pipe",
+    "plot_run",
     "predict",
     "prefetch",
     "preview",
     "profile",
+    "proportions",
     "read_arrow",
     "read_audio",
     "read_csv",
@@ -212,6 +233,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "ArgumentError",
         "ArgumentTypeError",
         "CheckpointError",
+        "ConfigError",
         "CursorError",
         "CursorMismatchError",
         "DataError",
@@ -226,14 +248,18 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.core.examples": ("Examples",),
     "mlxfp.core.freezing": ("freeze",),
     "mlxfp.core.identity": ("fingerprint",),
+    "mlxfp.core.optimizing": ("optimize",),
     "mlxfp.core.pipelines": ("compose", "pipe"),
+    "mlxfp.data.accounting": ("Proportion", "proportions"),
     "mlxfp.data.arrow_files": ("read_arrow",),
-    "mlxfp.data.augmenting": ("drop_tokens", "replace_tokens"),
+    "mlxfp.data.augmenting": ("drop_fields", "drop_tokens", "replace_tokens"),
     "mlxfp.data.batching": ("batch", "unbatch"),
     "mlxfp.data.bucketing": ("batch_by_tokens", "bucket_by_length"),
     "mlxfp.data.caching": ("cache", "load"),
+    "mlxfp.data.columns": ("drop_columns", "rename_columns", "select_columns"),
     "mlxfp.data.csv_files": ("read_csv",),
-    "mlxfp.data.elements": ("drop_columns", "filter", "flat_map", "map", "map_chunks", "rename_columns", "select_columns", "skip", "take"),
+    "mlxfp.data.elements": ("filter", "flat_map", "map", "map_chunks", "skip", "take"),
+    "mlxfp.data.filtering": ("filter_by",),
     "mlxfp.data.hf_datasets": ("from_hf",),
     "mlxfp.data.json_files": ("read_jsonl",),
     "mlxfp.data.locating": ("Origin",),
@@ -263,8 +289,11 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.text.tokenizer_training": ("train_tokenizer",),
     "mlxfp.text.tokenizers": ("Tokenizer",),
     "mlxfp.text.tokenizing": ("tokenize",),
-    "mlxfp.training.checkpoints": ("load_state", "save_state"),
-    "mlxfp.training.loops": ("evaluate", "fit", "last", "predict"),
+    "mlxfp.training.averaging": ("averaged",),
+    "mlxfp.training.checkpoints": ("load_latest", "load_state", "save_state"),
+    "mlxfp.training.loops": ("best", "evaluate", "fit", "last", "predict"),
+    "mlxfp.training.nonfinite": ("NonFiniteError",),
+    "mlxfp.training.plotting": ("plot_run",),
     "mlxfp.training.state": ("TrainState", "train_state"),
     "mlxfp.training.steps": ("train_step",),
     "mlxfp.training.transforms": ("functional", "jit"),
@@ -273,6 +302,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
 # Family -> the module that holds its members: `fp.losses.mse` lives in mlxfp/training/losses.py.
 _FAMILIES = {
     "collators": "mlxfp.collators",
+    "config": "mlxfp.config",
+    "distributed": "mlxfp.distributed",
     "events": "mlxfp.training.events",
     "losses": "mlxfp.training.losses",
     "metrics": "mlxfp.evaluation.metrics",

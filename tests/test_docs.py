@@ -19,7 +19,12 @@ EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
 
 # What makes an example quick; the others run as they stand.
-ARGUMENTS: dict[str, tuple[str, ...]] = {"language_model.py": ("--steps", "20"), "titanic.py": ("--epochs", "2")}
+ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "language_model.py": ("--steps", "20"),
+    "mnist.py": ("--epochs", "1"),
+    "sst2.py": ("--epochs", "1", "--seeds", "2"),
+    "titanic.py": ("--epochs", "2"),
+}
 
 
 def blocks(text: str) -> list[tuple[int, str]]:

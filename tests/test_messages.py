@@ -28,7 +28,8 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import drop_columns, filter, map, map_chunks, rename_columns, select_columns, skip, take
+from mlxfp.data.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.elements import filter, map, map_chunks, skip, take
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle

@@ -91,6 +91,9 @@ class _CollateCuts(Stage):
     def schema(self, schema: Schema) -> Schema:
         return self.collate.schema(self.grouping.schema(schema))
 
+    def length(self, count: int) -> int | None:
+        return self.grouping.length(count)
+
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             columns = self._columns(rows) if len(ends) > 2 else None

@@ -1,0 +1,40 @@
+"""Configurations: frozen classes from YAML or JSON, presets and the command line, checked as a whole."""
+
+from mlxfp.config.classes import (
+    CompetitionConfig,
+    DataConfig,
+    ModelConfig,
+    ObserversConfig,
+    OptimizerConfig,
+    RunConfig,
+    ScheduleConfig,
+    TextConfig,
+    TrainingConfig,
+    ValidationConfig,
+)
+from mlxfp.config.documents import read_document, write_document
+from mlxfp.config.json_schemas import json_schema
+from mlxfp.config.loading import Resolved, load_config
+from mlxfp.config.presets import PRESETS
+from mlxfp.config.structuring import structure, unstructure
+
+__all__ = [
+    "PRESETS",
+    "CompetitionConfig",
+    "DataConfig",
+    "ModelConfig",
+    "ObserversConfig",
+    "OptimizerConfig",
+    "Resolved",
+    "RunConfig",
+    "ScheduleConfig",
+    "TextConfig",
+    "TrainingConfig",
+    "ValidationConfig",
+    "json_schema",
+    "load_config",
+    "read_document",
+    "structure",
+    "unstructure",
+    "write_document",
+]

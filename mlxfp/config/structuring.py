@@ -23,7 +23,7 @@ class Mistake:
     message: str
 
 
-def structure(values: Mapping[str, Any], kind: type[T], *, origin: Origin = lambda place: "") -> T:
+def structure(values: Mapping[str, Any], kind: type[T], *, origin: Origin | None = None) -> T:
     """Make a value of a configuration class from a tree of plain values.
 
     Every value must have its type: 3.7 and True are no integers, and "3" is none either; an integer is a float, too. Raises `ConfigError`
@@ -149,8 +149,8 @@ def _order(place: Place, values: Any) -> tuple[int, ...]:
     return (list(values).index(place[0]), *_order(place[1:], values[place[0]]))
 
 
-def _shown(mistake: Mistake, origin: Origin) -> str:
-    said = origin(mistake.place)
+def _shown(mistake: Mistake, origin: Origin | None) -> str:
+    said = "" if origin is None else origin(mistake.place)
     return f"{'.'.join(mistake.place) or 'the whole'}{f' ({said})' if said else ''}: {mistake.message}"
 
 

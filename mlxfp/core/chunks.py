@@ -6,6 +6,7 @@ randomness derives from. User functions never see them.
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -129,17 +130,17 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
     `numbers` are the source rows, for messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for a
     column that the schema lacks, naming the row.
     """
-    names = schema.names if schema is not None else list(dict.fromkeys(name for row in rows for name in row))
+    names = schema.names if schema is not None else list(dict.fromkeys(chain.from_iterable(rows)))
     _check_names(names)
     if schema is not None:
         known = set(names)
-        for row, number in zip(rows, numbers, strict=True):
-            if not known.issuperset(row):
-                extra = ", ".join(repr(name) for name in row if name not in known)
-                raise SchemaError(
-                    f"Row {number} has the column {extra}, which the schema lacks. Columns: {', '.join(map(repr, names))}. "
-                    "Declare it with schema=, or return the same columns for every row."
-                )
+        if not known.issuperset(chain.from_iterable(rows)):
+            row, number = next((row, number) for row, number in zip(rows, numbers, strict=True) if not known.issuperset(row))
+            extra = ", ".join(repr(name) for name in row if name not in known)
+            raise SchemaError(
+                f"Row {number} has the column {extra}, which the schema lacks. Columns: {', '.join(map(repr, names)) or 'none'}. "
+                "Declare it with schema=, or return the same columns for every row."
+            )
     kinds = [None] * len(names) if schema is None else schema.types
     columns = [_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
     if not columns:
@@ -183,10 +184,12 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
-    shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ())
+    from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # few values are; asking each is slow
+    shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if from_numpy else ()
     if isinstance(kind, pa.FixedShapeTensorType) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
-    values = [v.item() if isinstance(v, np.generic) and v.dtype.kind in _PLAIN else v for v in values]
+    if from_numpy:
+        values = [v.item() if isinstance(v, np.generic) and v.dtype.kind in _PLAIN else v for v in values]
     try:
         return pa.array(values, kind)
     except _MISFITS as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import field, frozen
 
+from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import number_rows, to_rows
 from mlxfp.core.errors import CursorError, CursorMismatchError
 from mlxfp.core.examples import Examples
@@ -100,6 +101,7 @@ def iterate(dataset: "Dataset[Item]", cursor: Cursor | None = None, *, epoch: in
     See also: `aiterate` for `async for`.
     """
     check_dataset(dataset, iterate)
+    check_not_negative(epoch=epoch)
     if cursor is None:
         return _items(dataset, Cursor(Snapshot(epoch), 0, dataset))
     _check_cursor(dataset, cursor)
@@ -131,12 +133,12 @@ def run(dataset: "Dataset[Any]", cursor: Cursor) -> Generator[tuple[Any, Cursor]
         yield from _run(dataset, cursor)
     except Exception as error:
         if not children(dataset.source):  # the datasets that a source holds say it themselves
-            error.add_note(f"reading from {dataset.source!r}, epoch {cursor.epoch}")
+            error.add_note(f"reading from {(dataset.written or dataset).source!r}, epoch {cursor.epoch}")
         raise
 
 
 def _run(dataset: "Dataset[Any]", cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:
-    source, stages = dataset.source, dataset.resolved.stages
+    source, stages = dataset.optimized.source, dataset.optimized.resolved.stages
     base, done, owner = cursor.base, cursor.done, cursor.owner
     by_row, arrow = dataset.level == "examples", source.level != "batches"
     states = [stage.start(base.epoch) for stage in stages] if base.states is None else list(base.states)
@@ -148,11 +150,10 @@ def _run(dataset: "Dataset[Any]", cursor: Cursor) -> Iterator[tuple[Any, Cursor]
             numbered = chunk
         before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
         if stages or by_row or done:
-            yield from _emit(push(stages, states, 0, (numbered,)), before, done, owner, by_row=by_row)
+            done = yield from _emit(push(stages, states, 0, (numbered,)), before, done, owner, by_row=by_row)
             base = Snapshot(base.epoch, after, rows, tuple(states))
         else:  # one chunk is one item, so the cursor is the position itself
             yield numbered, Cursor(base, 0, owner)
-        done = 0
     yield from _emit(flush(stages, states), base, done, owner, by_row=by_row)
 
 
@@ -161,8 +162,8 @@ def start(epoch: int, position: "Cursor | None") -> Cursor:
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 
-def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Iterator[tuple[Any, Cursor]]:
-    """Count the items that come out after a snapshot, leaving out the first `skip`."""
+def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
+    """Count the items that come out after a snapshot, leaving out the first `skip`; return how many of these are still to come."""
     done = 0
     for chunk in chunks:
         size = chunk.num_rows if by_row else 1
@@ -170,6 +171,7 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
         if done > skip and size:
             fresh = min(size, done - skip)
             yield chunk if fresh == size else chunk.slice(size - fresh), Cursor(base, done, owner)
+    return max(0, skip - done)
 
 
 def _items(dataset: "Dataset[Any]", cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:

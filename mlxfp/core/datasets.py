@@ -14,7 +14,7 @@ when the pipeline is built.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
@@ -24,10 +24,12 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema, number_as, to_rows
+from mlxfp.core.conditions import Condition
 from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
+from mlxfp.core.hints import SourceHints, StageHints
 from mlxfp.core.identity import Identity, identify
 from mlxfp.core.inference import Resolved, head, resolve
 from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, children, flat_parts, label
@@ -48,7 +50,7 @@ _ADVICE: dict[Level, str] = {
 }
 
 
-class Stage(Part, ABC):
+class Stage(StageHints, Part, ABC):
     """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it.
 
     >>> import pyarrow as pa
@@ -97,7 +99,8 @@ class Stage(Part, ABC):
     def __call__(self, dataset: "Dataset[Any]") -> "Dataset[Any]":
         """Append this stage to the dataset."""
         check_level(dataset, self, self.accepts)
-        return attrs.evolve(dataset, stages=(*dataset.stages, self))
+        written = dataset.written and self(dataset.written)
+        return Dataset(dataset.source, (*dataset.stages, self), written=written)
 
 
 class RowWise(Stage):
@@ -129,7 +132,7 @@ class RowWise(Stage):
         return state, (self.apply(chunk),)
 
 
-class Source(Part, ABC):
+class Source(SourceHints, Part, ABC):
     """Where chunks come from: a file, a table, or other datasets.
 
     A source of your own needs `schema` and `read`. Positions are plain values (None, bool, int, float, str, bytes, tuples of these):
@@ -208,6 +211,7 @@ class Dataset(Pipeline, Generic[Item]):
 
     source: Source
     stages: tuple[Stage, ...] = ()
+    written: "Dataset[Item] | None" = field(default=None, kw_only=True, eq=False, repr=False)  # where `optimize` made this: of what
 
     @property
     def level(self) -> Level:
@@ -228,6 +232,13 @@ class Dataset(Pipeline, Generic[Item]):
     def resolved(self) -> Resolved:
         """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
         return resolve(self)
+
+    @cached_property
+    def optimized(self) -> "Dataset[Item]":
+        """What runs in place of this: it gives the same items and cursors. Found once."""
+        from mlxfp.core.optimizing import narrow  # it makes datasets
+
+        return narrow(self, self.resolved.schemas[-1].names)
 
     @cached_property
     def identity(self) -> Identity:
@@ -272,6 +283,7 @@ class Wrapper(Source):
     """
 
     dataset: Dataset[Any]
+    passes: ClassVar[bool] = False  # what comes out are rows of the dataset as they are, and no column of theirs decides which
 
     @property
     def level(self) -> Level:
@@ -303,6 +315,13 @@ class Wrapper(Source):
     def head(self) -> Iterator[RecordBatch]:
         """Yield the first chunks of the dataset that is held, before any reordering."""
         return head(self.dataset, self.dataset.resolved.stages)
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        """Let the dataset that is held give fewer columns, where its rows pass."""
+        from mlxfp.core.optimizing import narrow  # it makes datasets
+
+        less = narrow(self.dataset, columns) if self.passes else self.dataset
+        return self if less is self.dataset else attrs.evolve(self, dataset=less)
 
 
 def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -359,9 +378,9 @@ def row_count(dataset: Dataset[Any]) -> int:
 
 def take_rows(dataset: Dataset[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
     """Return rows of an indexable dataset by number, int64[N], through its stages, with the hidden columns."""
-    stages = dataset.resolved.stages
+    source, stages = dataset.optimized.source, dataset.optimized.resolved.stages
     try:
-        chunk = number_as(dataset.source.take(epoch, indices), epoch, indices)
+        chunk = number_as(source.take(epoch, indices), epoch, indices)
         (chunk,) = push(stages, [stage.start(epoch) for stage in stages], 0, (chunk,))
     except Exception as error:
         if not children(dataset.source):  # the datasets that a source holds say it themselves

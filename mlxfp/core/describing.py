@@ -1,6 +1,7 @@
 """What a pipeline is, without running it: its schema, its length, and an explanation to read."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mlxfp.core.chunks import Schema
@@ -22,7 +23,7 @@ def schema(dataset: "Dataset[Any]") -> Schema:
     name: string
     """
     check_dataset(dataset, schema)
-    return dataset.resolved.schemas[-1]
+    return (dataset.written or dataset).resolved.schemas[-1]
 
 
 def length(dataset: "Dataset[Any]") -> int | None:
@@ -64,7 +65,15 @@ def explain(dataset: "Dataset[Any]") -> str:
         groups: x int64; 1 of them
     """
     check_dataset(dataset, explain)
-    return "\n".join(_lines(dataset, ""))
+    return "\n".join([*_lines(dataset, ""), *_rewritten(dataset)])
+
+
+def _rewritten(dataset: "Dataset[Any]") -> Iterator[str]:
+    from mlxfp.core.optimizing import rewrites  # it makes datasets, and they know this module
+
+    with suppress(MlxfpError, OSError):  # the lines about columns say what is wrong
+        said = list(rewrites(dataset))
+        yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in said)] if said else []
 
 
 def _lines(dataset: "Dataset[Any]", indent: str) -> Iterator[str]:

@@ -36,6 +36,8 @@ def resolve(dataset: "Dataset[Any]") -> Resolved:
             declared = stage.infer(schemas[-1], lambda: head(dataset, stages))
             schemas.append(declared.schema(schemas[-1]))
         except Exception as error:
+            if not schemas[-1].names:
+                error.add_note("no columns come in: if no row reached a function before it, declare what that returns with schema=")
             error.add_note(f"while finding the schema after {stage!r}, stage {len(stages) + 1} of {dataset.source!r}")
             raise
         stages.append(declared)

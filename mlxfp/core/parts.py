@@ -56,7 +56,8 @@ def children(part: object) -> tuple[Any, ...]:
 
 
 def flat_parts(dataset: Any) -> Iterator[Any]:
-    """Yield sources and stages in the order in which a pipe names them; what joins several datasets stays one part."""
+    """Yield sources and stages as they were written, in the order in which a pipe names them; what joins several datasets is one part."""
+    dataset = dataset.written or dataset
     held = children(dataset.source)
     if len(held) == 1:
         yield from flat_parts(held[0])

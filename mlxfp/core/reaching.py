@@ -25,6 +25,14 @@ def states(dataset: "Dataset[Any]", cursor: Cursor) -> "Iterator[tuple[Dataset[A
     return _states(dataset, cursor)
 
 
+def held(dataset: "Dataset[Any]", cursor: Cursor) -> "Iterator[tuple[Dataset[Any], Cursor]]":
+    """Yield the datasets that the source of a dataset holds, with their cursors after the item of this cursor.
+
+    Where a source gives rows, not groups or batches, they are the cursors after the source chunk that the item came from.
+    """
+    return _held(dataset.source, _reach(dataset, cursor).position)
+
+
 def _states(dataset: "Dataset[Any]", cursor: Cursor) -> "Iterator[tuple[Dataset[Any], Stage, State]]":
     reached = _reach(dataset, cursor)
     for child, inside in _held(dataset.source, reached.position):

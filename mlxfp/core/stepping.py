@@ -10,7 +10,8 @@ def push(stages: Sequence[Any], states: list[Any], first: int, chunks: Iterable[
     Lazy: a chunk is fed to a stage when what comes out of it is asked for.
     """
     for place in range(first, len(stages)):
-        chunks = _through(stages[place], states, place, chunks)
+        if not stages[place].idle:
+            chunks = _through(stages[place], states, place, chunks)
     return chunks
 
 

@@ -1,10 +1,11 @@
 """Arrow IPC files and streams, mapped into memory and read without a copy."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from itertools import islice
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
@@ -12,7 +13,8 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, no_rows
-from mlxfp.core.datasets import Dataset, Position
+from mlxfp.core.conditions import Condition
+from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.taking import Rows
 from mlxfp.data.columnar import ColumnSource, check_fit, fit, reading
@@ -25,9 +27,10 @@ def read_arrow(path: Paths) -> Dataset[Example]:
 
     One path, several, a pattern such as `"data/*.arrow"`, or a folder. Rows can be taken in any order, so `shuffle` permutes all of them
     without holding them. Compressed buffers are decompressed when they are needed: a batch at a time in files, and in streams, for random
-    access, all of them in memory. A file elsewhere, as in `s3://bucket/a.arrow`, is fetched whole. Several files need the same columns and
-    types. A file must not be cut or overwritten while it is mapped. Reading raises `DataError` for a file that is not Arrow IPC,
-    `SchemaError` naming both files where they differ, `MissingFileError` if there is no such file.
+    access, all of them in memory. A file elsewhere, as in `s3://bucket/a.arrow` or `https://...` with the extra `remote` (fsspec), is
+    fetched whole. Several files need the same columns and types. A file must not be cut or overwritten while it is mapped. Reading raises
+    `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where they differ, `MissingFileError` if there is no such
+    file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -74,15 +77,19 @@ class _ReadArrow(ColumnSource):
     @cached_property
     def index(self) -> Rows:
         """Where every row is. Looked up once: `take` is called too often to look at the files each time."""
-        return _index(self.files(), self.schema())
+        return _index(self.files(), self.whole_schema(), self.schema())
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, kept=tuple(columns))
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         files = self.files()
         first, start, row = find_place(files, position)
-        schema = self.schema()
+        whole, schema = self.whole_schema(), self.schema()
         for number in range(first, len(files)):
             skipped = start if number == first else 0
-            for which, batch in enumerate(_batches(_open(files[number].path), schema, files[0].path, skipped), skipped):
+            opened = _looking_at(_open(files[number].path), whole, schema, files[0].path)
+            for which, batch in enumerate(_batches(opened, schema, skipped), skipped):
                 for at in range(row, batch.num_rows, CHUNK_ROWS):
                     end = at + CHUNK_ROWS
                     yield batch.slice(at, CHUNK_ROWS), place(files, number, *((which, end) if end < batch.num_rows else (which + 1, 0)))
@@ -116,10 +123,19 @@ def _open(path: str) -> _Mapped:
         return _Mapped(path, data, pa.ipc.open_stream(data) if is_stream else pa.ipc.open_file(data), is_stream)
 
 
-def _batches(opened: _Mapped, schema: Schema, first: str, start: int = 0) -> Iterator[RecordBatch]:
+def _looking_at(opened: _Mapped, whole: Schema, schema: Schema, first: str) -> _Mapped:
+    """Return a file that has the columns of `whole` with a reader of those of `schema`: others are not decompressed."""
+    found = opened.reader.schema
+    check_fit(found, opened.path, whole, first)
+    if opened.is_stream or len(schema) == len(found):
+        return opened
+    fields = [found.get_field_index(name) for name in schema.names]
+    return attrs.evolve(opened, reader=pa.ipc.open_file(opened.data, options=pa.ipc.IpcReadOptions(included_fields=fields)))
+
+
+def _batches(opened: _Mapped, schema: Schema, start: int = 0) -> Iterator[RecordBatch]:
     """Yield the batches of a file from number `start` on."""
     reader = opened.reader
-    check_fit(reader.schema, opened.path, schema, first)
     with reading("Arrow IPC", opened.path):
         found = islice(reader, start, None) if opened.is_stream else map(reader.get_batch, range(start, reader.num_record_batches))
         for batch in found:
@@ -128,11 +144,11 @@ def _batches(opened: _Mapped, schema: Schema, first: str, start: int = 0) -> Ite
 
 
 @lru_cache(maxsize=16)
-def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
+def _index(files: tuple[FileStamp, ...], whole: Schema, schema: Schema) -> Rows:
     rows, batches, mapped = [0], [], True
     for file in files:
-        opened = _open(file.path)
-        for number, batch in enumerate(_batches(opened, schema, files[0].path)):
+        opened = _looking_at(_open(file.path), whole, schema, files[0].path)
+        for number, batch in enumerate(_batches(opened, schema)):
             here = _is_mapped(batch, opened.data)
             mapped = mapped and here
             rows.append(batch.num_rows)

@@ -1,4 +1,4 @@
-"""Noise in token columns, keyed by the row and the place in it: the same for any chunks, shards and threads, another one each epoch."""
+"""Noise in fields and tokens, keyed by the row and the place in it: the same for any chunks, shards and threads, another one each epoch."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, check_unique
-from mlxfp.core.chunks import Example, RecordBatch, Schema, row_keys, set_column, set_field
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
@@ -26,6 +26,28 @@ from mlxfp.data.tokens import (
     read_tokens,
     to_lists,
 )
+
+
+def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Make each value of these columns missing (null) with probability `rate`, each on its own, for training on tables.
+
+    `template` after it writes what it writes for missing values, so a model cannot lean on one field and learns to do without.
+
+    Raises `SchemaError` for a column that is not there, and for one of fixed-shape tensors, which cannot hold nulls.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources import from_examples
+    >>> rows = from_examples([{"age": 22, "sex": "f", "label": 1}] * 3)
+    >>> [tuple(row.values()) for row in pipe(rows, drop_fields(0.5, ["age", "sex"], seed=0))]
+    [(None, None, 1), (None, 'f', 1), (22, None, 1)]
+
+    See also: `template(seed=)`, which writes fields in another order; `drop_tokens`.
+    """
+    chosen = _names(columns, "columns")
+    if not chosen:
+        raise ArgumentError("columns must name at least one column, got none.")
+    check_unique({"columns": chosen})
+    return _DropFields(_rate(rate), chosen, _seed(seed))
 
 
 def drop_tokens(
@@ -46,10 +68,9 @@ def drop_tokens(
 
     See also: `replace_tokens`; `map(seed=)` for noise of your own.
     """
-    if isinstance(aligned, str):
-        raise ArgumentTypeError(f"aligned must be a list of names, got the string {aligned!r}. Write [{aligned!r}].")
-    check_unique({"column and aligned": (column, *aligned)})
-    return _DropTokens(_rate(rate), _seed(seed), _ids(keep, "keep"), _name(column), tuple(aligned))
+    beside = _names(aligned, "aligned")
+    check_unique({"column and aligned": (column, *beside)})
+    return _DropTokens(_rate(rate), _seed(seed), _ids(keep, "keep"), _name(column), beside)
 
 
 def replace_tokens(
@@ -74,6 +95,39 @@ def replace_tokens(
 
 
 @frozen(repr=False)
+class _DropFields(RowWise):
+    rate: float
+    columns: tuple[str, ...]
+    seed: int
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "drop_fields")
+        for name in self.columns:
+            kind = schema.field(name).type
+            if isinstance(kind, pa.FixedShapeTensorType):
+                raise SchemaError(
+                    f"drop_fields: column {name!r} of type {kind} cannot hold nulls. Choose other columns, or use map(seed=)."
+                )
+            schema = set_field(schema, name, kind)
+        return schema
+
+    def looks_at(self) -> tuple[str, ...]:
+        return self.columns
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
+        for name in self.columns:
+            dropped = _uniform(fold_into_rows(keys, name)) < self.rate
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # no row at all: null, in a column of any type
+            chunk = set_column(chunk, name, chunk.column(name).take(kept))
+        return chunk
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: tokens stay as they are."""
+        return tokens
+
+
+@frozen(repr=False)
 class _DropTokens(RowWise):
     rate: float
     seed: int
@@ -90,6 +144,9 @@ class _DropTokens(RowWise):
                 raise SchemaError(f"drop_tokens: column {name!r} is aligned with tokens and must hold lists, got {kind}.")
             schema = set_field(schema, name, pa.list_(kind.value_type))
         return set_field(schema, self.column, TOKENS)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column, *self.aligned)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         tokens, lengths = read_tokens(chunk, self.column, "drop_tokens")
@@ -125,6 +182,9 @@ class _ReplaceTokens(RowWise):
         check_tokens(schema, self.column, "replace_tokens")
         return set_field(schema, self.column, TOKENS)
 
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
+
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         tokens, lengths = read_tokens(chunk, self.column, "replace_tokens")
         keys = fold_into_rows(row_keys(chunk), "replace_tokens", self.seed)
@@ -146,8 +206,13 @@ def _draws(keys: Keys, lengths: Indices) -> Keys:
 
 def _chosen(tokens: NDArray[np.int32], lengths: Indices, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
     """Choose each token with probability `rate`, unless it is to be kept: bool[T]."""
-    chosen: NDArray[np.bool_] = (_draws(keys, lengths) >> np.uint64(11)) * 2.0**-53 < rate
+    chosen: NDArray[np.bool_] = _uniform(_draws(keys, lengths)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
+
+
+def _uniform(keys: Keys) -> NDArray[np.float64]:
+    """Turn keys into numbers from 0 to 1, without 1: float64[N]."""
+    return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def _rate(rate: Any) -> float:
@@ -165,6 +230,12 @@ def _seed(seed: int) -> int:
 def _name(column: str) -> str:
     check_text(column=column)
     return column
+
+
+def _names(columns: Sequence[str], name: str) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"{name} must be a list of names, got the string {columns!r}. Write [{columns!r}].")
+    return tuple(columns)
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:

@@ -6,10 +6,10 @@ from typing import Any
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
-from mlxfp.core.chunks import Example, RecordBatch, concat_chunks
+from mlxfp.core.chunks import Example, RecordBatch
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.examples import Examples
-from mlxfp.data.grouping import Cuts, Grouping, whole
+from mlxfp.data.grouping import Cuts, Grouping, after, whole
 from mlxfp.data.shaping import Groups, group_sizes
 
 
@@ -53,13 +53,16 @@ class _Batch(Grouping):
         if not rows:
             return rest, ()
         if held + rows < self.size:
-            return (chunk if rest is None else concat_chunks([rest, chunk])), ()
+            return after(rest, chunk), ()
         start = self.size - held if held else 0  # only the group across the boundary is copied, the others are slices
         stop = start + (rows - start) // self.size * self.size
-        cuts = [whole(concat_chunks([rest, chunk.slice(0, start)]))] if held else []
+        cuts = [whole(after(rest, chunk.slice(0, start)))] if held else []
         if stop > start:
             cuts.append((chunk.slice(start, stop - start), range(0, stop - start + 1, self.size)))
         return (chunk.slice(stop) if stop < rows else None), cuts
+
+    def looks_at(self) -> tuple[str, ...]:
+        return ()
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None or self.drop_last else (whole(rest),)

@@ -7,12 +7,12 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive, check_text
-from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
+from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.taking import rows_in
-from mlxfp.data.grouping import Cuts, Grouping, whole
+from mlxfp.data.grouping import Cuts, Grouping, after, whole
 from mlxfp.data.shaping import Groups, check_lengths, group_sizes
 from mlxfp.data.tokens import Indices, check_tokens, ends_of, lengths_of, name_row
 
@@ -83,9 +83,12 @@ class _BatchByTokens(Grouping):
         return None  # the group that more examples may still fit into
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
-        rows = chunk if rest is None else concat_chunks([rest, chunk])
+        rows = after(rest, chunk)
         starts = self._starts(rows)
         return (rows.slice(starts[-1]) if rows.num_rows else None), ((rows.slice(0, starts[-1]), starts),)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else (whole(rest),)
@@ -131,7 +134,7 @@ class _BucketByLength(Grouping):
         return None
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
-        rows = chunk if rest is None else concat_chunks([rest, chunk])
+        rows = after(rest, chunk)
         buckets = self._buckets(rows)
         groups: list[Indices] = []
         waits = np.ones(rows.num_rows, bool)
@@ -142,6 +145,9 @@ class _BucketByLength(Grouping):
             groups.extend(full)
         groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each: an order that no chunk boundary decides
         return rows.filter(pa.array(waits)), _taken(rows, groups)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else _taken(rest, list(self._leftover_groups(rest)))

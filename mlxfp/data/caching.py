@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import chain
@@ -28,8 +28,9 @@ from mlxfp.core.chunks import (
     row_keys,
     set_column,
 )
+from mlxfp.core.conditions import Condition
 from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
+from mlxfp.core.datasets import Combinator, Dataset, Position, Source, Wrapper
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
@@ -109,6 +110,28 @@ class _Stored(Wrapper):
 
     def exact_length(self) -> int:
         return int(self.table.num_rows)
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return _SomeColumns(self.dataset, self, tuple(columns))
+
+
+@frozen(repr=False)
+class _SomeColumns(_Stored):
+    """Some columns of what another one keeps: it is kept once."""
+
+    stored: _Stored
+    columns: tuple[str, ...]
+
+    @property
+    def table(self) -> pa.Table:
+        return self.stored.table.select([*self.columns, *HIDDEN])
+
+    def schema(self) -> Schema:
+        whole = self.stored.schema()
+        return pa.schema([whole.field(name) for name in self.columns])
+
+    def __repr__(self) -> str:
+        return repr(self.stored)
 
 
 @frozen(repr=False)

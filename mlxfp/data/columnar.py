@@ -20,6 +20,7 @@ class ColumnSource(Source):
     """Files that know their columns."""
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that are looked at; None: all
     suffixes: ClassVar[tuple[str, ...]]
 
     @abstractmethod
@@ -35,6 +36,11 @@ class ColumnSource(Source):
         return find_files(self.paths, self.suffixes)
 
     def schema(self) -> Schema:
+        """Read the schema of the first file, and leave out what is not looked at."""
+        whole = self.whole_schema()
+        return whole if self.kept is None else pa.schema([whole.field(name) for name in self.kept])
+
+    def whole_schema(self) -> Schema:
         """Read the schema of the first file."""
         first = self.files()[0]
         schema = self.schema_of(first)

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 import attrs
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core.checks import check_text, check_types, check_unique
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.conditions import Condition
+from mlxfp.core.datasets import Dataset, Source
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
-from mlxfp.data.files import Paths, as_strings, blocks, check_names, packed
+from mlxfp.data.files import FileStamp, Paths, as_strings, blocks, check_names, packed
 from mlxfp.data.line_files import (
     Block,
     Fault,
@@ -50,7 +51,9 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     The first record names the columns, unless `columns` does because the files have no header; an empty name becomes `column_<place>`.
     Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text. `schema` declares
     other types for some columns, as in `{"zip": pa.string()}`, without which 01234 is a number. Values in `null_values` are null, quoted
-    or not, in text too. Blank lines are skipped. `quote=None` takes quotes for text. Several files need the same columns, in any order.
+    or not, in text too. Blank lines are skipped. `quote=None` takes quotes for text, `delimiter="\t"` reads tab-separated files. Several
+    files need the same columns, in any order. Files elsewhere are named by an address, as in `s3://bucket/a.csv` or `https://...`, with
+    the extra `remote` (fsspec).
 
     Memory holds about one block, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and line
     for a value that does not fit its column, a record with too many or too few fields, a quote that is never closed, text that is not
@@ -87,7 +90,17 @@ class _ReadCsv(LineSource):
     quote: str | None = '"'
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that are looked at; None: all
     suffixes = packed(".csv", ".tsv")
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, kept=tuple(columns))
+
+    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+        return super().inferred(files) if self.kept is None else attrs.evolve(self, kept=None).inferred(files)
+
+    def looked_at(self, schema: Schema) -> Schema:
+        return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
 
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)

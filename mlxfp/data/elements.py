@@ -1,4 +1,4 @@
-"""Stages over examples: map, filter, flatten, choose columns and ranges."""
+"""Stages over examples: map, filter, flatten, choose ranges."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -10,9 +10,8 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_callable, check_columns, check_integer, check_not_negative, check_positive, check_unique
+from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive
 from mlxfp.core.chunks import (
-    HIDDEN,
     KEY,
     ROW,
     Example,
@@ -28,7 +27,8 @@ from mlxfp.core.chunks import (
 )
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Stage, State
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.errors import ArgumentTypeError, SchemaError
+from mlxfp.core.identity import comparable
 from mlxfp.core.inference import SAMPLE_ROWS
 from mlxfp.core.parts import brief
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
@@ -103,6 +103,8 @@ def filter(predicate: Callable[[Example], bool]) -> Callable[[Dataset[Example]],
     >>> from mlxfp.data.sources import from_examples
     >>> list(pipe(from_examples([{"x": i} for i in range(5)]), filter(lambda row: row["x"] % 2 == 0)))
     [{'x': 0}, {'x': 2}, {'x': 4}]
+
+    See also: `filter_by` for conditions on columns, which are met by whole columns at once.
     """
     check_callable(predicate=predicate)
     return _Filter(predicate)
@@ -149,45 +151,10 @@ def skip(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
     return Combinator(_Skip, {"count": count})
 
 
-def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Keep these columns, in this order; raises `SchemaError` for one that is not there.
-
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources import from_examples
-    >>> list(pipe(from_examples([{"x": 1, "y": 2, "z": 3}]), select_columns(["z", "x"])))
-    [{'z': 3, 'x': 1}]
-    """
-    return _SelectColumns(_names(columns))
-
-
-def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Leave these columns out; raises `SchemaError` for one that is not there.
-
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources import from_examples
-    >>> list(pipe(from_examples([{"x": 1, "y": 2}]), drop_columns(["y"])))
-    [{'x': 1}]
-    """
-    return _DropColumns(_names(columns))
-
-
-def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Rename columns from the old names to the new; raises `SchemaError` if an old one is missing or a new one is taken.
-
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources import from_examples
-    >>> list(pipe(from_examples([{"x": 1, "y": 2}]), rename_columns({"x": "y", "y": "x"})))
-    [{'y': 1, 'x': 2}]
-    """
-    if not names:
-        raise ArgumentError("rename_columns needs at least one name, got none.")
-    return _RenameColumns(tuple(names.items()))
-
-
 @frozen(repr=False)
 class _Map(RowWise):
-    function: Callable[..., Example]
-    declared: Schema | None = None
+    function: Callable[..., Example] = field(eq=comparable)
+    _schema: Schema | None = None
     seed: int | None = None
     workers: int = field(default=1, eq=False)  # how it runs, not what it gives
 
@@ -200,23 +167,23 @@ class _Map(RowWise):
             cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
             return [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
 
-        return hide_beside(from_rows(in_order(work, len(rows), workers=self.workers), self.declared, numbers), chunk)
+        return hide_beside(from_rows(in_order(work, len(rows), workers=self.workers), self._schema, numbers), chunk)
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        return self if self.declared is not None else _declare(self, schema, rows)
+        return self if self._schema is not None else _declare(self, rows)
 
     def schema(self, schema: Schema) -> Schema:
-        return self.declared
+        return self._schema
 
 
 @frozen(repr=False)
 class _MapChunks(RowWise):
-    function: Callable[[RecordBatch], RecordBatch]
-    declared: Schema | None = None
+    function: Callable[[RecordBatch], RecordBatch] = field(eq=comparable)
+    _schema: Schema | None = None
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        if self.declared is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
-            return hide_beside(no_rows(self.declared), chunk)
+        if self._schema is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
+            return hide_beside(no_rows(self._schema), chunk)
         made = self.function(visible(chunk))
         if not isinstance(made, pa.RecordBatch):
             raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(made).__name__}, in {self!r}.")
@@ -225,24 +192,24 @@ class _MapChunks(RowWise):
                 f"{brief(self.function)} returned {made.num_rows} rows for {chunk.num_rows}, in {self!r}. "
                 "Use filter or flat_map to change the number of rows."
             )
-        if self.declared is not None and not made.schema.equals(self.declared):
+        if self._schema is not None and not made.schema.equals(self._schema):
             raise SchemaError(
-                f"{brief(self.function)} returned {_fields(made.schema)} where {_fields(self.declared)} was declared or found for the "
+                f"{brief(self.function)} returned {_fields(made.schema)} where {_fields(self._schema)} was declared or found for the "
                 f"first rows, in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
             )
         return hide_beside(made, chunk)
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        return self if self.declared is not None else _declare(self, schema, rows)
+        return self if self._schema is not None else _declare(self, rows)
 
     def schema(self, schema: Schema) -> Schema:
-        return self.declared
+        return self._schema
 
 
 @frozen(repr=False)
 class _FlatMap(Stage):
-    function: Callable[[Example], Iterable[Example]]
-    declared: Schema | None = None
+    function: Callable[[Example], Iterable[Example]] = field(eq=comparable)
+    _schema: Schema | None = None
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         numbers, keys = source_rows(chunk), row_keys(chunk)
@@ -251,19 +218,19 @@ class _FlatMap(Stage):
         rows = [_mapping(row, n, self) for part, n in zip(made, numbers, strict=True) for row in part]
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         origins, new_keys = np.repeat(numbers, counts), fold_in_rows(np.repeat(fold_into_rows(keys, "flat_map"), counts), within)
-        out = from_rows(rows, self.declared, origins)
+        out = from_rows(rows, self._schema, origins)
         return state, (out.append_column(ROW, pa.array(origins)).append_column(KEY, pa.array(new_keys)),)
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        return self if self.declared is not None else _declare(self, schema, rows)
+        return self if self._schema is not None else _declare(self, rows)
 
     def schema(self, schema: Schema) -> Schema:
-        return self.declared
+        return self._schema
 
 
 @frozen(repr=False)
 class _Filter(Stage):
-    predicate: Callable[[Example], bool]
+    predicate: Callable[[Example], bool] = field(eq=comparable)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
@@ -276,6 +243,7 @@ class _Filter(Stage):
 @frozen(repr=False)
 class _Take(View):
     count: int
+    passes = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices
@@ -299,6 +267,7 @@ class _Take(View):
 @frozen(repr=False)
 class _Skip(View):
     count: int
+    passes = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices + self.count
@@ -316,63 +285,6 @@ class _Skip(View):
         return max(0, count - self.count)
 
 
-@frozen(repr=False)
-class _SelectColumns(RowWise):
-    columns: tuple[str, ...]
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        return chunk.select([*self.columns, *(name for name in chunk.schema.names if name in HIDDEN)])
-
-    def schema(self, schema: Schema) -> Schema:
-        check_columns(self.columns, schema.names, "select_columns")
-        return pa.schema([schema.field(name) for name in self.columns])
-
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
-
-
-@frozen(repr=False)
-class _DropColumns(RowWise):
-    columns: tuple[str, ...]
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        return chunk.select([name for name in chunk.schema.names if name not in self.columns])
-
-    def schema(self, schema: Schema) -> Schema:
-        check_columns(self.columns, schema.names, "drop_columns")
-        return pa.schema([field for field in schema if field.name not in self.columns])
-
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
-
-
-@frozen(repr=False)
-class _RenameColumns(RowWise):
-    names: tuple[tuple[str, str], ...]
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        new = dict(self.names)
-        return chunk.rename_columns([new.get(name, name) for name in chunk.schema.names])
-
-    def schema(self, schema: Schema) -> Schema:
-        new = dict(self.names)
-        check_columns(tuple(new), schema.names, "rename_columns")
-        names = [new.get(name, name) for name in schema.names]
-        taken = sorted({name for name in names if names.count(name) > 1 or name in HIDDEN})
-        if taken:
-            raise SchemaError(f"rename_columns gives several columns the name {taken[0]!r}, or the name is reserved. Choose another.")
-        return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-
-
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        raise ArgumentTypeError(f"columns must be a list of names, got the string {columns!r}. Write [{columns!r}].")
-    if not columns:
-        raise ArgumentError("columns must name at least one column, got none.")
-    check_unique({"columns": columns})
-    return tuple(columns)
-
-
 def _listed(function: Callable[[Example], Iterable[Example]]) -> Callable[[Example], list[Example]]:
     return lambda row: list(function(row))
 
@@ -383,17 +295,18 @@ def _mapping(row: Any, number: int, stage: Stage) -> Example:
     return row
 
 
-def _declare(stage: Any, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
-    """Run a stage on the first rows that reach it, 128 at a time until some come out, and declare the schema that they have."""
+def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
+    """Run a stage on the first rows that reach it, 128 at a time until some come out, and declare the schema that they have.
+
+    Where none come out, nothing is known of it: it has no columns.
+    """
     groups, states = (batch(SAMPLE_ROWS),), [None]
-    made = [no_rows(schema)]
-    for sample in chain(push(groups, states, 0, rows()), flush(groups, states)):
-        _, made = stage.step((), sample)
-        if made[0].num_rows:
-            break
-    declared: Stage = attrs.evolve(stage, declared=visible(made[0]).schema)
+    samples = chain(push(groups, states, 0, rows()), flush(groups, states))
+    made = (out for sample in samples for out in stage.step((), sample)[1] if out.num_rows)
+    found = next((visible(out).schema for out in made), pa.schema([]))
+    declared: Stage = attrs.evolve(stage, schema=found)
     return declared
 
 
 def _fields(schema: Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"

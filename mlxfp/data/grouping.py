@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from mlxfp.core.chunks import RecordBatch
+from mlxfp.core.chunks import RecordBatch, concat_chunks
 from mlxfp.core.datasets import Stage, State
 
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and where groups of them end, after a first 0
@@ -33,6 +33,16 @@ class Grouping(Stage):
     def finish(self, state: Any) -> Iterable[RecordBatch]:
         """Make groups of what is left."""
         return _slices(self.cut_last(state))
+
+
+def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
+    """Put a chunk behind the rows that are left over. Where one has fewer columns, from a run that read no more, so has the result."""
+    if rest is None:
+        return chunk
+    if rest.num_columns != chunk.num_columns:
+        both = [name for name in chunk.schema.names if name in rest.schema.names]
+        rest, chunk = rest.select(both), chunk.select(both)
+    return concat_chunks([rest, chunk])
 
 
 def whole(rows: RecordBatch) -> Cuts:

@@ -2,11 +2,12 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core._optional import optional
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows, one_chunk
+from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
@@ -65,6 +67,7 @@ def _table_identity(held: Any) -> Any:
 @frozen(repr=False)
 class _FromHf(Source):
     held: Any = field(eq=_table_identity)  # not its table: what is memory-mapped is pickled as the name of a file
+    kept: tuple[str, ...] | None = None  # the columns that are looked at; None: all
 
     @property
     def indexable(self) -> bool:
@@ -73,7 +76,8 @@ class _FromHf(Source):
     @property
     def table(self) -> pa.Table:
         """The rows before any were chosen."""
-        return _plain(getattr(self.held.data, "table", self.held.data))
+        whole = _plain(getattr(self.held.data, "table", self.held.data))
+        return whole if self.kept is None else whole.select(list(self.kept))
 
     @cached_property
     def rows(self) -> Rows:
@@ -102,6 +106,9 @@ class _FromHf(Source):
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices if self.chosen is None else self.chosen.take(pa.array(indices)).to_numpy().astype(np.int64))
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, kept=tuple(columns))
 
     def length(self) -> int:
         return int(self.table.num_rows if self.chosen is None else len(self.chosen))

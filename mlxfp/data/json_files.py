@@ -26,7 +26,8 @@ def read_jsonl(path: Paths, *, schema: Mapping[str, pa.DataType] | None = None) 
 
     A line is an object. The columns are the keys of the lines in the first block, about 1 MB of the first file; nested objects become
     struct columns, arrays list columns, missing keys null. Dates stay text. `schema` declares columns that show up later, and types other
-    than the inferred ones, as in `{"score": pa.float64()}`. Blank lines are skipped.
+    than the inferred ones, as in `{"score": pa.float64()}`. Blank lines are skipped. Files elsewhere are named by an address, as in
+    `s3://bucket/a.jsonl` or `https://...`, with the extra `remote` (fsspec).
 
     Memory holds about one block, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and line
     for a line that is no JSON object, a value that does not fit its column, a key that is no column, or text that is not UTF-8;

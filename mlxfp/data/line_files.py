@@ -107,7 +107,11 @@ class LineSource(Source):
 
     def schema(self) -> Schema:
         """Infer the types from the first block with a record in it."""
-        return self.inferred(self.files())[0]
+        return self.looked_at(self.inferred(self.files())[0])
+
+    def looked_at(self, schema: Schema) -> Schema:
+        """Leave out the columns that need not be read."""
+        return schema
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
         """Return the schema, and the file that shows it."""
@@ -128,7 +132,7 @@ class LineSource(Source):
             check_same_names(opening.names or schema.names, path, schema.names, shown_by)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, self._block_size):
-                chunk = _parse(self, block, schema)
+                chunk = _parse(self, block, self.looked_at(schema))
                 if chunk.num_rows:
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
 

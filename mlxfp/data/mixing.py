@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice
-from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, number_joined
+from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor, run, start
 from mlxfp.core.datasets import Dataset, Level, Position, Source, row_count, take_rows
 from mlxfp.core.describing import known_length, length
@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
 Times = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_Mark = tuple[int, int, int, Cursor | None]  # of a dataset: what it gave as `by` counts it, items, passes or -1 if it has ended, cursor
 
 
 def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
@@ -59,6 +61,8 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
     >>> a, b = (from_examples([{"x": x}]) for x in "ab")
     >>> "".join(row["x"] for row in islice(mix([a, b], [3, 1]), 12))
     'abaaabaaabaa'
+
+    See also: `proportions` for what each dataset has given.
     """
     joined = _joinable(datasets, "mix")
     check_choice(("examples", "tokens"), by=by)
@@ -166,12 +170,13 @@ class _Mix(_Joined):
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        given, passes, cursors = position or ((0,) * len(self.datasets), (0,) * len(self.datasets), (None,) * len(self.datasets))
+        """Positions are (what each gave as `by` counts it, items that each gave, passes or -1 if it has ended, cursors)."""
+        marks: list[_Mark] = list(zip(*position, strict=True)) if position else [(0, 0, 0, None)] * len(self.datasets)
         with ExitStack() as stack:
             readers = {
-                place: _Reader(self, place, epoch, (given[place], passes[place], cursors[place]))
-                for place, weight in enumerate(self.weights)
-                if weight and passes[place] >= 0
+                place: _Reader(self, place, epoch, mark)
+                for place, (weight, mark) in enumerate(zip(self.weights, marks, strict=True))
+                if weight and mark[2] >= 0
             }
             for reader in readers.values():
                 stack.callback(reader.close)
@@ -179,11 +184,28 @@ class _Mix(_Joined):
                 ended = [place for place, reader in readers.items() if not reader.fill()]
                 if self.stop != "first":  # else it stays, holds nothing, and no item due after its end comes out
                     for place in ended:
-                        readers.pop(place).close()
+                        reader = readers.pop(place)
+                        reader.close()
+                        marks[place] = (reader.given, reader.items, -1, None)
                 due = self._due(readers) if readers else None
                 if due is None:
                     return
-                yield due, self._position(readers)
+                marks = [readers[place].mark if place in readers else mark for place, mark in enumerate(marks)]
+                yield due, tuple(zip(*marks, strict=True))
+
+    def costs(self, chunk: Any) -> Indices:
+        """Say what each item of a chunk counts, as `by` says: int64[N]."""
+        if self.level != "examples":
+            return np.ones(1, np.int64)
+        if self.by == "examples":
+            return np.ones(chunk.num_rows, np.int64)
+        lengths: Indices = np.diff(chunk.column("input_ids").offsets.to_numpy()).astype(np.int64)
+        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
+
+    def owners(self, chunk: RecordBatch) -> Indices:
+        """Say which of the datasets each row is of: int64[N]."""
+        ends = np.cumsum([sum(1 for _ in leaves(dataset)) for dataset in self.datasets])
+        return np.searchsorted(ends, source_rows(chunk) >> LEAF_BITS, side="right")
 
     def _due(self, readers: "dict[int, _Reader]") -> Any:
         """Take the items that are due before any reader runs out of what it holds, or None if there are none."""
@@ -201,21 +223,13 @@ class _Mix(_Joined):
         rows = concat_chunks([readers[place].take(count) for place, count in counts.items() if count])
         return rows.take(pa.array(np.argsort(times, kind="stable")))
 
-    def _position(self, readers: "dict[int, _Reader]") -> Position:
-        held = [readers.get(place) for place in range(len(self.datasets))]
-        return (
-            tuple(0 if reader is None else reader.given for reader in held),
-            tuple(-1 if reader is None else reader.passes for reader in held),  # -1: ended
-            tuple(None if reader is None else reader.cursor for reader in held),
-        )
-
 
 class _Reader:
     """One dataset of a mixture while it runs: the rows at hand and their due times. Running machinery, never part of a value."""
 
-    def __init__(self, mixture: _Mix, place: int, epoch: int, before: tuple[int, int, Cursor | None]) -> None:
+    def __init__(self, mixture: _Mix, place: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._place, self._epoch = mixture, place, epoch
-        self.given, self.passes, self.cursor = before
+        self.given, self.items, self.passes, self.cursor = mark
         self.times: Times = np.array([self.given / mixture.weights[place]])  # of the items at hand, then of the one after them
         self._chunk: Any = None
         self._after: Cursor | None = self.cursor
@@ -224,6 +238,11 @@ class _Reader:
     def _run(self, cursor: Cursor | None) -> Any:
         passes = FOREVER if self._mixture.stop == "restart" else 1
         return run(self._mixture.datasets[self._place], start(self._epoch * passes + self.passes, cursor))
+
+    @property
+    def mark(self) -> _Mark:
+        """Where it stands, as the position says it."""
+        return self.given, self.items, self.passes, self.cursor
 
     def fill(self) -> bool:
         """Hold at least one item; False when the dataset has ended for good."""
@@ -246,7 +265,8 @@ class _Reader:
         else:
             taken = self._chunk.slice(0, count)
             rest = self._chunk.slice(count) if count < self._chunk.num_rows else None
-        self.given += int(self._costs(taken).sum())
+        costs = self._mixture.costs(taken)
+        self.given, self.items = self.given + int(costs.sum()), self.items + len(costs)
         self._hold(rest, self._after)
         return taken
 
@@ -261,16 +281,8 @@ class _Reader:
             return
         if after is not None and self._mixture.level == "examples":
             self.cursor = Cursor(after.base, after.done - chunk.num_rows)  # the rows at hand are still to come
-        costs = self._costs(chunk)
+        costs = self._mixture.costs(chunk)
         self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]
-
-    def _costs(self, chunk: Any) -> NDArray[np.int64]:
-        if self._mixture.level != "examples":
-            return np.ones(1, np.int64)
-        if self._mixture.by == "examples":
-            return np.ones(chunk.num_rows, np.int64)
-        lengths: NDArray[np.int64] = np.diff(chunk.column("input_ids").offsets.to_numpy()).astype(np.int64)
-        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -42,6 +42,7 @@ def prefetch(depth: int, *, max_bytes: int | None = None) -> Callable[[Dataset[I
 class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
+    passes = True
     depth: int = field(eq=False)  # how it runs, not what it gives
     max_bytes: int | None = field(default=None, eq=False)
     watch: Callable[[int], None] | None = field(default=None, eq=False, repr=False)  # told how many items wait when one is asked for

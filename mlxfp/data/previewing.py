@@ -10,6 +10,7 @@ from mlxfp.core.chunks import source_rows, to_rows
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
+from mlxfp.core.naming import row_name
 from mlxfp.core.parts import check_dataset
 
 _PLACES = 12  # places of a row of tokens that are shown
@@ -84,7 +85,7 @@ def _examples(chunks: Iterator[Any], count: int, tokenizer: Decoder | None) -> I
     firsts = (chunk.slice(0, count) for chunk in chunks)
     numbered = ((row, number) for chunk in firsts for row, number in zip(to_rows(chunk), source_rows(chunk), strict=True))
     for place, (row, number) in enumerate(islice(numbered, count)):
-        yield f"example {place}, source row {number}"
+        yield f"example {place}, source row {row_name(number)}"
         yield from (f"    {line}" for line in show_row(row, tokenizer))
 
 

@@ -20,7 +20,7 @@ from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import iterate
 from mlxfp.core.datasets import Dataset, Position, Source, State
 from mlxfp.core.parts import check_dataset
-from mlxfp.core.rewriting import rewrite
+from mlxfp.core.rewriting import with_datasets
 from mlxfp.data.prefetching import Prefetch
 from mlxfp.data.standins import StandInSource, StandInStage
 
@@ -58,7 +58,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     check_positive(items=items)
     if consume is not None:
         check_callable(consume=consume)
-    timed = rewrite(dataset, _timed_source, lambda each: tuple(_TimedStage(stage, _Meter()) for stage in each.stages))
+    timed = _timed(dataset)
     for meter in _resolved(timed):
         meter.reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
@@ -179,6 +179,7 @@ class _Meter:
 @frozen(repr=False)
 class _TimedStage(StandInStage):
     meter: _Meter = field(eq=False)
+    text: str = field(eq=False)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         state, out = self.meter.call(self.stage.step, state, chunk)
@@ -186,6 +187,9 @@ class _TimedStage(StandInStage):
 
     def finish(self, state: State) -> Iterable[RecordBatch]:
         return self.meter.pass_on(self.meter.call(self.stage.finish, state))
+
+    def __repr__(self) -> str:
+        return self.text
 
 
 @frozen(repr=False)
@@ -214,6 +218,13 @@ def _resolved(dataset: Dataset[Any]) -> Iterator[_Meter]:
     for child in source.held:
         yield from _resolved(child)
     yield from (part.meter for part in (source, *dataset.stages))
+
+
+def _timed(dataset: Dataset[Any]) -> Dataset[Any]:
+    """Put what runs under the clock, which may be rewritten; its parts print as they were written."""
+    texts, runs = map(repr, (dataset.written or dataset).stages), dataset.optimized
+    stages = tuple(_TimedStage(stage, _Meter(), text) for stage, text in zip(runs.resolved.stages, texts, strict=True))
+    return Dataset(_timed_source(with_datasets(runs.source, _timed)), stages)
 
 
 def _timed_source(source: Source) -> Source:

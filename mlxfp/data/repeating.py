@@ -32,6 +32,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 @frozen(repr=False)
 class _Repeat(Wrapper):
     epochs: int | None
+    passes = True
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         done, cursor = position or (0, None)

@@ -16,7 +16,7 @@ from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, State, che
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
-from mlxfp.data.elements import select_columns
+from mlxfp.data.columns import select_columns
 from mlxfp.data.views import Indices, View
 
 
@@ -67,6 +67,7 @@ def split(
 @frozen(repr=False)
 class _Select(View):
     indices: Indices = field(eq=fingerprint)
+    passes = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         found: Indices = self.indices[indices]

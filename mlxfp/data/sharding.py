@@ -82,6 +82,11 @@ class _Shard(View):
     count: int
     ends: Ends = "uneven"
 
+    @property
+    def passes(self) -> bool:  # type: ignore[override]  # of a stream, the position holds rows
+        """Whether columns may be left out of the dataset that is held."""
+        return self.indexable
+
     def schema(self) -> Schema:
         schema = super().schema()
         return set_field(schema, "weight", pa.float32()) if self.ends == "pad" else schema

@@ -78,6 +78,7 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
+    passes = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return self._order(indices, row_count(self.dataset), epoch)
@@ -92,7 +93,12 @@ class _Shuffle(View):
             yield gathered.take(self._order(np.arange(first, stop), count, epoch)), stop
 
     def notes(self) -> tuple[str, ...]:
-        return () if self.indexable else ("gathers all rows in memory, and again when resumed; load() before it keeps them",)
+        if self.indexable:
+            held = self.dataset.source
+            while isinstance(held, View):
+                held = held.dataset.source
+            return (f"takes the rows of {held!r} in the new order",)
+        return ("gathers all rows in memory, and again when resumed; load() before it keeps them",)
 
     def _order(self, indices: Indices, count: int, epoch: int) -> Indices:
         return permute(indices, count=count, key=fold_in(0, "shuffle", self.seed, epoch))

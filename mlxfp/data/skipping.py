@@ -13,6 +13,7 @@ from mlxfp.core.chunks import Example, RecordBatch, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Stage, State, check_level
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
+from mlxfp.core.naming import row_name
 from mlxfp.core.parts import check_dataset, children
 from mlxfp.core.reaching import states
 from mlxfp.data.guarding import ERROR, guard, split_failed
@@ -161,7 +162,7 @@ class OnError(Stage):
             count, rows = int(counts[beyond[0]]), int(seen[beyond[0]])
             whys = [(stage, reason) for _, stage, reason in entries[:count]]
             said = "; ".join(
-                f"{times:,} times {why[1]} in {why[0]}, first for source row {entries[whys.index(why)][0]}"
+                f"{times:,} times {why[1]} in {why[0]}, first for source row {row_name(entries[whys.index(why)][0])}"
                 for why, times in Counter(whys).most_common(3)
             )
             raise DataError(

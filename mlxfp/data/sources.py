@@ -5,12 +5,14 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, from_rows
+from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import comparable, fingerprint
@@ -96,6 +98,9 @@ class _FromTable(Source):
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices)
 
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, table=self.table.select(list(columns)))
+
     def length(self) -> int:
         return int(self.table.num_rows)
 
@@ -113,11 +118,11 @@ class _FromExamples(_FromTable):
 @frozen(repr=False)
 class _FromIterable(Source):
     examples: Iterable[Example] | Callable[[], Iterable[Example]] = field(eq=comparable)
-    declared: Schema | None = None
+    _schema: Schema | None = None
 
     def schema(self) -> Schema:
-        if self.declared is not None:
-            return self.declared
+        if self._schema is not None:
+            return self._schema
         rows = list(islice(self._examples(), SAMPLE_ROWS))
         return from_rows(rows, None, range(len(rows))).schema
 

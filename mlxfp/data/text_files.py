@@ -19,7 +19,8 @@ def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[E
     r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip and zstd by suffix.
 
     There is one column, `text`. A row is a line without its \n or \r\n, blank lines included; the newline at the end of a file begins no
-    line. With `by="file"`, a row is a whole file as it is, of 256 MB at most. A byte order mark is left out.
+    line. With `by="file"`, a row is a whole file as it is, of 256 MB at most. A byte order mark is left out. Files elsewhere are named by
+    an address, as in `s3://bucket/a.txt` or `https://...`, with the extra `remote` (fsspec).
 
     By line, memory holds about 1 MB, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and
     line for text that is not UTF-8; `MissingFileError` if there is no such file.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, source_rows
 from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.naming import row_name
 
 TOKENS = pa.list_(pa.int32())  # the type of every column of tokens that we make
 
@@ -97,7 +98,7 @@ def counted(lengths: Indices) -> Indices:
 def name_row(chunk: RecordBatch, place: int) -> str:
     """Say which row of the source stands at `place` of a chunk."""
     row = int(source_rows(chunk)[place])
-    return f"source row {row}" if row >= 0 else f"row {place} of the chunk"
+    return f"source row {row_name(row)}" if row >= 0 else f"row {place} of the chunk"
 
 
 def _owner(chunk: RecordBatch, lengths: Indices, place: int) -> str:

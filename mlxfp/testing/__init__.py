@@ -1,7 +1,8 @@
 """Laws to hold your own sources, stages and collators to, and strategies that make inputs for them. Needs hypothesis.
 
-- `laws`: functions that raise `AssertionError` where a law is broken, showing the smallest case.
+- `laws`: functions that raise `AssertionError` where a law is broken, showing the smallest case; `laws.check` runs all that apply.
 - `strategies`: hypothesis strategies of tables, examples, stages and whole pipelines.
+- `audit`: what data loaders break of the laws of determinism, permutation, workers and resuming, ours and others'.
 - `probing`: a source with exactly the chunks that you give it, which notes what is read.
 - `comparing`: exact comparison of anything that comes out of a pipeline.
 """
@@ -10,6 +11,6 @@ from mlxfp.core._optional import optional
 
 optional("hypothesis", extra="testing", needed_by="mlxfp.testing")
 
-from mlxfp.testing import comparing, laws, probing, strategies  # noqa: E402  # after the check: they import hypothesis
+from mlxfp.testing import audit, comparing, laws, probing, strategies  # noqa: E402  # after the check: they import hypothesis
 
-__all__ = ["comparing", "laws", "probing", "strategies"]
+__all__ = ["audit", "comparing", "laws", "probing", "strategies"]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, source_rows
 from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.naming import row_name
 
 
 def plain(column: pa.Array) -> pa.Array:
@@ -30,7 +31,7 @@ def plain(column: pa.Array) -> pa.Array:
 def name_row(chunk: RecordBatch, place: int) -> str:
     """Say which row of the source stands at `place` of a chunk, or of the chunk where the source is not known."""
     row = int(source_rows(chunk)[place])
-    return f"row {row}" if row >= 0 else f"row {place} of the chunk"
+    return f"row {row_name(row)}" if row >= 0 else f"row {place} of the chunk"
 
 
 @frozen

@@ -73,6 +73,8 @@ class _Encoder:
         size = int(offsets[-1] - offsets[0])
         most = max(_CREDIT, size / 5)
         self.credit = min(self.credit + _SHARE * size, most)
+        if not _pays(size):
+            return [self.caller.encode(texts.to_pylist())]
         parts, first = [], 0
         while first < len(texts):
             end = self._reach(offsets, first)
@@ -89,7 +91,12 @@ class _Encoder:
         end = int(np.searchsorted(offsets, offsets[first] + min(most, _BLOCK), side="right")) - 1
         if end == first and offsets[first + 1] - offsets[first] <= most:
             end += 1  # a row that is longer than a block
-        return end if (offsets[end] - offsets[first]) * (1 - _BYTE) > _COLUMN else first
+        return end if _pays(offsets[end] - offsets[first]) else first
+
+
+def _pays(size: int) -> bool:
+    """Whether the way by words may be faster for so many bytes."""
+    return (1 - _BYTE) * size > _COLUMN
 
 
 def _by_words(memo: Memo, texts: pa.Array, credit: float) -> tuple[Encoded | None, float]:

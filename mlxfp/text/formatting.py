@@ -66,7 +66,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _can_encode(kind: pa.DataType) -> bool:
     plain_kinds = (_is_text, pa.types.is_primitive, pa.types.is_decimal128, pa.types.is_decimal256, pa.types.is_binary)
-    return any(test(kind) for test in plain_kinds)
+    return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # Arrow does not encode those
 
 
 def _by_distinct_value(column: pa.Array, field: Field) -> pa.StringArray:

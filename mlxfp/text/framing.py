@@ -102,5 +102,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArra
     """
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
-    joined: NDArray[np.int32] = values[np.arange(total) + np.repeat(starts - (ends - lengths), lengths)]
-    return joined
+    kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # half the bytes to move, where they suffice
+    places = np.repeat((starts - (ends - lengths)).astype(kind), lengths)
+    places += np.arange(total, dtype=kind)
+    return values.take(places)

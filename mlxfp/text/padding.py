@@ -66,6 +66,9 @@ class _Pad(RowWise):
         out = set_field(schema, self.column, pa.list_(kind.value_type))
         return out if self.mask is None else set_field(out, self.mask, pa.list_(pa.int32()))
 
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
+
     def longest(self, tokens: int | None) -> int | None:
         return self._length if self.column == "input_ids" else tokens
 

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_choice, check_columns, check_text
-from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
+from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.randomness import Keys, fold_into_rows
 from mlxfp.text.columns import name_row
 from mlxfp.text.formatting import check_format, format_column, is_missing
 from mlxfp.text.phrases import Field, Phrase, parse
@@ -20,12 +22,15 @@ _POLICIES = ("say", "drop", "raise")
 
 
 def template(
-    pattern: str, *, missing: str = "unknown", policy: Policy = "say", into: str = "text"
+    pattern: str, *, missing: str = "unknown", policy: Policy = "say", into: str = "text", seed: int | None = None
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Write each row as a sentence, into a column of strings.
 
     The pattern is a Python format string whose fields name columns: `{Age}`, `{Fare:.2f}`, `{Name!r}`, `{{` for a brace. What is done
     about a missing value (null or NaN) is said by `policy`; see `Template`. All other columns stay; a column named `into` is replaced.
+
+    With `seed`, for augmentation, the phrases with fields change places, all orders equally likely: another order for every row and epoch.
+    What stands between the phrases stays. Phrases are those of `policy="drop"`; a pattern needs two with fields for it.
 
     Raises `SchemaError` when the pipeline is built, for columns that are not there and for formats that do not fit a column's type;
     while running, `DataError` for a value that its format does not fit, and for a missing one under `policy="raise"`.
@@ -37,14 +42,19 @@ def template(
     ['Aged 22, paid 7.25.', 'Aged unknown, paid 71.28.']
     >>> [row["text"] for row in pipe(rows, template("Aged {Age}, paid {Fare:.2f}.", policy="drop"))]
     ['Aged 22, paid 7.25.', 'paid 71.28.']
+    >>> [row["text"] for row in pipe(rows, template("Aged {Age}, paid {Fare:.2f}.", seed=1))]
+    ['paid 7.25, Aged 22.', 'Aged unknown, paid 71.28.']
 
-    See also: `tokenize`, which turns the sentences into token ids.
+    See also: `tokenize`, which turns the sentences into token ids; `drop_fields`, which hides values at random.
     """
     check_text(into=into)
     if into in HIDDEN or not into:
         raise ArgumentError(f"into={into!r} cannot name a column; choose another name.")
     Template(pattern, missing=missing, policy=policy)  # checks
-    return _Template(pattern, missing=missing, policy=policy, into=into)
+    if seed is not None:
+        check_integer(seed=seed)
+        _check_movable(pattern)
+    return _Template(pattern, missing, policy, into, seed)
 
 
 @frozen
@@ -109,8 +119,11 @@ class Template:
             for piece in phrase.pieces
         )
 
-    def render(self, chunk: RecordBatch) -> pa.StringArray:
-        """Write every row of a chunk: strings, one for each row, equal to `render_row` of each."""
+    def render(self, chunk: RecordBatch, *, keys: Keys | None = None) -> pa.StringArray:
+        """Write every row of a chunk: strings, one for each row, equal to `render_row` of each.
+
+        With `keys`, uint64[N], the phrases with fields change places, in an order that the row's key decides.
+        """
         texts = {place: format_column(chunk, place) for place in self._fields}
         gaps = {place: text for place, text in texts.items() if text.null_count}
         if gaps and self.policy == "raise":
@@ -118,7 +131,8 @@ class Template:
         if gaps and self.policy == "say":
             texts |= {place: text.fill_null(self.missing) for place, text in gaps.items()}
         join = _join_present if gaps and self.policy == "drop" else _join_all
-        sentences = join(parse(self.pattern), texts)
+        phrases = parse(self.pattern)
+        sentences = join(phrases, texts) if keys is None else join(*_shuffled(phrases, texts, keys))
         return sentences if isinstance(sentences, pa.Array) else pa.repeat(sentences, chunk.num_rows)
 
 
@@ -132,10 +146,38 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
     parts: list[Any] = []
     followed: Any = pa.scalar(value=False)  # whether a later phrase is kept: then this one keeps its own separator
     for phrase in reversed(phrases):
-        text = _concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])  # null: dropped
+        text = _phrase_texts(phrase, texts)
         parts.append(_concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
         followed = pc.or_(followed, pc.is_valid(text))
     return pc.binary_join_element_wise(*reversed(parts), "", null_handling="replace", null_replacement="")
+
+
+def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
+    """Write a phrase without its end, for every row; null where it is to be dropped."""
+    return _concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
+
+
+def _shuffled(
+    phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
+) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
+    """Let the phrases with fields change places: return phrases of one field each, and for that field the phrase that a row has there."""
+    movable = [place for place, phrase in enumerate(phrases) if phrase.fields]
+    written = pa.concat_arrays([_phrase_texts(phrases[place], texts) for place in movable])
+    order = np.argsort([fold_into_rows(keys, place) for place in range(len(movable))], axis=0)  # of each row, in a column
+    fields = {place: Field(str(place)) for place in movable}  # no column's name is a number alone
+    return (
+        tuple(Phrase((fields[place],), phrase.end) if place in fields else phrase for place, phrase in enumerate(phrases)),
+        {fields[place]: written.take(pa.array(order[at] * len(keys) + np.arange(len(keys)))) for at, place in enumerate(movable)},
+    )
+
+
+def _check_movable(pattern: str) -> None:
+    phrases = [phrase for phrase in parse(pattern) if phrase.fields]
+    if len(phrases) < 2:
+        raise ArgumentError(
+            f"template({pattern!r}) has {len(phrases)} phrases with fields, and with seed= they change places. "
+            "Write two or more, with one of . , ; | ! ? or a line end between them, or leave seed out."
+        )
 
 
 def _concat(pieces: list[Any]) -> Any:
@@ -162,6 +204,7 @@ class _Template(RowWise):
     missing: str = "unknown"
     policy: Policy = "say"
     into: str = "text"
+    seed: int | None = None
 
     @property
     def template(self) -> Template:
@@ -171,5 +214,9 @@ class _Template(RowWise):
         self.template.check(schema)
         return set_field(schema, self.into, pa.string())
 
+    def looks_at(self) -> tuple[str, ...]:
+        return self.template.columns
+
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        return set_column(chunk, self.into, self.template.render(chunk))
+        keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "template", self.seed)
+        return set_column(chunk, self.into, self.template.render(chunk, keys=keys))

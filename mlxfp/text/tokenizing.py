@@ -129,6 +129,9 @@ class _Tokenize(RowWise):
         out = set_field(schema, self.into, pa.list_(pa.int32()))
         return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
+    def looks_at(self) -> tuple[str, ...]:
+        return self.columns
+
     def longest(self, tokens: int | None) -> int | None:
         return self.max_length if self.into == "input_ids" else tokens
 
@@ -166,6 +169,9 @@ class _TokenizeLong(Stage):
 
     def schema(self, schema: Schema) -> Schema:
         return self.whole.schema(schema)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return self.whole.columns
 
     def longest(self, tokens: int | None) -> int | None:
         return self.whole.longest(tokens)

@@ -1,4 +1,4 @@
-"""Checkpoints: a state and a cursor in one file, written so that a crash leaves either the old one or the new one.
+"""Checkpoints: a state, a cursor and what else a run needs in one file, written so that a crash leaves either the old one or the new.
 
 The file is safetensors, with the rest as JSON in its metadata; nothing in it is ever executed. Arrays are named by their place in the
 state: `params.layers[0].weight`.
@@ -7,36 +7,61 @@ state: `params.layers[0].weight`.
 import base64
 import json
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
 import mlx.core as mx
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import CheckpointError, MissingFileError
+from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
+from mlxfp.core.identity import fingerprint
 from mlxfp.core.trees import paths
+from mlxfp.training.events import Evaluation
 from mlxfp.training.state import TrainState, flat_state, leaves_of
 
 _FORMAT = ("mlxfp.state", 1)  # name and version
+_TEMPORARY = ".part.safetensors"  # MLX would add its own suffix to any other
 
 
 @frozen
 class Checkpoint:
-    """What a checkpoint file holds: `fit(step, checkpoint.state, batches, cursor=checkpoint.cursor)` continues the run."""
+    """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history)` continues the run.
+
+    `config` is whatever was saved with it, and `history` the evaluations so far.
+
+    >>> Checkpoint(TrainState({}, {}, {}, step=7, seed=0)).fingerprint is None
+    True
+    """
 
     state: TrainState
-    cursor: Cursor | None
+    cursor: Cursor | None = None
+    history: tuple[Evaluation, ...] = ()
+    config: Mapping[str, Any] = field(factory=dict)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What identifies the pipeline that the cursor belongs to: two runs with the same one see the same batches."""
+        return None if self.cursor is None else fingerprint(self.cursor.identity)
 
 
-def save_state(path: str | os.PathLike[str], state: TrainState, *, cursor: Cursor | None = None) -> None:
-    """Write a state, and the cursor that belongs to it, to a file; the folder must exist.
+def save_state(
+    path: str | os.PathLike[str],
+    state: TrainState,
+    *,
+    cursor: Cursor | None = None,
+    history: Sequence[Evaluation] = (),
+    config: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a state, and what belongs to it, to a file; the folder must exist. `config` is anything that JSON can hold.
 
     The file is complete and on the disk before it takes the place of an older one. Raises `CheckpointError` for arrays that
-    safetensors cannot hold (float64).
+    safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for a
+    cursor of a pipeline that nothing identifies.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn
@@ -61,8 +86,10 @@ def save_state(path: str | os.PathLike[str], state: TrainState, *, cursor: Curso
         "step": state.step,
         "seed": state.seed,
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
+        "history": [(each.step, dict(each.metrics)) for each in history],
+        "config": dict(config or {}),
     }
-    _replace(Path(path), arrays, {"mlxfp": json.dumps(rest)})
+    _replace(Path(path), arrays, {"mlxfp": json_text(rest)})
 
 
 def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
@@ -85,7 +112,7 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, numbers, cursor = _read(Path(path))
+    arrays, numbers, rest = _read(Path(path))
     structure, leaves = leaves_of(like)
     expected = dict(zip(paths(structure), leaves, strict=True))
     differences = [f"missing: {name} {_kind(array)}" for name, array in expected.items() if name not in arrays]
@@ -97,18 +124,78 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     ]
     if differences:
         listed = "\n  ".join(differences)
-        raise CheckpointError(f"{path} does not fit the state it is loaded into (another model or optimizer?):\n  {listed}")
-    return Checkpoint(flat_state(structure, [arrays[name] for name in expected], **numbers), cursor)
+        hint = "another model or optimizer, or a state without start() of a step with options?"
+        raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
+    return Checkpoint(flat_state(structure, [arrays[name] for name in expected], **numbers), **rest)
+
+
+def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
+    """Read the checkpoint with the most steps that `observers.checkpoint` wrote to a folder; if there is none, `like` begins a new run.
+
+    So the same lines start a run and continue one that was killed. Raises what `load_state` raises.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     begin = load_latest(folder, start)
+    >>> begin.state == start, begin.cursor
+    (True, None)
+    """
+    check_types(TrainState, like=like)
+    found = numbered(Path(folder))
+    return load_state(found[max(found)], like) if found else Checkpoint(like)
+
+
+def name_of(step: int) -> str:
+    """Give the name of the checkpoint of a step; the zeros make names sort like numbers.
+
+    >>> name_of(1200)
+    'step-00001200.safetensors'
+    """
+    return f"step-{step:08}.safetensors"
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    """Find the checkpoints in a folder by their step; none where there is no folder.
+
+    >>> numbered(Path("no such folder"))
+    {}
+    """
+    matches = [(re.fullmatch(r"step-(\d{8,})\.safetensors", path.name), path) for path in folder.glob("step-*.safetensors")]
+    return {int(match[1]): path for match, path in matches if match}
 
 
 def _kind(array: mx.array) -> str:
     return f"{str(array.dtype).removeprefix('mlx.core.')}{list(array.shape)}"
 
 
+def remove_unfinished(folder: Path, name: str) -> None:
+    """Remove what a process that was killed while it wrote checkpoints of this name, or glob pattern, has left in a folder.
+
+    >>> remove_unfinished(Path("no such folder"), "step-*")
+    """
+    for path in folder.glob(f".{name}.*{_TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
+
+def json_text(rest: Mapping[str, Any]) -> str:
+    """Write what a checkpoint holds besides arrays; raises `ArgumentTypeError` for a configuration that JSON cannot hold.
+
+    >>> json_text({"config": {"rate": 0.1}})
+    '{"config": {"rate": 0.1}}'
+    """
+    try:
+        return json.dumps(rest, default=float)  # metrics may be numbers of numpy
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"A checkpoint holds what JSON can hold, and the config has something else: {error}. Write it as text."
+        ) from error
+
+
 def _replace(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
     if not path.parent.is_dir():
         raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
-    temporary = path.with_name(f".{path.name}.{token_hex(8)}.safetensors")
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}{_TEMPORARY}")
     try:
         mx.save_safetensors(str(temporary), dict(arrays), metadata)
         _sync(temporary)
@@ -126,7 +213,7 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], Cursor | None]:
+def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], dict[str, Any]]:
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
@@ -136,10 +223,13 @@ def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], Cursor | Non
         rest = json.loads(metadata["mlxfp"])
         version = rest["format"], rest["version"]
         step, seed, cursor = int(rest["step"]), int(rest["seed"]), rest["cursor"] and base64.b64decode(rest["cursor"], validate=True)
+        history = tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest.get("history", ()))
+        config = dict(rest.get("config", {}))
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
     if version != _FORMAT:
         raise CheckpointError(
             f"{path} has the format {version}, and this version of mlxfp reads {_FORMAT}. Read it with the mlxfp that wrote it."
         )
-    return arrays, {"step": step, "seed": seed}, None if cursor is None else Cursor.from_bytes(cursor)
+    cursor = None if cursor is None else Cursor.from_bytes(cursor)
+    return arrays, {"step": step, "seed": seed}, {"cursor": cursor, "history": history, "config": config}

@@ -9,27 +9,29 @@ from typing import Any, TypeVar
 
 import mlx.core as mx
 import numpy as np
-from attrs import asdict, frozen
+from attrs import evolve, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor, iterate, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
 from mlxfp.core.trees import flatten
-from mlxfp.evaluation.metrics import Totals, add_up, means
+from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge
 from mlxfp.evaluation.predictions import to_numpy
 from mlxfp.runtime import warn_if_slow
-from mlxfp.training.events import EpochEnded, Event, RunStarted, Stepped, Stopped
+from mlxfp.training.events import Change, EpochEnded, Evaluated, Evaluation, Event, RunStarted, Steered, Stepped, Stopped
+from mlxfp.training.nonfinite import Place, check_finite
 from mlxfp.training.state import TrainState
 from mlxfp.training.steps import Batch, Metrics, Step, arrays_of, sum_and_weight
 from mlxfp.training.transforms import functional, jit
+from mlxfp.training.watching import Mode, watch
 
 R = TypeVar("R")
 
 Fed = tuple[Batch, Cursor | None]
-Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array]]]
+Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 
 
 def fit(  # noqa: PLR0913  # each is a plain word of the loop
@@ -40,17 +42,19 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     epochs: int | None = None,
     steps: int | None = None,
     cursor: Cursor | None = None,
+    history: Sequence[Evaluation] = (),
     log_every: int = 10,
 ) -> Iterator[Event]:
     """Train, lazily: yield an event for the start, every step, the end of every epoch, and the end.
 
     The run ends after `epochs` or when the state has made `steps`, whichever comes first; after one epoch if neither is given. Both
     count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, which
-    is iterated anew each epoch, from `cursor` on if there is one; or anything else that can be iterated every epoch.
+    is iterated anew each epoch, from `cursor` on if there is one; or anything else that can be iterated every epoch. `history` is for
+    observers that remember evaluations, such as `early_stopping`: a checkpoint has it.
 
     The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
     Nothing happens until the events are consumed, and whoever stops consuming stops the run. Raises `DataError` for an epoch without
-    batches.
+    batches, and `NonFiniteError`, when the metrics are read, for a loss that was no number in any step since the last reading.
 
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.optimizers import adamw
@@ -63,17 +67,17 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     >>> end.step, end.reason
     (100, 'epochs')
 
-    See also: `mlxfp.training.observers` for what to do with the events, `save_state` for checkpoints.
+    See also: `mlxfp.training.observers` for what to do with the events, `load_latest` to continue a run.
     """
-    plan = _Plan(1 if epochs is None and steps is None else epochs, steps, log_every)
+    plan = _Plan(1 if epochs is None and steps is None else epochs, steps, log_every, cursor, tuple(history))
     check_callable(step=step)
     check_types(TrainState, state=state)
     check_types((type(None), Cursor), cursor=cursor)
     _check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
-    plan.check(state, cursor)
-    return _run(step, state, batches, plan, cursor)
+    plan.check(state)
+    return _run(step, state, batches, plan)
 
 
 def last(events: Iterable[Event]) -> Event:
@@ -91,12 +95,32 @@ def last(events: Iterable[Event]) -> Event:
     return final[0]
 
 
-def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
-    """Make a function (state, batches) -> {name: mean} that evaluates states of the model.
+def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
+    """Consume all events and return the evaluation with the best `metric`, the first of equals; its `state` is the best one.
 
-    `measure(model, batch)` returns {name: (sum, weight)}; sums and weights are added up over the batches and divided at the end, so
-    the means do not depend on how the examples are batched. Dropout is off. Compiled once, so make it once. What it makes raises
-    `DataError` if there are no batches or a metric has no weight.
+    Raises `ArgumentError` if no evaluation has the metric, or only NaN.
+
+    >>> from mlxfp.training.events import Evaluated
+    >>> evaluations = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4))]
+    >>> best(evaluations, "loss", mode="min").step
+    2
+    """
+    watched, found = watch(metric, mode), None
+    for event in events:
+        if isinstance(event, Evaluated):
+            before, watched = watched, watched.after(event.metrics)
+            found = event if watched.best != before.best else found
+    if found is None:
+        raise ArgumentError(f"No evaluation has a number for {metric!r}, so none is the best. Put evaluate_every into the pipe.")
+    return found
+
+
+def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
+    """Make a function (state, batches) -> {name: number} that evaluates states of the model.
+
+    `measure(model, batch)` returns what metrics say of a batch by name: (sum, weight), or what one of `mlxfp.metrics` returns. These
+    are merged over the batches and computed at the end, so the numbers do not depend on how the examples are batched. Dropout is off.
+    Compiled once, so make it once. What it makes raises `DataError` if there are no batches or a metric has no weight.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimizers import adamw
@@ -111,8 +135,8 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     """
     check_callable(measure=measure)
 
-    def measured(model: nn.Module, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-        return {name: sum_and_weight(pair) for name, pair in measure(model, batch).items()}
+    def measured(model: nn.Module, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array] | Measured]:
+        return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in measure(model, batch).items()}
 
     return partial(_evaluate, _compiled(model, measured))
 
@@ -139,55 +163,94 @@ class _Plan:
     epochs: int | None
     steps: int | None
     log_every: int
+    cursor: Cursor | None
+    history: tuple[Evaluation, ...]
 
-    def check(self, state: TrainState, cursor: Cursor | None) -> None:
-        check_positive(**{name: value for name, value in asdict(self).items() if value is not None})
+    def check(self, state: TrainState) -> None:
+        counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
+        check_positive(**{name: value for name, value in counts.items() if value is not None})
         if self.steps is not None and state.step > self.steps:
             raise ArgumentError(f"The state has made {state.step} steps, more than steps={self.steps}; steps counts from the start.")
-        if self.epochs is not None and cursor is not None and cursor.epoch >= self.epochs:
+        if self.epochs is not None and self.cursor is not None and self.cursor.epoch >= self.epochs:
             raise ArgumentError(
-                f"The cursor is in epoch {cursor.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
+                f"The cursor is in epoch {self.cursor.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
                 "epochs counts from the start of training."
             )
 
     def epochs_from(self, first: int) -> Iterable[int]:
         return count(first) if self.epochs is None else range(first, self.epochs)
 
-    def total(self, state: TrainState, batches: Iterable[Batch], cursor: Cursor | None) -> int | None:
+    def total(self, state: TrainState, batches: Iterable[Batch]) -> int | None:
         """Say how many steps there will be at the end, if that is known."""
         size = length(batches) if isinstance(batches, Dataset) else len(batches) if isinstance(batches, Sized) else None
-        by_epochs = None if self.epochs is None or size is None else self.epochs * size + (state.step if cursor is None else 0)
+        by_epochs = None if self.epochs is None or size is None else self.epochs * size + (state.step if self.cursor is None else 0)
         if self.epochs is not None and by_epochs is None:
             return None
         return min(total for total in (by_epochs, self.steps) if total is not None)
 
 
-def _run(step: Step, state: TrainState, batches: Iterable[Batch], plan: _Plan, resume: Cursor | None) -> Iterator[Event]:
+def _run(step: Step, state: TrainState, batches: Iterable[Batch], plan: _Plan) -> Iterator[Event]:
     warn_if_slow()
-    cursor, first = resume, 0 if resume is None else resume.epoch
-    yield RunStarted(state, cursor, first, plan.total(state, batches, cursor))
+    asked: deque[tuple[Change, str]] = deque()
+    resume = cursor = plan.cursor
+    first = 0 if resume is None else resume.epoch
+    yield RunStarted(state, cursor, first, plan.total(state, batches), plan.history, lambda *change: asked.append(change))
     epoch = first
     for epoch in plan.epochs_from(first) if state.step != plan.steps else ():
-        unread: list[Metrics] = []  # still on the device
+        unread: list[tuple[Metrics, Place]] = []  # still on the device, and where their batches came from
         totals: Totals = {}
+        cursor = resume or _beginning(batches, epoch)
         with closing(_feed(batches, resume, epoch)) as feed:  # whoever prepares the batches must hear of it if the run fails
-            for batch, cursor in feed:
+            for batch, after in feed:
+                if asked:
+                    state = yield from _steered(state, cursor, epoch, asked)
                 state, metrics = step(state, batch)  # the only reference to a state here, so the one before can go
-                mx.eval(unread[-1:])  # the step before: the host prepares one batch ahead of the device, and no more
-                unread.append(metrics)
-                new: Totals = {}
+                mx.eval([made for made, _ in unread[-1:]])  # the step before: the host prepares one batch ahead, and no more
+                unread.append((metrics, Place(state.step, cursor)))
+                cursor = after
+                means: Mapping[str, float] = {}
                 if state.step % plan.log_every == 0 or state.step == plan.steps:
-                    new, unread = _read(unread), []
-                    totals = add_up([totals, new])
-                yield Stepped(state, cursor, epoch, means(new))
+                    new, unread = _read(unread, batches), []
+                    means, totals = compute(new), merge([totals, new])
+                yield Stepped(state, cursor, epoch, means)
                 if state.step == plan.steps:
                     break
             else:
-                yield EpochEnded(state, cursor, epoch, means(add_up([totals, _read(unread)])))
+                yield EpochEnded(state, cursor, epoch, compute(merge([totals, _read(unread, batches)])))
         resume = None
         if state.step == plan.steps:
             break
+    if asked:
+        state = yield from _steered(state, cursor, epoch, asked)
     yield Stopped(state, cursor, epoch, "steps" if state.step == plan.steps else "epochs")
+
+
+def _read(unread: Sequence[tuple[Metrics, Place]], batches: Iterable[Batch]) -> Totals:
+    """Read the metrics of steps and add them up by weight; the weight itself, and whether a step was skipped, count once a step."""
+    mx.eval([metrics for metrics, _ in unread])
+    values = [{name: float(np.array(value)) for name, value in metrics.items()} for metrics, _ in unread]
+    check_finite(values, [place for _, place in unread], batches)
+    return merge(map(_weighed, values))
+
+
+def _weighed(values: Mapping[str, float]) -> Totals:
+    weight, skipped = values.get("weight", 1.0), values.get("skipped", 0.0)
+    once = {name: (value, 1.0) for name, value in ({"weight": 1.0} | dict(values)).items() if name in ("weight", "skipped")}
+    rest = {name: (value * weight, weight) for name, value in values.items() if name not in once and weight > 0 and not skipped}
+    return once | rest
+
+
+def _beginning(batches: Iterable[Batch], epoch: int) -> Cursor | None:
+    return evolve(start(epoch, None), owner=batches) if isinstance(batches, Dataset) else None
+
+
+def _steered(state: TrainState, cursor: Cursor | None, epoch: int, asked: deque[tuple[Change, str]]) -> Generator[Event, None, TrainState]:
+    while asked:
+        change, reason = asked.popleft()
+        state = change(state)
+        check_types(TrainState, state=state)
+        yield Steered(state, cursor, epoch, reason)
+    return state
 
 
 def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[Fed, None, None]:
@@ -197,17 +260,6 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
         yield fed
     if empty:
         raise DataError(f"There was no batch in epoch {epoch}. Give fit a dataset or a list; a generator can be read once only.")
-
-
-def _read(metrics: Sequence[Metrics]) -> Totals:
-    """Read the metrics of steps and add them up by weight; the weight itself counts once a step."""
-    mx.eval(metrics)
-    parts = []
-    for each in metrics:
-        values = {name: float(np.array(value)) for name, value in each.items()}
-        weight = values.pop("weight", 1.0)
-        parts.append({"weight": (weight, 1.0)} | {name: (value * weight, weight) for name, value in values.items() if weight > 0})
-    return add_up(parts)
 
 
 def _check_batches(function: str, batches: Iterable[Batch]) -> None:
@@ -231,7 +283,7 @@ def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batche
     parts = [to_numpy(part) for part in _ahead(run(state, batch) for batch in batches)]
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
-    return means(add_up(parts))
+    return compute(merge(parts))
 
 
 def _predict(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:

@@ -7,9 +7,11 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxfp.core.trees import flatten, unflatten
 from mlxfp.models.layers import Dropout
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
+_SMALL = 4096  # numbers in an array that is cheap to handle whether it changed or not
 
 
 def parts(model: nn.Module) -> tuple[Any, Any]:
@@ -35,10 +37,10 @@ def copy_module(model: nn.Module) -> nn.Module:
 def place(target: Any, tree: Any) -> None:
     """Put the arrays of a tree into a module, at the same places."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-        if isinstance(value, mx.array):
-            target[key] = copy(value)  # a handle of its own, for the same reason as in `parts`
-        else:
+        if not isinstance(value, mx.array):
             place(target[key], value)
+        elif value is not target[key]:
+            target[key] = copy(value)  # a handle of its own, for the same reason as in `parts`
 
 
 def read(source: Any, tree: Any) -> Any:
@@ -48,6 +50,26 @@ def read(source: Any, tree: Any) -> Any:
     if isinstance(tree, list):
         return [read(source[key], value) if isinstance(value, mx.array) or value else {} for key, value in enumerate(tree)]
     return source
+
+
+def changes(before: Any, after: Any) -> dict[int, mx.array]:
+    """Return what a module may have changed of its buffers, by place among the leaves: arrays assigned anew, and all small ones.
+
+    `+=` keeps the handle, so that cannot be seen. A large array that was not assigned is a frozen weight, which would cost much to
+    choose, to send around or to compute twice.
+    """
+    pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
+    return {place: new for place, (old, new) in pairs if new is not old or new.size <= _SMALL}
+
+
+def changed(tree: Any, news: dict[int, mx.array]) -> Any:
+    """Put arrays into a tree, by place among its leaves.
+
+    >>> changed({"a": mx.array(1), "b": mx.array(2)}, {1: mx.array(3)})
+    {'a': array(1, dtype=int32), 'b': array(3, dtype=int32)}
+    """
+    structure, leaves = flatten(tree)
+    return unflatten(structure, [news.get(place, leaf) for place, leaf in enumerate(leaves)])
 
 
 def _trains(module: nn.Module, name: str, value: Any) -> bool:

@@ -45,7 +45,7 @@ def _brief(tree: Any) -> str:
     return f"<{sum(leaf.size for leaf in leaves):,} numbers in {len(leaves)} arrays>"
 
 
-_TREES = ("params", "buffers", "opt")
+_TREES = ("params", "buffers", "opt", "extra")
 
 
 class _Flat:
@@ -70,7 +70,8 @@ class _Flat:
 class TrainState(_Flat):
     """Everything that a step changes, and the seed. States are equal if their arrays are, bit for bit.
 
-    `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the optimizer's. `step` counts the steps made.
+    `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the optimizer's. `step` counts the steps made, one
+    a batch. `extra` holds what options of the step carry along (see `train_step`); without them it is empty.
 
     >>> TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)
     TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
@@ -81,6 +82,7 @@ class TrainState(_Flat):
     opt: Any = field(eq=_Arrays, repr=_brief)
     step: int
     seed: int
+    extra: Any = field(factory=dict, eq=_Arrays, repr=False)
 
 
 def flat_state(structure: TreeDef, leaves: list[mx.array], step: int, seed: int) -> TrainState:

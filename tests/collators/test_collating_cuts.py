@@ -12,13 +12,19 @@ from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.texts import text
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
+from mlxfp.core.optimizing import optimize, plain
+from mlxfp.core.parts import children
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
+from mlxfp.data.columns import rename_columns
+from mlxfp.data.filtering import filter_by
+from mlxfp.data.repeating import repeat
+from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_iterable, from_table
 from mlxfp.testing.comparing import same
+from mlxfp.testing.laws import assert_rewrites_change_nothing
 
 COLLATORS = {
     "text": text(pad_id=0, label="y", carry=["name"], vocab_size=50),
@@ -57,14 +63,13 @@ def rows_of(lengths, *, ids=50, labels=2):
 
 def one_by_one(dataset):
     """Run every stage as it is written."""
-    *_, grouping, collating = dataset.stages
-    return pipe(Dataset(dataset.source, dataset.stages[:-2]), grouping, collating)
+    return plain(dataset)
 
 
 def cut(dataset):
-    """Run the last two stages as one."""
-    *before, grouping, collating = dataset.stages
-    return Dataset(dataset.source, (*before, collating.behind(grouping)))
+    """Run the last two stages as one, as every iteration does."""
+    assert repr(optimize(dataset).stages[-2]) == ", ".join(map(repr, dataset.stages[-2:]))
+    return optimize(dataset)
 
 
 def items_and_error(dataset):
@@ -87,10 +92,36 @@ def assert_cut_alike(dataset):
 @pytest.mark.parametrize("name", COLLATORS)
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=30), size=st.integers(1, 31))
 def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, size):
-    rows = from_table(pa.Table.from_pylist(rows_of(lengths)).cast(schema()))
-    chunks = [rows.source.table.slice(at, size) for at in range(0, len(lengths), size)]
-    dataset = pipe(from_table(pa.concat_tables(chunks)), GROUPINGS[grouping], collate(COLLATORS[name]))
+    dataset = pipe(from_table(table_of(rows_of(lengths), size)), GROUPINGS[grouping], collate(COLLATORS[name]))
     assert_cut_alike(dataset)
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@given(data=st.data())
+def test_cursors_mean_the_same_and_columns_that_no_collator_uses_are_not_read(grouping, data):
+    lengths = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=9))
+    some = st.sampled_from(
+        [shuffle(1), shuffle(1, buffer=3), rename_columns({"x": "z", "name": "x"}), filter_by([("y", "==", 1)]), repeat(2)]
+    )
+    before = data.draw(st.lists(some, max_size=2, unique_by=repr))
+    collator = data.draw(st.sampled_from([text(pad_id=0), text(pad_id=0, label="y"), COLLATORS["masked"]]))
+    dataset = pipe(from_table(table_of(rows_of(lengths), data.draw(st.integers(1, 9)))), *before, GROUPINGS[grouping], collate(collator))
+    assert_rewrites_change_nothing(dataset)
+    wanted = {"input_ids", *(["y"] if getattr(collator, "label", None) or any("filter_by" in repr(stage) for stage in before) else [])}
+    if not any("buffer" in repr(stage) for stage in before):
+        assert set(innermost(optimize(dataset)).source.schema().names) == wanted
+
+
+def innermost(dataset):
+    while children(dataset.source):
+        (dataset,) = children(dataset.source)
+        dataset = optimize(dataset)
+    return dataset
+
+
+def table_of(rows, size):
+    table = pa.Table.from_pylist(rows).cast(schema())
+    return pa.concat_tables([table.slice(at, size) for at in range(0, len(rows), size)])
 
 
 def schema():

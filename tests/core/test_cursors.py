@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from attrs import evolve
+from attrs import evolve, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import Example
 from mlxfp.core.cursors import Cursor, Snapshot, aiterate, iterate
-from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError
+from mlxfp.core.datasets import Dataset, Source
+from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
@@ -214,3 +214,41 @@ def test_leaving_a_run_early_closes_the_source() -> None:
 def test_rows_of_a_group_keep_their_source_rows() -> None:
     groups = pipe(from_examples([{"x": x} for x in range(7)]), filter(_odd), batch(2))
     assert [group.rows.tolist() for group in groups] == [[1, 3], [5]]
+
+
+@pytest.mark.parametrize(
+    ("epoch", "message"), [(-1, "epoch must be at least 0, got epoch=-1."), (1.0, "epoch must be an int, got epoch=1.0.")]
+)
+def test_an_epoch_is_a_number_from_0_on(epoch, message):
+    with pytest.raises(MlxfpError, match=message):
+        iterate(from_table({"x": [1]}), epoch=epoch)
+
+
+@frozen(repr=False)
+class Sized(Source):
+    """Ten rows in chunks of some size, which is no part of what it is."""
+
+    size: int = field(eq=False)
+
+    def schema(self) -> pa.Schema:
+        return pa.schema({"x": pa.int64()})
+
+    def read(self, epoch: int, position: Any) -> Iterator[tuple[pa.RecordBatch, int]]:
+        for first in range(position or 0, 10, self.size):
+            stop = min(first + self.size, 10)
+            yield pa.record_batch({"x": range(first, stop)}), stop
+
+
+@given(before=st.integers(1, 11), after=st.integers(1, 11), groups=st.booleans())
+def test_a_cursor_is_exact_where_a_source_cuts_other_chunks_when_it_is_read_again(before, after, groups):
+    stages = (filter(Odd()), batch(2)) if groups else (filter(Odd()),)
+    whole = pipe(Dataset(Sized(before)), *stages)
+    rest = [item for item, _ in iterate(whole)]
+    for place, (_, cursor) in enumerate(iterate(whole), 1):
+        assert [item for item, _ in iterate(pipe(Dataset(Sized(after)), *stages), cursor)] == rest[place:]
+
+
+@frozen
+class Odd:
+    def __call__(self, row: Example) -> bool:
+        return bool(row["x"] % 3)

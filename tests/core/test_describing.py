@@ -15,7 +15,8 @@ from mlxfp.core.errors import ArgumentTypeError, MissingFileError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.caching import load
-from mlxfp.data.elements import drop_columns, filter, map, select_columns
+from mlxfp.data.columns import drop_columns, select_columns
+from mlxfp.data.elements import filter, map
 from mlxfp.data.mixing import concat
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle
@@ -36,7 +37,7 @@ def test_an_explanation_names_parts_columns_counts_and_costs() -> None:
         "from_table(5 rows)\n"
         "    examples: x int64, text string; 5 of them; random access\n"
         "shuffle(seed=0)\n"
-        "    examples: x int64, text string; 5 of them; random access\n"
+        "    examples: x int64, text string; 5 of them; random access; takes the rows of from_table(5 rows) in the new order\n"
         "filter(predicate=bool)\n"
         "    examples: x int64, text string; length known only by reading; no random access from here on\n"
         "shuffle(seed=0, buffer=2)\n"

@@ -15,7 +15,8 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.freezing import freeze
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import filter, map, rename_columns
+from mlxfp.data.columns import rename_columns
+from mlxfp.data.elements import filter, map
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples, from_table

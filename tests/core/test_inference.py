@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.cursors import iterate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import SchemaError
 from mlxfp.core.inference import SAMPLE_ROWS, head, resolve
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
-from mlxfp.data.elements import drop_columns, filter, flat_map, map, select_columns
+from mlxfp.data.columns import drop_columns, select_columns
+from mlxfp.data.elements import filter, flat_map, map
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_iterable, from_table
@@ -102,9 +104,23 @@ def test_a_function_that_fails_on_the_sample_says_so() -> None:
     assert "while finding the schema after map(" in notes
 
 
-def test_a_dataset_without_rows_has_the_schema_of_its_input() -> None:
-    assert schema(pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}))) == TABLE.schema
-    assert list(pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}), batch(2))) == []
+def test_of_a_function_that_no_row_reaches_nothing_is_known() -> None:
+    nothing = pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}))
+    assert (schema(nothing).names, list(nothing)) == ([], [])
+    assert schema(pipe(from_table(TABLE.slice(0, 0)), map(dict, schema=TABLE.schema))) == TABLE.schema
+    with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: none") as caught:
+        list(pipe(nothing, select_columns(["z"])))
+    assert "if no row reached a function before it, declare what that returns with schema=" in caught.value.__notes__[0]
+
+
+def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema() -> None:
+    draw = map(lambda row, random: {"x": int(random.integers(100))}, seed=0, schema=INT)
+    rows = pipe(from_table(TABLE.slice(0, 3)), draw, filter(lambda row: row["x"] == 61))
+    dataset = pipe(rows, map(lambda row: {"z": row["x"]}))
+    epoch = next(epoch for epoch in count(1) if list(iterate(rows, epoch=epoch)))
+    assert list(dataset) == []
+    with pytest.raises(SchemaError, match=r"Row \d has the column 'z', which the schema lacks. Columns: none. Declare it with schema="):
+        list(iterate(dataset, epoch=epoch))
 
 
 def test_the_head_has_the_hidden_columns_of_epoch_0() -> None:

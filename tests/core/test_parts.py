@@ -12,7 +12,8 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.parts import Part, brief, children, flat_parts, label, leaves
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import drop_columns, filter, skip, take
+from mlxfp.data.columns import drop_columns
+from mlxfp.data.elements import filter, skip, take
 from mlxfp.data.mixing import concat
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.repeating import repeat

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import select_columns, skip, take
+from mlxfp.data.columns import select_columns
+from mlxfp.data.elements import skip, take
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_table

@@ -1,9 +1,11 @@
 from attrs import evolve
 from hypothesis import given
 
+from mlxfp.core.optimizing import optimize
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.rewriting import rewrite
 from mlxfp.data.batching import batch
+from mlxfp.data.columns import drop_columns, rename_columns
 from mlxfp.data.elements import map, take
 from mlxfp.data.mixing import concat
 from mlxfp.data.repeating import repeat
@@ -32,3 +34,8 @@ def test_parts_are_replaced_wherever_they_are():
     other = rewrite(dataset, lambda source: evolve(source, count=1) if hasattr(source, "count") else source, lambda each: each.stages[:1])
     assert repr(other) == "pipe(from_table(3 rows), batch(size=2), take(count=1), map(function=dict), repeat(epochs=2))"
     assert repr(dataset) == "pipe(from_table(3 rows), batch(size=2), take(count=9), map(function=dict), repeat(epochs=2))"
+
+
+def test_what_was_rewritten_to_be_faster_is_rewritten_as_it_was_written():
+    dataset = pipe(from_table({"x": [1], "y": [2]}), drop_columns(["y"]), take(1), rename_columns({"x": "z"}))
+    assert rewrite(optimize(dataset), lambda source: source, lambda each: each.stages) == dataset

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from shutil import rmtree
 from tempfile import mkdtemp
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +17,16 @@ from hypothesis import strategies as st
 
 from mlxfp.core.chunks import Example, RecordBatch, to_rows
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
 from mlxfp.core.pipelines import compose
-from mlxfp.data.augmenting import drop_tokens, replace_tokens
+from mlxfp.data.augmenting import drop_fields, drop_tokens, replace_tokens
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
 from mlxfp.data.caching import cache, load
-from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+from mlxfp.data.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.elements import filter, flat_map, map, map_chunks, skip, take
+from mlxfp.data.filtering import filter_by
+from mlxfp.data.hf_datasets import from_hf
 from mlxfp.data.measuring import measure
 from mlxfp.data.mixing import concat, interleave, mix
 from mlxfp.data.packing import pack
@@ -32,6 +37,7 @@ from mlxfp.data.sharding import shard
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.skipping import on_error
 from mlxfp.data.sources import from_examples, from_iterable, from_table
+from mlxfp.data.torch_datasets import from_torch
 from mlxfp.data.windowing import windows
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
@@ -146,6 +152,7 @@ MEMBERS = [
     Member("map of groups", compose(batch(2), map(Double(), schema=MAPPED)), compose(batch(3), map(Double(), schema=MAPPED))),
     Member("map_chunks", map_chunks(OneColumn()), map_chunks(OneColumn("value"))),
     Member("filter", filter(Divisible()), filter(Divisible(3))),
+    Member("filter_by", filter_by([("number", ">", 1), ("text", "!=", "b")]), filter_by([("number", ">", 1)])),
     Member("flat_map", flat_map(Times(), schema=COPIED), flat_map(Times(2), schema=COPIED)),
     Member("take", take(3), take(2), replays=False),
     Member("take of groups", compose(batch(2), take(2)), compose(batch(2), take(1)), replays=False),
@@ -168,6 +175,7 @@ MEMBERS = [
     Member("windows", windows(3, stride=2, separator=0), windows(3, separator=0), ahead=None),
     Member("pack", pack(4, open_rows=2), pack(4, open_rows=1), ahead=None),
     Member("pack, split", pack(4, method="split"), pack(4), ahead=None),
+    Member("drop_fields", drop_fields(0.5, ["text", "value"], seed=0), drop_fields(0.5, ["text", "value"], seed=1)),
     Member("drop_tokens", drop_tokens(0.5, seed=0), drop_tokens(0.5, seed=1)),
     Member("replace_tokens", replace_tokens(0.5, [1, 2], seed=0), replace_tokens(0.5, [1, 2], seed=1)),
     Member("measure", measure(["value"]), measure(["number"])),
@@ -190,6 +198,9 @@ SOURCES: dict[str, Callable[[pa.Table], Dataset[Any]]] = {
     "from_examples": lambda table: from_examples(rows_of(table), schema=table.schema),
     "from_iterable": lambda table: from_iterable(rows_of(table), schema=table.schema),
     "from_iterable, inferred": lambda table: from_iterable([{"number": row["number"]} for row in rows_of(table)]),
+    "from_torch": lambda table: from_torch(rows_of(table), schema=table.schema),
+    "from_hf": lambda table: from_hf(SimpleNamespace(data=table, _indices=None)),
+    "from_hf, chosen": lambda table: from_hf(SimpleNamespace(data=table, _indices=numbered(table)[1:])),
     "from_chunks": lambda table: from_chunks(table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]),
 }
 # fmt: on
@@ -197,6 +208,10 @@ SOURCES: dict[str, Callable[[pa.Table], Dataset[Any]]] = {
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
     return [row for chunk in table.to_batches() for row in to_rows(chunk)]
+
+
+def numbered(table: pa.Table) -> pa.Table:
+    return pa.table({"indices": pa.array(range(table.num_rows), pa.uint64())})
 
 
 SIX_ROWS = pa.table(
@@ -238,6 +253,13 @@ def test_every_stage_obeys_the_laws_of_stages_and_cursors(member: Member, data: 
         laws.assert_lazy(member.stage, chunks, ahead=member.ahead, epoch=epoch)
     if member.replays:
         laws.assert_replay_is_bounded(member.stage, chunks, epoch=epoch)
+
+
+@every_member
+def test_every_stage_looks_at_no_more_columns_than_it_says(member: Member) -> None:
+    dataset = member.stage(from_table(SIX_ROWS))
+    for name in schema(dataset).names:
+        laws.assert_rewrites_change_nothing(select_columns([name])(dataset))
 
 
 @pytest.mark.parametrize("member", [each for each in MEMBERS if each.stage(from_table(SIX_ROWS)).indexable], ids=lambda member: member.name)

@@ -9,18 +9,22 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mlxfp.core.chunks import KEY
 from mlxfp.core.cursors import iterate
-from mlxfp.core.describing import explain, length
+from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import DataError, FingerprintError
 from mlxfp.core.pipelines import pipe
+from mlxfp.data import caching
 from mlxfp.data.batching import batch
 from mlxfp.data.caching import cache, load
 from mlxfp.data.csv_files import read_csv
 from mlxfp.data.elements import filter, flat_map, map
 from mlxfp.data.sources import from_examples
+from mlxfp.testing import laws
+from mlxfp.testing.probing import from_chunks
 
 ROWS = from_examples([{"x": i, "text": f"row {i}"} for i in range(50)])
 
@@ -88,6 +92,32 @@ def test_a_failed_pipeline_leaves_nothing_behind(tmp_path: Path):
     with pytest.raises(ZeroDivisionError):
         list(pipe(ROWS, map(lambda row: {"y": 1 // (row["x"] - 49)}), cache(tmp_path)))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipeline_that_fails_in_the_middle_leaves_nothing_behind(tmp_path: Path):
+    fails_late = pipe(ROWS, map(lambda row: {"x": 1 // (row["x"] - 49)}, schema=pa.schema({"x": pa.int64()})), cache(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        list(fails_late)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_is_there_is_all_that_later_runs_need(tmp_path: Path):
+    first = pipe(ROWS, filter(odd), cache(tmp_path))
+    assert next(iter(pipe(first, map(lambda row: {"y": row["x"]})))) == {"y": 1}
+    later = pipe(ROWS, filter(odd), cache(tmp_path), map(lambda row: {"z": row["text"]}))
+    assert schema(later) == pa.schema({"z": pa.string()})
+    assert len(list(later)) == 25
+
+
+def test_large_caches_are_written_in_parts_that_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(caching, "_BYTES_WRITTEN", 1000)
+    chunks = [pa.record_batch({"x": [place] * 10, "text": [f"row {place}"] * 10}) for place in range(39)]
+    kept = pipe(from_chunks(chunks), cache(tmp_path))
+    assert list(kept) == list(from_chunks(chunks))
+    with pa.memory_map(str(next(tmp_path.iterdir()))) as file:
+        assert 1 < pa.ipc.open_file(file).num_record_batches < 39
+    laws.assert_random_access(kept, np.array([389, 0, 17, 17]))
+    laws.assert_reads(kept.source, epoch=1)
 
 
 def test_a_killed_writer_leaves_nothing_that_is_taken_for_whole(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import pickle
 import time
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter, map
+from mlxfp.data.elements import filter, flat_map, map, map_chunks
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.repeating import repeat
 from mlxfp.data.sharding import shard
@@ -155,3 +156,22 @@ def test_an_error_names_row_and_stage_with_a_seed_and_workers():
 def test_messages(options, kind, message):
     with pytest.raises(kind, match=message):
         map(noisy, **options)
+
+
+def plus(row, by, *, name):
+    return {name: row["x"] + by}
+
+
+@pytest.mark.parametrize("make", [map, filter, flat_map, map_chunks])
+def test_a_function_with_arguments_filled_in_is_a_value(make):
+    stage = make(partial(plus, by=1, name="x"))
+    assert_value(stage)
+    assert_value(stage(numbers(3)))
+    assert stage == make(partial(plus, by=1, name="x"))
+    assert_told_apart(stage, make(partial(plus, by=2, name="x")))
+
+
+def test_what_is_declared_prints_as_it_was_written():
+    assert repr(map(dict, schema=pa.schema({"x": pa.int64()}))) == "map(function=dict, schema=x: int64)"
+    assert repr(flat_map(list, schema=pa.schema({"x": pa.int64()}))) == "flat_map(function=list, schema=x: int64)"
+    assert repr(map_chunks(len, schema=pa.schema({"x": pa.int64()}))) == "map_chunks(function=len, schema=x: int64)"

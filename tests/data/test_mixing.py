@@ -3,16 +3,23 @@
 from itertools import islice
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators.collating import collate
+from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
+from mlxfp.data.caching import cache
+from mlxfp.data.elements import map
+from mlxfp.data.json_files import read_jsonl
 from mlxfp.data.mixing import concat, interleave, mix
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples, from_table
+from mlxfp.testing import laws
 
 
 def letters(text: str):
@@ -50,7 +57,7 @@ def test_a_mixture_takes_from_the_one_that_is_furthest_behind(texts: list[str], 
 
 @given(texts)
 def test_interleaving_takes_turns(texts: list[str]):
-    longest = max(map(len, texts))
+    longest = max(len(text) for text in texts)
     assert said(interleave([letters(text) for text in texts])) == "".join(
         text[turn] for turn in range(longest) for text in texts if turn < len(text)
     )
@@ -61,6 +68,7 @@ def test_concatenating_joins_end_to_end_and_rows_can_be_taken_by_number(texts: l
     joined = concat([letters(text) for text in texts])
     whole = "".join(texts)
     assert said(joined) == whole
+    assert length(joined) == len(whole)
     assert [joined[i]["x"] for i in range(len(whole))] == list(whole)
     assert sorted(said(pipe(joined, shuffle(seed=1)))) == sorted(whole)
 
@@ -83,9 +91,34 @@ def test_a_mixture_that_restarts_never_ends_and_shuffles_anew():
 
 
 def test_a_dataset_without_rows_or_weight_is_legal():
-    nothing = from_table({"x": np.array([], dtype="U1").tolist()})
-    empty = concat([nothing]) if False else pipe(letters("z"), lambda dataset: dataset)
-    assert said(mix([letters("ab"), empty], [1, 0], stop="all")) == "ab"
+    empty = from_table(pa.table({"x": pa.array([], pa.string())}))
+    assert said(mix([letters("ab"), letters("z")], [1, 0], stop="all")) == "ab"
+    for stop in ("all", "restart"):
+        assert said(mix([letters("ab"), empty], [1, 1], stop=stop), 6) == ("ab" if stop == "all" else "ababab")
+    assert said(mix([empty, empty], [1, 1], stop="restart")) == ""
+    assert said(concat([empty, letters("ab"), empty])) == said(interleave([empty, letters("ab")])) == "ab"
+
+
+@pytest.mark.parametrize("join", [concat, interleave, lambda parts: mix(parts, [2, 1], stop="all")])
+@pytest.mark.parametrize("after", [[batch(2)], [batch(2), collate(lambda group: {"x": tuple(row["x"] for row in group)})]])
+def test_groups_and_batches_are_joined_as_wholes_and_resume(join, after):
+    parts = [pipe(letters(text), *after) for text in ("abcde", "123")]
+    joined = join(parts)
+    laws.assert_resumable(joined)
+    found = [tuple(item["x"]) if isinstance(item, dict) else tuple(row["x"] for row in item) for item in joined]
+    assert sorted(found) == [("1", "2"), ("3",), ("a", "b"), ("c", "d"), ("e",)]
+
+
+def test_schemas_are_inferred_through_joined_datasets_and_caches_follow_their_files(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"x": "{name}"}}\n')
+    joined = concat([read_jsonl(tmp_path / f"{name}.jsonl") for name in "ab"])
+    upper = pipe(joined, map(lambda row: {"y": row["x"].upper()}))
+    assert schema(upper) == pa.schema({"y": pa.string()})
+    folder = tmp_path / "kept"
+    assert [row["y"] for row in pipe(upper, cache(folder))] == ["A", "B"]
+    (tmp_path / "b.jsonl").write_text('{"x": "cc"}\n')
+    assert [row["y"] for row in pipe(upper, cache(folder))] == ["A", "CC"]
 
 
 def test_the_same_rows_joined_twice_have_different_keys():

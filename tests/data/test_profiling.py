@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.rewriting import rewrite
 from mlxfp.data import profiling
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.caching import load
+from mlxfp.data.columns import drop_columns, rename_columns
 from mlxfp.data.elements import filter, map, map_chunks
 from mlxfp.data.mixing import concat, mix
 from mlxfp.data.prefetching import prefetch
@@ -32,10 +32,6 @@ def numbers(count):
     return from_table({"x": np.arange(count)})
 
 
-def timed(dataset):
-    return rewrite(dataset, profiling._timed_source, lambda each: tuple(profiling._TimedStage(s, profiling._Meter()) for s in each.stages))
-
-
 def parts(found):
     return {part.part.partition("(")[0]: part for part in found.parts}
 
@@ -44,8 +40,8 @@ def parts(found):
 @given(dataset=pipelines())
 def test_a_pipeline_under_the_clock_gives_what_it_gives_without(dataset):
     with no_thread_left():
-        assert_transparent(timed, dataset)
-        assert repr(timed(dataset)) == repr(dataset)
+        assert_transparent(profiling._timed, dataset)
+        assert repr(profiling._timed(dataset)) == repr(dataset)
         assert profile(dataset, items=10_000).count == len(list(dataset))
 
 
@@ -213,3 +209,15 @@ def test_messages(make, kind, message):
 
 def test_map_chunks_under_the_clock_keeps_its_schema():
     assert profile(pipe(numbers(5), map_chunks(lambda chunk: chunk), batch(2)), items=1).count == 1
+
+
+def test_what_runs_rewritten_is_told_as_it_was_written():
+    rows = from_table({"x": range(9), "y": range(9)})
+    found = profile(pipe(rows, rename_columns({"x": "z"}), drop_columns(["y"]), batch(2)))
+    assert [(part.part, part.count) for part in found.parts] == [
+        ("from_table(9 rows)", 9),
+        ("rename_columns(names=(('x', 'z'),))", 9),
+        ("drop_columns(columns=('y',))", 9),
+        ("batch(size=2)", 5),
+        ("run loop", 5),
+    ]

@@ -15,8 +15,9 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchEr
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.caching import load
+from mlxfp.data.columns import drop_columns
 from mlxfp.data.csv_files import read_csv
-from mlxfp.data.elements import drop_columns, filter, flat_map, map, take
+from mlxfp.data.elements import filter, flat_map, map, take
 from mlxfp.data.locating import Origin, locate
 from mlxfp.data.mixing import concat, interleave, mix
 from mlxfp.data.packing import pack

@@ -1,12 +1,26 @@
-"""Real files are read whole, with the right values in the right places."""
+"""Real files are read whole, with the right values in the right places, previewed and batched."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mlxfp.collators import audio, causal, text, vision
+from mlxfp.collators.collating import collate
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.batching import batch
 from mlxfp.data.csv_files import read_csv
+from mlxfp.data.elements import map
+from mlxfp.data.media_files import read_audio, read_images
+from mlxfp.data.previewing import preview
+from mlxfp.data.shuffling import shuffle
 from mlxfp.data.text_files import read_text
+from mlxfp.data.windowing import windows
+from mlxfp.text.templates import template
+from mlxfp.text.tokenizer_files import load_tokenizer
+from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizing import tokenize
 from tests.data.written import blocked
 
 
@@ -49,3 +63,78 @@ def test_real_text(data_folder: Path, file: str, count: int, first: str) -> None
     assert rows == (data_folder / file).read_bytes().decode().removesuffix("\n").split("\n")
     [whole] = read_text(data_folder / file, by="file")
     assert whole["text"] == (data_folder / file).read_bytes().decode()
+
+
+def table(folder: Path, tokenizer: Tokenizer, pattern: str, label: str) -> Dataset[Any]:
+    collator = text(pad_id=tokenizer.pad_id, label=label, pad_multiple=32)
+    return pipe(read_csv(folder / "train.csv"), template(pattern), tokenize(tokenizer), shuffle(seed=0), batch(32), collate(collator))
+
+
+def language(file: Path, tokenizer: Tokenizer) -> Dataset[Any]:
+    return pipe(
+        read_text(file),
+        tokenize(tokenizer, special=False),
+        windows(65, stride=64, separator=tokenizer.sep_id),
+        batch(16),
+        collate(causal(pad_id=tokenizer.pad_id)),
+    )
+
+
+# Of each data set a pipeline to batches, how many rows come out (None: too many to count), and what its preview shows.
+PIPELINES: dict[str, tuple[Any, int | None, str]] = {
+    "titanic": (
+        lambda folder, bert: table(folder, bert, "A {Sex} aged {Age} paid {Fare:.2f}, embarked at {Embarked}.", "Survived"),
+        891,
+        "decoded  'a ",
+    ),
+    "house_prices": (
+        lambda folder, bert: table(
+            folder, bert, "In {Neighborhood}, built {YearBuilt}, {1stFlrSF} square feet, alley {Alley}.", "SalePrice"
+        ),
+        1460,
+        "square feet",
+    ),
+    "sst2": (
+        lambda folder, bert: pipe(
+            read_csv(folder / "dev.tsv", delimiter="\t", quote=None, columns=["text", "label"]),
+            tokenize(bert, max_length=48),
+            batch(32),
+            collate(text(pad_id=bert.pad_id, label="label", classes=2)),
+        ),
+        872,
+        "decoded  'one long string of cliches",
+    ),
+    "wikitext2": (lambda folder, bert: language(folder / "valid.txt", bert), None, "homarus"),
+    "tinyshakespeare": (lambda folder, bert: language(folder / "input.txt", bert), None, "first citizen"),
+    "cifar10": (
+        lambda folder, bert: pipe(read_images(folder), shuffle(seed=0), batch(25), collate(vision(size=(32, 32), label="label"))),
+        300,
+        "float32[32, 32, 3]",
+    ),
+    "speech": (
+        lambda folder, bert: pipe(
+            read_audio(folder),
+            map(lambda row: {"waveform": row["waveform"], "digit": int(row["path"][0])}),
+            batch(16),
+            collate(audio(label="digit")),
+        ),
+        150,
+        "waveforms float32[16, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_real_data_set_is_read_previewed_and_batched(data_folder: Path, name: str) -> None:
+    for needed in (name, "tokenizers/bert-base-uncased"):
+        if not (data_folder / needed).exists():
+            pytest.skip(f"the folder of real data has no {needed}")
+    make, count, shown = PIPELINES[name]
+    tokenizer = load_tokenizer(data_folder / "tokenizers/bert-base-uncased")
+    batches = make(data_folder / name, tokenizer)
+    told = preview(batches, count=1, tokenizer=tokenizer)
+    assert told.startswith("batch 0: ")
+    assert shown in told.lower(), told
+    sizes = [len(next(iter(each.values()))) for each in batches]
+    assert len(set(sizes[:-1])) == 1
+    assert count in (None, sum(sizes))

@@ -1,5 +1,6 @@
 """select and split: parts of a dataset that together are the whole."""
 
+import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -7,13 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.caching import load
 from mlxfp.data.elements import filter
 from mlxfp.data.selecting import select, split
-from mlxfp.data.sources import from_examples
+from mlxfp.data.sources import from_examples, from_iterable
 
 SCHEMA = pa.schema({"x": pa.int64(), "kind": pa.string(), "group": pa.int64()})
 
@@ -100,6 +102,13 @@ def test_impossible_indices_are_refused(indices, error, message):
 def test_an_index_beyond_the_last_row_is_named():
     with pytest.raises(ArgumentError, match="asks for row 10 of a dataset with 10 rows"):
         list(pipe(rows(10), select([3, 10])))
+
+
+def test_a_selection_that_was_moved_to_a_stream_says_what_it_needs():
+    source = select([1, 0])(from_examples([{"x": 1}, {"x": 2}])).source
+    moved = Dataset(attrs.evolve(source, dataset=from_iterable([{"x": 1}])))
+    with pytest.raises(PipelineError, match=r"select\(2 indices\) needs random access."):
+        list(moved)
 
 
 def test_a_stream_cannot_be_selected_from_by_number():

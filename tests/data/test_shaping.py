@@ -20,7 +20,8 @@ from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data import shaping
 from mlxfp.data.batching import batch, unbatch
 from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
-from mlxfp.data.elements import filter, map, select_columns, take
+from mlxfp.data.columns import select_columns
+from mlxfp.data.elements import filter, map, take
 from mlxfp.data.mixing import concat
 from mlxfp.data.packing import pack
 from mlxfp.data.repeating import repeat

@@ -1,8 +1,11 @@
 """The strategies reach what real data has, and whatever they make is valid."""
 
 from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import mlx.core as mx
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, find, given, settings
@@ -12,8 +15,25 @@ from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.parts import flat_parts
+from mlxfp.core.trees import flatten
 from mlxfp.testing.comparing import same
-from mlxfp.testing.strategies import examples, pipelines, rechunkings, schemas, sources, stages, tables, templates, token_lists
+from mlxfp.testing.laws import assert_encodes_each_row, assert_saves
+from mlxfp.testing.strategies import (
+    batches,
+    examples,
+    pipelines,
+    rechunkings,
+    schemas,
+    sources,
+    stages,
+    tables,
+    templates,
+    token_lists,
+    tokenizers,
+    train_states,
+)
+from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizing import tokenize
 
 REACHING = settings(max_examples=20_000, database=None, phases=[Phase.generate])  # stops at the first example
 
@@ -159,3 +179,61 @@ def test_stages_fit_whatever_stands_before_them(data: st.DataObject) -> None:
     shorter = data.draw(stages(dataset, longer=False))(dataset)
     if shorter.level == dataset.level:
         assert len(list(shorter)) <= len(list(dataset))
+
+
+@given(batches({"x": (2, 3)}, classes=4, max_rows=3))
+def test_batches_of_given_arrays_have_labels_and_one_number_of_rows(batch: dict[str, Any]) -> None:
+    rows = len(batch["labels"])
+    assert 1 <= rows <= 3
+    assert batch["x"].shape == (rows, 2, 3)
+    assert batch["labels"].dtype == mx.int32
+    assert all(0 <= label < 4 for label in batch["labels"].tolist())
+
+
+@given(batches())
+def test_batches_hold_arrays_and_text_of_one_number_of_rows(batch: dict[str, Any]) -> None:
+    assert all(isinstance(value, mx.array | tuple) for value in batch.values())
+    assert len({len(value) for value in batch.values()}) <= 1
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda batch: any(isinstance(value, tuple) for value in batch.values()),
+        lambda batch: any(isinstance(value, mx.array) and value.ndim == 4 for value in batch.values()),
+        lambda batch: any(isinstance(value, mx.array) and value.dtype == mx.bfloat16 for value in batch.values()),
+        lambda batch: not batch,
+    ],
+)
+def test_wild_batches_are_reached(wanted: Callable[[dict[str, Any]], bool]) -> None:
+    find(batches(), wanted, settings=REACHING)
+
+
+@settings(max_examples=15)
+@given(train_states())
+def test_states_of_training_are_saved_and_loaded_as_they_are(state: Any) -> None:
+    with TemporaryDirectory() as folder:
+        assert_saves(state, Path(folder))
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        lambda state: flatten(state.buffers)[1],
+        lambda state: len(flatten(state.opt)[1]) > 2 * len(flatten(state.params)[1]),
+        lambda state: state.step > 9,
+    ],
+)
+def test_states_of_many_kinds_are_reached(wanted: Callable[[Any], Any]) -> None:
+    find(train_states(), wanted, settings=REACHING)
+
+
+@settings(max_examples=25)
+@given(tokenizers(), st.lists(st.text(st.characters(codec="utf-8"), max_size=9), min_size=1, max_size=3))
+def test_tokenizers_of_every_kind_encode_as_they_tokenize(tokenizer: Tokenizer, texts: list[str]) -> None:
+    assert_encodes_each_row(tokenize(tokenizer), tokenizer, texts)
+
+
+@pytest.mark.parametrize("kind", ["BPE", "WordPiece", "Unigram"])
+def test_every_kind_of_tokenizer_is_reached(kind: str) -> None:
+    find(tokenizers(), lambda tokenizer: f'"type":"{kind}"' in tokenizer.json, settings=REACHING)

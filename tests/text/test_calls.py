@@ -15,7 +15,7 @@ KNOWN = known()
 
 @given(st.sampled_from(list(KNOWN)), st.lists(HURTFUL | st.sampled_from(["[PAD]", "x [PAD]y", "\uff3bPAD\uff3d", "<unk>"]), max_size=10))
 def test_a_call_gives_each_text_its_ids(name: str, texts: list[str]) -> None:
-    tokenizer = KNOWN[name]
+    tokenizer, texts = KNOWN[name], texts * 3  # 16 and more are joined
     ids, lengths = find_caller(engine(tokenizer.json)).encode(texts)
     expected = [tokenizer.encode(text, special=False) for text in texts]
     assert lengths.tolist() == [len(row) for row in expected]

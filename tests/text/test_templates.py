@@ -3,20 +3,27 @@
 import datetime as dt
 import decimal
 import pickle
+from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
+from itertools import combinations, permutations
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import number_rows, to_rows
+from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources import from_examples
-from mlxfp.testing.strategies import tables
+from mlxfp.data.sources import from_examples, from_table
+from mlxfp.testing import laws
+from mlxfp.testing.strategies import rechunkings, tables
 from mlxfp.text.formatting import is_missing
+from mlxfp.text.phrases import Field, parse
 from mlxfp.text.templates import Policy, Template, template
 
 # Each kind of column: its type, its values, and formats that fit them.
@@ -105,6 +112,76 @@ def test_rendering_a_chunk_is_rendering_each_row(case: tuple[Template, pa.Record
     sentence, chunk = case
     sentence.check(chunk.schema)
     assert_renders_each_row(sentence.render, sentence, chunk)
+
+
+def by_hand(sentence: Template, row: dict[str, Any], order: list[int]) -> str:
+    """Write a row with the phrases that have fields in another order, as a pattern with these phrases there would be written."""
+    phrases = list(parse(sentence.pattern))
+    movable = [place for place, phrase in enumerate(phrases) if phrase.fields]
+    moved = dict(zip(movable, (phrases[movable[at]].pieces for at in order), strict=True))
+    texts = [
+        None
+        if sentence.policy == "drop" and any(is_missing(row[piece.name]) for piece in pieces if isinstance(piece, Field))
+        else "".join(
+            piece if isinstance(piece, str) else sentence.missing if is_missing(row[piece.name]) else piece.write(row[piece.name])
+            for piece in pieces
+        )
+        for pieces in (moved.get(place, phrase.pieces) for place, phrase in enumerate(phrases))
+    ]
+    kept = [(text, phrase.end) for text, phrase in zip(texts, phrases, strict=True) if text is not None]
+    return "".join(text + end for text, end in kept[:-1]) + kept[-1][0] + phrases[-1].end if kept else ""
+
+
+@st.composite
+def several_phrases(draw: st.DrawFn) -> tuple[Template, pa.RecordBatch]:
+    """A chunk and a template over its columns that has two to four phrases with fields."""
+    chunk = draw(chunks())
+    pattern = draw(st.sampled_from(["", "is ", "all, "]))
+    for kind in draw(st.lists(st.sampled_from(chunk.schema.names), min_size=2, max_size=4)):
+        pattern += f"{{{kind}{draw(st.sampled_from(KINDS[kind][2]))}}}{draw(st.sampled_from([', ', '. so ', '; ', ' | well. ', '! {{']))}"
+    return Template(pattern, missing=draw(_TEXT), policy=draw(st.sampled_from(("say", "drop")))), chunk
+
+
+@given(several_phrases(), st.integers(0, 9))
+def test_phrases_in_another_order_are_those_of_a_pattern_in_that_order(case: tuple[Template, pa.RecordBatch], seed: int) -> None:
+    sentence, chunk = case
+    movable = sum(1 for phrase in parse(sentence.pattern) if phrase.fields)
+    keys = np.arange(chunk.num_rows, dtype=np.uint64) + np.uint64(seed)
+    found = sentence.render(chunk, keys=keys).to_pylist()
+    for text, row in zip(found, to_rows(chunk), strict=True):
+        assert text in {by_hand(sentence, row, list(order)) for order in permutations(range(movable))}
+    alone = [sentence.render(chunk.slice(place, 1), keys=keys[place : place + 1])[0].as_py() for place in range(chunk.num_rows)]
+    assert found == alone
+
+
+def test_every_order_of_phrases_is_equally_likely_and_another_one_each_epoch() -> None:
+    rows = from_table(pa.table({name: [name] * 6000 for name in "abc"}))
+    orders = [
+        [row["text"] for row, _ in iterate(template("Is {a}, {b}; no. {c}.", seed=seed)(rows), epoch=epoch)]
+        for seed, epoch in ((0, 0), (0, 1), (1, 0))
+    ]
+    for order in orders:
+        counts = Counter(order)
+        assert {text.replace("Is ", "") for text in counts} == {f"{x}, {y}; no. {z}." for x, y, z in permutations("abc")}
+        assert all(count == pytest.approx(1000, abs=150) for count in counts.values())
+    for one, other in combinations(orders, 2):
+        assert sum(x == y for x, y in zip(one, other, strict=True)) == pytest.approx(1000, abs=150)
+
+
+@given(st.data())
+def test_templates_in_any_order_obey_the_laws_of_stages(data: st.DataObject) -> None:
+    table = pa.table({"a": range(9), "b": [None, "x", "y"] * 3})
+    stage = template("a {a}. b {b}. both {b}{a}.", policy="drop", seed=3)
+    laws.assert_chunks_do_not_matter(stage, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=1)
+    laws.assert_random_access(stage(from_table(table)), np.array([3, 1, 1]))
+    laws.assert_resumable(stage(from_table(table)))
+
+
+def test_the_order_of_phrases_is_part_of_the_value() -> None:
+    laws.assert_value(template("{a}, {b}", seed=1))
+    laws.assert_told_apart(template("{a}, {b}", seed=1), template("{a}, {b}", seed=2))
+    laws.assert_told_apart(template("{a}, {b}", seed=1), template("{a}, {b}"))
+    laws.assert_prints(cast("Any", template("{a}, {b}", seed=1)), {"template": template})
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,6 +319,10 @@ def test_a_pattern_that_cannot_work_is_refused_at_once(pattern: str, message: st
 
 
 def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+    with pytest.raises(ArgumentError, match=r"template\('Hello. \{a\} and \{b\}.'\) has 1 phrases with fields, .* Write two or more"):
+        template("Hello. {a} and {b}.", seed=0)
+    with pytest.raises(ArgumentTypeError, match=r"seed must be an int, got seed=1\.5"):
+        template("{a}, {b}", seed=1.5)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(UnknownNameError, match=r"No policy is named 'skip'\. Known: drop, raise, say."):
         template("{a}", policy="skip")  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="pattern must be a string, got pattern=5"):
@@ -264,6 +345,7 @@ def test_a_value_that_does_not_fit_its_format_is_named_with_its_row() -> None:
         Template("{x:c}").render(chunk)
 
 
+@pytest.mark.skipif(find_spec("pandas") is not None, reason="with pandas installed, Arrow gives times of nanoseconds as its Timestamp")
 def test_a_time_that_python_cannot_hold_is_named_with_its_row() -> None:
     chunk = pa.record_batch({"t": pa.array([0, 1], pa.timestamp("ns"))})
     with pytest.raises(DataError, match=r"field \{t\} does not fit the value \[ 1970-01-01 00:00:00.000000001 \] of row 1 of the chunk"):

@@ -9,6 +9,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples
+from mlxfp.models.layers import draw_weights
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimizers import adamw
 from mlxfp.training.state import train_state
@@ -38,14 +39,49 @@ def net(seed=0, rate=0.5):
     return model
 
 
+class Block(nn.Module):
+    """Half of a transformer's block: with normalisation, MLX's own dropout, and an addition."""
+
+    def __init__(self, rate):
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.inner, self.outer = nn.Linear(8, 32), nn.Linear(32, 8)
+        self.dropout = nn.Dropout(rate)
+
+    def __call__(self, x):
+        return x + self.dropout(self.outer(nn.gelu(self.inner(self.norm(x)))))
+
+
+class Deep(nn.Module):
+    """Blocks in a list; every row is computed alone, so any partition of a batch gives the same."""
+
+    def __init__(self, rate=0.5, depth=3):
+        super().__init__()
+        self.first, self.last = nn.Linear(3, 8), nn.Linear(8, 2)
+        self.blocks = [Block(rate) for _ in range(depth)]
+
+    def __call__(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
+def deep(rate=0.5, depth=3, seed=0):
+    """A `Deep` whose weights depend on the seed alone."""
+    model = Deep(rate, depth)
+    draw_weights(model, seed)
+    return model
+
+
 def loss(model, batch):
     return cross_entropy(model(batch["x"]), batch["label"])
 
 
-def setting(*, seed=0, rate=0.5, clip_norm=None, optimizer=None):
-    """A step and its first state."""
-    model, optimizer = net(seed, rate), optimizer or adamw(0.01)
-    return train_step(model, loss, optimizer, clip_norm=clip_norm), train_state(model, optimizer, seed=seed)
+def setting(*, seed=0, rate=0.5, optimizer=None, model=None, **options):
+    """A step with options of `train_step`, and its first state."""
+    model, optimizer = model or net(seed, rate), optimizer or adamw(0.01)
+    return train_step(model, loss, optimizer, **options), train_state(model, optimizer, seed=seed)
 
 
 def group(size=6, seed=0):

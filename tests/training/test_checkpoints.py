@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from mlx import optimizers
 
 from mlxfp.core.cursors import iterate
-from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
+from mlxfp.core.errors import ArgumentTypeError, CheckpointError, CursorMismatchError, MissingFileError
 from mlxfp.training import checkpoints
-from mlxfp.training.checkpoints import load_state, save_state
+from mlxfp.training.checkpoints import Checkpoint, load_latest, load_state, name_of, numbered, save_state
+from mlxfp.training.events import Evaluation
 from mlxfp.training.state import TrainState, train_state
 from tests.training.laws import assert_saves
 from tests.training.samples import dataset, group, net, setting
@@ -62,6 +63,43 @@ def test_a_cursor_is_saved_with_the_state(tmp_path):
     assert [batch["name"] for batch, _ in iterate(dataset(), checkpoint.cursor)] == [batch["name"] for batch in dataset()][1:]
     save_state(str(tmp_path / "a"), state)
     assert load_state(str(tmp_path / "a"), state).cursor is None
+
+
+def test_the_configuration_and_the_history_are_saved_with_the_state(tmp_path):
+    _, state = setting()
+    _, cursor = next(iter(iterate(dataset())))
+    history = (Evaluation(1, {"loss": 0.5, "accuracy": float("inf")}), Evaluation(2, {}))
+    config = {"rate": 0.1, "layers": [1, {"width": None}], "name": "ü"}
+    save_state(tmp_path / "a", state, cursor=cursor, history=history, config=config)
+    found = load_state(tmp_path / "a", state)
+    assert (found.history, found.config) == (history, config)
+    assert found.fingerprint is not None
+    assert found.fingerprint == Checkpoint(state, next(iter(iterate(dataset())))[1]).fingerprint
+    assert found.fingerprint != Checkpoint(state, next(iter(iterate(dataset(size=3))))[1]).fingerprint
+    with pytest.raises(CursorMismatchError):
+        iterate(dataset(size=3), found.cursor)
+
+
+def test_metrics_may_be_numbers_of_numpy_and_configurations_no_objects(tmp_path):
+    _, state = setting()
+    save_state(tmp_path / "a", state, history=[Evaluation(1, {"loss": np.float32(0.5)})])
+    assert load_state(tmp_path / "a", state).history == (Evaluation(1, {"loss": 0.5}),)
+    with pytest.raises(ArgumentTypeError, match=r"A checkpoint holds what JSON can hold, and the config has something else.*as text"):
+        save_state(tmp_path / "a", state, config={"folder": tmp_path})
+
+
+def test_the_latest_checkpoint_is_that_of_the_most_steps(tmp_path):
+    _, state = setting()
+    for step in (9, 123_456_789, 10):
+        save_state(tmp_path / name_of(step), attrs.evolve(state, step=step))
+    (tmp_path / "step-final.safetensors").touch()
+    assert load_latest(tmp_path, state).state.step == 123_456_789
+    assert sorted(numbered(tmp_path)) == [9, 10, 123_456_789]
+    (tmp_path / name_of(999_999_999)).touch()
+    with pytest.raises(CheckpointError, match=r"step-999999999.* is damaged"):
+        load_latest(tmp_path, state)
+    with pytest.raises(ArgumentTypeError, match="like must be TrainState"):
+        load_latest(tmp_path, None)
 
 
 def test_what_was_loaded_stays_when_the_file_is_written_again(tmp_path):

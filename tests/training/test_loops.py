@@ -16,11 +16,11 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, Pipel
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.sources import from_examples
-from mlxfp.evaluation.metrics import accuracy
-from mlxfp.training.events import RunStarted, Stopped
+from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
+from mlxfp.training import observers
+from mlxfp.training.events import Evaluation, RunStarted, Steered, Stepped, Stopped
 from mlxfp.training.loops import evaluate, fit, last, predict
 from mlxfp.training.losses import cross_entropy
-from mlxfp.training.observers import evaluate_every, progress
 from tests.training.laws import assert_continues
 from tests.training.samples import dataset, group, net, setting
 
@@ -116,6 +116,53 @@ def test_a_step_of_ones_own_may_report_any_metrics():
     _, state = SETTING
     *_, ended, _ = fit(step, state, [group()] * 3)
     assert ended.metrics == {"speed": 1.0, "weight": 1.0}
+
+
+def test_an_observer_may_steer_the_run_between_two_steps():
+    step, state = SETTING
+    plain = [event.state for event in fit(step, state, dataset(), epochs=2) if isinstance(event, Stepped)]
+    asked = []
+
+    def steering(events):
+        for event in events:
+            if isinstance(event, RunStarted):
+                asked.append(event.steer)
+            if isinstance(event, Stepped) and event.step in (2, 3, 6):
+                asked[-1](lambda state: attrs.evolve(state, seed=state.seed + 5), "another seed")
+                asked[-1](lambda state: attrs.evolve(state, seed=state.seed * 2), "twice it")
+            yield event
+
+    events = list(steering(fit(step, state, dataset(), epochs=2)))
+    steered = [event for event in events if isinstance(event, Steered)]
+    assert [(event.step, event.epoch, event.reason) for event in steered[::2]] == [
+        (2, 0, "another seed"),
+        (3, 1, "another seed"),
+        (6, 1, "another seed"),
+    ]
+    assert [event.state.seed for event in steered] == [5, 10, 15, 30, 35, 70]
+    assert events[-1].state == steered[-1].state
+    states = [event.state for event in events if isinstance(event, Stepped)]
+    assert states[:2] == plain[:2]
+    assert states[2] == step(steered[1].state, list(dataset())[2])[0]
+    whole = events[-1].state
+    begin = steered[3]  # both changes are made
+    rest = steering(fit(step, begin.state, dataset(), epochs=2, cursor=begin.cursor))
+    assert last(rest).state == whole
+
+
+def test_steering_must_give_a_state():
+    step, state = SETTING
+    stream = fit(step, state, [group()] * 2)
+    next(stream).steer(lambda state: None, "a mistake")
+    with pytest.raises(ArgumentTypeError, match="state must be TrainState, got NoneType"):
+        last(stream)
+
+
+def test_the_history_is_for_observers():
+    step, state = SETTING
+    history = [Evaluation(1, {"loss": 0.5})]
+    assert next(fit(step, state, dataset(), history=history)).history == tuple(history)
+    assert next(fit(step, state, dataset())).history == ()
 
 
 def test_the_total_is_known_where_the_length_is():
@@ -261,10 +308,19 @@ def test_a_run_that_is_stopped_or_fails_stops_whoever_prepares_its_batches():
     assert batches.closed
 
 
-def test_a_run_keeps_no_more_than_the_last_two_states():
+def test_a_run_keeps_no_more_than_the_last_two_states_whoever_observes_it(tmp_path):
     step, _ = SETTING
     seen = []
-    for event in pipe(fit(step, setting()[1], dataset(), epochs=3), evaluate_every(lambda state: {}), progress(file=io.StringIO())):
+    watching = [
+        observers.evaluate_every(lambda state: {"loss": 0.5}),
+        observers.reduce_on_plateau("loss", mode="min", patience=2),
+        observers.early_stopping("loss", mode="min", patience=5),
+        observers.time_budget(600),
+        observers.memory(),
+        observers.log_metrics(tmp_path / "log.jsonl"),
+        observers.progress(file=io.StringIO()),
+    ]
+    for event in pipe(fit(step, setting()[1], dataset(), epochs=6, log_every=2), *watching):
         seen.append(ref(event.state))
         alive = {id(state()) for state in seen if state() is not None}
         assert len(alive) <= 2, f"{len(alive)} states are alive at step {event.step}"
@@ -276,3 +332,16 @@ def test_events_are_frozen_values():
     assert first == again
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         first.total = 3
+
+
+def test_an_evaluation_takes_metrics_that_are_more_than_means():
+    _, state = SETTING
+
+    def measure(model, batch):
+        scores = model(batch["x"])
+        return {"auc": roc_auc(scores[:, 1] - scores[:, 0], batch["label"]), "f1": f1(scores, batch["label"], average="macro")}
+
+    check, parts = evaluate(net(), measure), [group(4), group(6, seed=1), group(5, seed=2)]
+    whole = {name: mx.concatenate([part[name] for part in parts]) for name in ("x", "label")}
+    assert check(state, parts) == pytest.approx(check(state, [whole]))
+    assert sorted(check(state, parts)) == ["auc", "f1"]

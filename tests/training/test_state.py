@@ -47,7 +47,7 @@ def made_by_a_step():
 
 def test_a_state_that_holds_leaves_alone_is_like_any_other():
     whole = made_by_a_step()
-    assert [*trees_of(whole)] == ["params", "buffers", "opt"]  # its trees are there now
+    assert [*trees_of(whole)] == ["params", "buffers", "opt", "extra"]  # its trees are there now
     for read in (
         repr,
         copy,

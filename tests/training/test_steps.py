@@ -219,3 +219,25 @@ def test_a_weight_may_be_a_python_number():
 def test_an_impossible_norm_is_refused_when_the_step_is_made(clip_norm):
     with pytest.raises(ArgumentError, match="clip_norm must be above 0"):
         train_step(net(), cross_entropy, adamw(0.1), clip_norm=clip_norm)
+
+
+def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_plainly():
+    def mean_times_count(params, labels):
+        counted = (labels >= 0).sum()
+        return params.square().mean() * counted, counted
+
+    def plain(params, labels):
+        def objective(params):
+            total, weight = mean_times_count(params, labels)
+            weight = weight.astype(mx.float32)
+            return total / weight, weight
+
+        (mean, weight), gradient = mx.value_and_grad(objective)(params)
+        return params - gradient, mean, weight
+
+    with pytest.raises(IndexError):  # once this fails, sum_and_weight need not multiply by one
+        mx.compile(plain)(mx.ones(3), mx.array([1, 0, -100]))
+    model = net(rate=0.0)
+    step = train_step(model, lambda model, batch: mean_times_count(model(batch["x"]), batch["label"]), optimizers.SGD(0.1))
+    _, metrics = step(train_state(model, optimizers.SGD(0.1)), group())
+    assert metrics["weight"].item() == 6.0

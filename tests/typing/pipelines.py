@@ -11,7 +11,8 @@ from mlxfp.core.datasets import Batch, Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import filter, map, select_columns, take
+from mlxfp.data.columns import select_columns
+from mlxfp.data.elements import filter, map, take
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle

@@ -4,6 +4,9 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
 from mlxfp.core.examples import Examples
 from mlxfp.testing.comparing import assert_same, same
@@ -42,24 +45,75 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
 
 
 def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
-    """Law: examples in another order give the same rows in that order.
+    """Law: a batch has a row for each example, and examples in another order give the same rows in that order.
 
     >>> from mlxfp.collators.texts import text
     >>> assert_permutes(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}], [1, 0])
     """
     batch, permuted = collator(examples), collator([examples[place] for place in order])
     for name, values in batch.items():
+        shape = (len(values),) if isinstance(values, tuple) else tuple(values.shape)
+        assert shape[:1] == (len(examples),), (
+            f"{name!r} of {collator!r} has a row for each of {len(examples)} examples, but its shape is {shape}"
+        )
         found, expected = list(permuted[name]), [values[place] for place in order]
         assert_same(found, expected, f"{name!r} of {collator!r} follows the order {list(order)} of the examples")
+
+
+def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
+    """Law: beside others, an example has the values that it has alone; what pads it to their shape says nothing about them.
+
+    Padding stands at the ends of the axes or at their starts, the same for all examples, and at one place of an array it has one value.
+
+    >>> from mlxfp.collators.texts import text
+    >>> assert_an_example_stands_alone(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+    """
+    batch = collator(examples)
+    alone = [collator([example]) for example in examples]
+    for place, single in enumerate(alone):
+        assert single.keys() == batch.keys(), f"{collator!r} gives {list(batch)} together, but {list(single)} for example {place} alone"
+    for name, values in batch.items():
+        if isinstance(values, tuple):
+            assert_same(values, tuple(single[name][0] for single in alone), f"{collator!r} carries {name!r} as it is")
+        else:
+            rows, owns = list(_numpy(values)), [_numpy(single[name])[0] for single in alone]
+            sides = [_beside_others(rows, owns, at_end=at_end) for at_end in (True, False)]
+            assert None in sides, f"in {collator!r}, {name!r} of {sides[0]}"
+
+
+def _numpy(values: Any) -> NDArray[Any]:
+    from mlxfp.evaluation.predictions import to_numpy
+
+    return np.asarray(values) if isinstance(values, np.ndarray) else to_numpy(values)  # which knows bfloat16
+
+
+def _beside_others(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_end: bool) -> str | None:
+    """Say which row differs from what it is alone, if padding stands at the ends, or at the starts."""
+    padding: dict[Any, Any] = {}
+    for place, (row, own) in enumerate(zip(rows, owns, strict=True)):
+        if row.dtype != own.dtype or row.ndim != own.ndim or (np.array(row.shape) < own.shape).any():
+            return f"example {place} is {row.dtype}{list(row.shape)} beside others, but {own.dtype}{list(own.shape)} alone"
+        kept = tuple(slice(0, size) if at_end else slice(full - size, full) for size, full in zip(own.shape, row.shape, strict=True))
+        if not same(np.asarray(row[kept]), np.asarray(own)):
+            return f"example {place} is {row[kept].tolist()} beside others, but {own.tolist()} alone"
+        outside = np.ones(row.shape, bool)
+        outside[kept] = False
+        for where in map(tuple, np.argwhere(outside)):
+            if not same(padding.setdefault(where, row[where]), row[where]):
+                return f"example {place} is padded with {row[where]} where another example is padded with {padding[where]}"
+    return None
 
 
 def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
     """Law: how much padding an example needs beside longer ones changes none of its real tokens, nor its other values.
 
-    `mask` names the array of the batch that is 1 on real tokens; arrays with its second axis hold one value for each token.
+    `mask` names the array of the batch that is 1 on real tokens; arrays with its second axis hold one value for each token. In a batch
+    without that array nothing is padding, so everything must be the same.
 
     >>> from mlxfp.collators.texts import text
     >>> assert_padding_is_inert(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+
+    See also: `assert_an_example_stands_alone`, which needs no mask and looks at the padding too.
     """
     batch = collator(examples)
     for place, example in enumerate(examples):
@@ -68,6 +122,23 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
         for name in alone:
             found, expected = _real(batch, name, place, mask), _real(alone, name, 0, mask)
             assert_same(found, expected, f"{name!r} of example {place} is the same beside others as alone, in {collator!r}")
+
+
+def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
+    """Law: the mask is 1 on as many places as the example has values in the column `tokens`, all at one side, and 0 on padding.
+
+    >>> from mlxfp.collators.texts import text
+    >>> assert_mask_counts(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}], tokens="input_ids", mask="attention_mask")
+
+    See also: `assert_mask_is_exact` for collators that keep the tokens as they are.
+    """
+    batch = collator(examples)
+    assert mask in batch, f"{collator!r} gives the mask {mask!r}, but its batches have only {list(batch)}"
+    marks = [row.tolist() for row in batch[mask]]
+    counts = [len(example[tokens]) for example in examples]
+    ones = [([1] * count, [0] * (len(row) - count)) for count, row in zip(counts, marks, strict=True)]
+    right, left = [real + padding for real, padding in ones], [padding + real for real, padding in ones]
+    assert marks in (right, left), f"{mask!r} of {collator!r} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
 
 
 def assert_mask_is_exact(
@@ -89,6 +160,6 @@ def assert_mask_is_exact(
 def _real(batch: dict[str, Any], name: str, place: int, mask: str) -> Any:
     """Return what a batch holds for one example: of arrays with one value for each token, those of real tokens."""
     values = batch[name]
-    if isinstance(values, tuple) or values.ndim < 2 or values.shape[1] != batch[mask].shape[1]:
+    if mask not in batch or isinstance(values, tuple) or values.ndim < 2 or values.shape[1] != batch[mask].shape[1]:
         return values[place]
     return [value for value, real in zip(values[place].tolist(), batch[mask][place].tolist(), strict=True) if real]

@@ -67,7 +67,14 @@ def assert_value(value: Any) -> None:
     >>> assert_value(batch(2))
     """
     assert_same_value(copy.deepcopy(value), value)
-    assert_same_value(pickle.loads(pickle.dumps(value)), value)  # noqa: S301  # bytes of our own
+    try:
+        copied = pickle.loads(pickle.dumps(value))  # noqa: S301  # bytes of our own
+    except Exception as error:
+        raise AssertionError(
+            f"{value!r} is equal after pickling, but that raises {type(error).__name__}: {error}. "
+            "Define its functions and classes at the top level of a module."
+        ) from error
+    assert_same_value(copied, value)
 
 
 def assert_same_value(a: Any, b: Any) -> None:

@@ -1,9 +1,10 @@
-"""The law of shuffling: a permutation that the seed and the epoch decide."""
+"""The laws of orders and parts: a shuffle is a permutation that the seed and the epoch decide, a split is a partition."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Dataset
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect
@@ -32,3 +33,21 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
         orders = {case: tuple(rows["__row__"].to_pylist()) for case, rows in found.items()}
         doubled = [case for case, order in orders.items() if Counter(orders.values())[order] > 1]
         assert not doubled, f"{shuffled!r} has another order for each (seed, epoch), but these have the same: {doubled}"
+
+
+def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: each row of `whole` is in one of the parts, once, and nothing else is: so for shards, splits, and what is concatenated or mixed.
+
+    >>> from mlxfp.data.sharding import shard
+    >>> from mlxfp.data.sources import from_examples
+    >>> rows = from_examples([{"x": 1}, {"x": 2}, {"x": 3}])
+    >>> assert_partitions([shard(0, 2)(rows), shard(1, 2)(rows)], rows)
+    """
+    found, expected = sum((_rows(part, epoch) for part in parts), Counter()), _rows(whole, epoch)
+    lost, added = list((expected - found).elements()), list((found - expected).elements())
+    assert not lost + added, f"the parts {list(parts)} are a partition of {whole!r}, but they lose {lost} and add {added}"
+
+
+def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
+    """Count rows by what they print: NaN is NaN there, and nothing needs a hash."""
+    return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))

@@ -2,5 +2,20 @@
 
 from mlxfp.testing.strategies.composing import pipelines, sources, stages
 from mlxfp.testing.strategies.tabular import examples, rechunkings, schemas, tables, templates, token_lists
+from mlxfp.testing.strategies.tokenizing import tokenizers
+from mlxfp.testing.strategies.training import batches, train_states
 
-__all__ = ["examples", "pipelines", "rechunkings", "schemas", "sources", "stages", "tables", "templates", "token_lists"]
+__all__ = [
+    "batches",
+    "examples",
+    "pipelines",
+    "rechunkings",
+    "schemas",
+    "sources",
+    "stages",
+    "tables",
+    "templates",
+    "token_lists",
+    "tokenizers",
+    "train_states",
+]

@@ -14,7 +14,8 @@ from mlxfp.core.describing import schema
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.parts import flat_parts
 from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import drop_columns, filter, flat_map, map, map_chunks, rename_columns, select_columns, skip, take
+from mlxfp.data.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.elements import filter, flat_map, map, map_chunks, skip, take
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.repeating import repeat
 from mlxfp.data.shuffling import shuffle

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.examples import Examples
 from mlxfp.testing.laws import (
+    assert_an_example_stands_alone,
     assert_list_and_view_agree,
+    assert_mask_counts,
     assert_mask_is_exact,
     assert_padding_is_inert,
     assert_permutes,
@@ -49,6 +51,8 @@ def test_a_collator_that_is_right_passes_all_laws(collator: Callable[..., dict[s
     assert_permutes(collator, examples, data.draw(st.permutations(range(len(examples)))))
     assert_padding_is_inert(collator, examples)
     assert_mask_is_exact(collator, examples)
+    assert_mask_counts(collator, examples, tokens="input_ids", mask="attention_mask")
+    assert_an_example_stands_alone(collator, examples)
 
 
 def _sorts_in_place(examples: Rows) -> dict[str, Any]:
@@ -139,13 +143,77 @@ def test_rows_in_an_order_of_their_own_are_caught() -> None:
         assert_permutes(_longest_first, EXAMPLES, [2, 0, 1])
 
 
+@pytest.mark.parametrize("value", [mx.array(3), mx.zeros((1, 3)), ("a",)])
+def test_arrays_without_a_row_for_each_example_are_caught(value: Any) -> None:
+    with pytest.raises(AssertionError, match=r"'total' of .* has a row for each of 3 examples, but its shape is \("):
+        assert_permutes(lambda examples: {"total": value}, EXAMPLES, [0, 1, 2])
+
+
+def test_half_precision_is_compared_too() -> None:
+    assert_an_example_stands_alone(lambda examples: {"x": mx.ones((len(examples), 2), mx.bfloat16)}, EXAMPLES)
+    with pytest.raises(AssertionError, match="beside others"):
+        assert_an_example_stands_alone(lambda examples: {"x": mx.ones((len(examples), 2), mx.bfloat16) * len(examples)}, EXAMPLES)
+
+
 @pytest.mark.parametrize("collator", [_subtracts_the_mean, _shifts_over_the_end, _drops_a_key])
 def test_an_example_that_sees_its_neighbours_is_caught(collator: Callable[..., Any]) -> None:
     with pytest.raises(AssertionError, match=r"beside others as alone|together, but"):
         assert_padding_is_inert(collator, EXAMPLES)
 
 
+def _pads_with_what_others_have(examples: Rows) -> dict[str, Any]:
+    """Leave in the padding what the row above has there."""
+    rows = [list(row["input_ids"]) for row in examples]
+    longest = max(rows, key=len)
+    return {"input_ids": mx.array([row + [len(row) + token for token in longest[len(row) :]] for row in rows])}
+
+
+def _pads_on_both_sides(examples: Rows) -> dict[str, Any]:
+    width = max(len(row["input_ids"]) for row in examples)
+    padded = [plain([row], length=width, left=place % 2 > 0)["input_ids"][0].tolist() for place, row in enumerate(examples)]
+    return {"input_ids": mx.array(padded)}
+
+
+def _of_the_widest_type(examples: Rows) -> dict[str, Any]:
+    return {"input_ids": plain(examples)["input_ids"].astype(mx.int32 if len(examples) > 1 else mx.int8)}
+
+
+def _square(examples: Rows) -> dict[str, Any]:
+    """Which token may look at which, over padding too: two axes are padded."""
+    mask = plain(examples)["attention_mask"]
+    return {"mask": mask[:, :, None] * mask[:, None, :], "positions": mx.broadcast_to(mx.arange(mask.shape[1]), mask.shape)}
+
+
+def _pictures(examples: Rows) -> dict[str, Any]:
+    return {"image": mx.array([[row["input_ids"][:1] * 2] for row in examples]), "names": plain(examples)["names"]}
+
+
+@pytest.mark.parametrize("collator", [_square, _pictures, left])
+def test_an_example_stands_alone_in_batches_of_any_shape(collator: Callable[..., Any]) -> None:
+    assert_an_example_stands_alone(collator, EXAMPLES)
+
+
+def test_what_is_not_padded_needs_no_mask() -> None:
+    assert_padding_is_inert(_pictures, EXAMPLES)
+    with pytest.raises(AssertionError, match=r"'input_ids' of example 0 is the same beside others as alone"):
+        assert_padding_is_inert(_of_the_widest_type, EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    "collator", [_subtracts_the_mean, _drops_a_key, _pads_with_what_others_have, _pads_on_both_sides, _of_the_widest_type, _longest_first]
+)
+def test_an_example_that_does_not_stand_alone_is_caught(collator: Callable[..., Any]) -> None:
+    with pytest.raises(AssertionError, match=r"beside others|together, but|is padded with"):
+        assert_an_example_stands_alone(collator, EXAMPLES)
+
+
 @pytest.mark.parametrize("collator", [_counts_padding, _masks_by_value, _mask_on_the_other_side, _mask_of_minus_infinity])
 def test_a_mask_that_is_off_is_caught(collator: Callable[..., Any]) -> None:
     with pytest.raises(AssertionError, match=r"is 1 exactly on the tokens|is 0 or 1"):
         assert_mask_is_exact(collator, EXAMPLES)
+
+
+@pytest.mark.parametrize("collator", [_counts_padding, _masks_by_value, _mask_of_minus_infinity])
+def test_a_mask_that_counts_wrongly_is_caught(collator: Callable[..., Any]) -> None:
+    with pytest.raises(AssertionError, match=r"is 1 exactly on the \[3, 1, 2\] values of 'input_ids', but it is \[\["):
+        assert_mask_counts(collator, EXAMPLES, tokens="input_ids", mask="attention_mask")

@@ -1,4 +1,4 @@
-"""The law of shuffling catches what is no permutation and what has one order too few."""
+"""The laws of orders and parts catch what is no permutation, what has one order too few, and what is no partition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,8 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mlxfp.data.mixing import concat, interleave, mix
+from mlxfp.data.selecting import split
+from mlxfp.data.sharding import shard
 from mlxfp.data.sources import from_table
-from mlxfp.testing.laws import assert_shuffles
+from mlxfp.testing.laws import assert_partitions, assert_shuffles
 from tests.testing.laws import broken
 
 ROWS = from_table(pa.table({"x": range(20)}))
@@ -72,3 +75,21 @@ def test_the_law_catches(order: Callable[..., Any], words: str) -> None:
 
 def test_a_few_rows_may_have_one_order_by_chance() -> None:
     assert_shuffles(_shuffle(_same_every_epoch), from_table({"x": [1, 2]}))
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int) -> None:
+    others = from_table(pa.table({"x": [5, 5, -1]}))
+    assert_partitions(split((0.5, 0.3, 0.2), seed=0)(ROWS), ROWS, epoch=epoch)
+    assert_partitions([shard(index, 3)(ROWS) for index in range(3)], ROWS, epoch=epoch)
+    for whole in (concat([ROWS, others]), interleave([ROWS, others]), mix([ROWS, others], (2, 1), stop="all")):
+        assert_partitions([ROWS, others], whole, epoch=epoch)
+
+
+def test_rows_that_no_part_or_two_parts_have_are_caught() -> None:
+    with pytest.raises(AssertionError, match=r"but they lose \[\"{'x': 1}\", .* and add \[\]"):
+        assert_partitions([shard(0, 2)(ROWS)], ROWS)
+    with pytest.raises(AssertionError, match=r"but they lose \[\] and add \[\"{'x': 0}\","):
+        assert_partitions([ROWS, shard(0, 2)(ROWS)], ROWS)
+    with pytest.raises(AssertionError, match=r"but they lose \[.* and add \[\"{'x': 7}\"\]"):
+        assert_partitions([from_table(pa.table({"x": [7]}))], from_table(pa.table({"x": [8]})))

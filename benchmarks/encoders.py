@@ -1,0 +1,35 @@
+"""Models and batches for `step` and `stall`: the example's encoder, and a deep narrow one."""
+
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+import mlxfp as fp
+from benchmarks.inputs import SENTENCE, passengers
+
+
+def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
+    """Make the batches of examples/titanic.py, and say how large the vocabulary is."""
+    train = fp.pipe(fp.from_table(passengers(count)), fp.template(SENTENCE), fp.load())
+    tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
+    collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="survived", pad_multiple=32))
+    stages = (fp.tokenize(tokenizer, max_length=96), fp.shuffle(0), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
+    return fp.pipe(train, *stages), tokenizer.vocab_size
+
+
+def example_encoder(vocabulary: int) -> nn.Module:
+    """Make the model of examples/titanic.py."""
+    config = fp.models.EncoderConfig(vocabulary=vocabulary, width=64, depth=2, dropout=0.1)
+    return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
+
+
+def deep_encoder(vocabulary: int) -> nn.Module:
+    """Make a model of more than 200 arrays that takes little time for each."""
+    config = fp.models.EncoderConfig(vocabulary=vocabulary, width=32, depth=17, dropout=0.0)
+    return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
+
+
+def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
+    """Sum of the cross entropies, and how many there are."""
+    return fp.losses.cross_entropy(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])

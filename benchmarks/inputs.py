@@ -1,0 +1,128 @@
+"""What is measured on: tables, texts, tokenizers. The real ones where MLXFP_DATA (or ../shared/data) has them, else made ones."""
+
+import os
+import sysconfig
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import mlxfp as fp
+
+SENTENCE = (
+    "Passenger: a {age} year old {sex} from {city}, travelling in class {pclass} with {family} relatives on board, paid {fare:.2f} for "
+    "cabin {cabin} with ticket {ticket} on the {day} of April."
+)
+_CITIES = ("Bergen", "Cork", "Dover", "Genoa", "Hamburg", "Lisbon", "London", "Naples", "Oslo", "Porto", "Riga", "Vigo")
+_SYLLABLES = ("ba", "den", "fal", "gor", "ka", "lum", "mi", "no", "pre", "ra", "sis", "tor", "us", "ver", "win", "zel")
+
+
+def data_folder() -> Path | None:
+    """Return the folder of real data, if there is one."""
+    folder = Path(os.environ.get("MLXFP_DATA", Path(__file__).parents[2] / "shared/data"))
+    return folder if folder.is_dir() else None
+
+
+def passengers(count: int) -> pa.Table:
+    """Make a passenger list with 10 columns. There are half as many ticket numbers as rows."""
+    rng = np.random.default_rng(0)
+    cabins = [f"{'ABCDEF'[deck]}{number}" for deck, number in zip(rng.integers(0, 6, count), rng.integers(1, 130, count), strict=True)]
+    return pa.table(
+        {
+            "age": rng.integers(1, 80, count),
+            "sex": rng.choice(["male", "female"], count),
+            "city": rng.choice(_CITIES, count),
+            "pclass": rng.integers(1, 4, count),
+            "family": rng.integers(0, 6, count),
+            "fare": rng.lognormal(3, 0.8, count).round(2),
+            "cabin": cabins,
+            "ticket": rng.integers(10_000, 10_000 + count // 2, count),
+            "day": rng.integers(1, 31, count),
+            "survived": rng.integers(0, 2, count),
+        }
+    )
+
+
+def natural_text(size: int) -> list[str]:
+    """Make about `size` characters of text as wikitext is, by line, in which new words keep coming.
+
+    The lines of wikitext-2's validation part come again and again, but each time other words stand where it has "<unk>" for a rare
+    one, half of them new: 22 MB have 125,000 distinct words among 4.1 million. Without the file, lines are made of made-up words whose
+    frequencies fall as they do in English.
+    """
+    rng = np.random.default_rng(0)
+    names, made = _names(), ["unk"]
+    lines = _known_lines(names)
+    texts: list[str] = []
+    length = 0
+    while length < size:
+        for line in lines:
+            first, *rest = line.split("<unk>")
+            parts = [first]
+            for part in rest:
+                if rng.random() < 0.5:
+                    made.append(next(names))
+                    parts += [made[-1], part]
+                else:
+                    parts += [made[rng.integers(len(made))], part]
+            texts.append("".join(parts))
+            length += len(texts[-1])
+    return texts
+
+
+def _known_lines(names: Iterator[str]) -> list[str]:
+    folder = data_folder()
+    if folder is not None:
+        return [line for line in (folder / "wikitext2/valid.txt").read_text("utf-8").split("\n") if line.strip()]
+    rng = np.random.default_rng(1)
+    words = np.array([*(next(names) for _ in range(12_000)), "<unk>"])
+    rates = 1 / (10.0 + np.arange(len(words)))
+    rates[-1] = 0.06 * rates[:-1].sum()  # as often as in wikitext-2
+    return [" ".join(rng.choice(words, rng.geometric(0.012), p=rates / rates.sum())) + " ." for _ in range(2500)]
+
+
+def _names() -> Iterator[str]:
+    """Make up words, no two alike."""
+    rng, seen = np.random.default_rng(2), set[str]()
+    while True:
+        name = "".join(_SYLLABLES[place] for place in rng.integers(0, len(_SYLLABLES), rng.integers(2, 6)))
+        if name not in seen:
+            seen.add(name)
+            yield name
+
+
+def hard_texts(size: int) -> dict[str, list[str]]:
+    """Make texts of about `size` characters each in which words hardly repeat, or are hard to find."""
+    rng = np.random.default_rng(0)
+    letters = rng.integers(97, 123, (size // 8, 7)).astype(np.uint8)
+    fresh = [" ".join(word.tobytes().decode() for word in part) for part in np.array_split(letters, max(1, size // 400))]
+    points = rng.integers(0x20, 0x3000, size // 2)
+    odd = ["".join(map(chr, part)) for part in np.array_split(points, max(1, size // 200))]
+    runs = [line.replace(" ", " " * int(rng.integers(2, 9))) for line in natural_text(size // 4)]
+    files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[: max(1, size // 20_000)]
+    code = [file.read_text("utf-8", errors="replace") for file in files]
+    return {"words that never repeat": fresh, "random Unicode": odd, "runs of spaces": runs, "source code": code}
+
+
+@cache
+def tokenizers() -> dict[str, fp.Tokenizer]:
+    """Return BERT's and GPT-2's tokenizers, or where they are not here, two trained ones of their kinds."""
+    folder = data_folder()
+    if folder is not None:
+        return {"BERT": fp.load_tokenizer(folder / "tokenizers/bert-base-uncased"), "GPT-2": fp.load_tokenizer(folder / "tokenizers/gpt2")}
+    rows = fp.from_table({"text": natural_text(1_000_000)})
+    return {
+        "trained WordPiece": fp.train_tokenizer(rows, kind="wordpiece", vocab_size=30_000, lowercase=True),
+        "trained BPE": fp.train_tokenizer(rows, kind="bpe", vocab_size=30_000),
+    }
+
+
+def token_rows(count: int, *, median: float, spread: float, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Make rows of tokens whose lengths are lognormal: all ids end to end, int32[N], and where rows begin and end, int64[count + 1]."""
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(np.log(median), spread, count), 5, longest).astype(np.int64)
+    offsets = np.append(0, np.cumsum(lengths))
+    return rng.integers(1, 30_000, offsets[-1]).astype(np.int32), offsets

@@ -1,0 +1,58 @@
+"""cursor: how many rows are read again by a run that continues in the middle of a long pipeline. Counted, not timed."""
+
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.csv
+from attrs import frozen
+
+import mlxfp as fp
+from benchmarks.inputs import SENTENCE, passengers
+from benchmarks.measuring import Row
+
+
+@frozen(repr=False)
+class _Count(fp.Stage):
+    """Let chunks through and note how many rows each has."""
+
+    seen: list[int]
+
+    def step(self, state: Any, chunk: Any) -> tuple[Any, Iterable[Any]]:
+        self.seen.append(chunk.num_rows)
+        return state, (chunk,)
+
+
+def rows(*, small: bool) -> list[Row]:
+    """Continue at the 1st, 2nd, ... tenth of a pipeline of nine stages, and count the rows of the file that each run reads."""
+    table = passengers(5000 if small else 100_000)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        pyarrow.csv.write_csv(table, path)
+        tokenizer = fp.train_tokenizer(fp.pipe(fp.read_csv(path), fp.take(2000), fp.template(SENTENCE)), kind="wordpiece", vocab_size=1000)
+        seen: list[int] = []
+        batches = fp.pipe(
+            fp.read_csv(path),
+            _Count(seen),
+            fp.filter(_grown),
+            fp.template(SENTENCE),
+            fp.tokenize(tokenizer, max_length=96),
+            fp.shuffle(seed=0, buffer=2000),
+            fp.pack(512),
+            fp.batch(8),
+            fp.collate(fp.collators.causal(pad_id=tokenizer.pad_id, packed=True, length=511)),
+        )
+        read = [(cursor, sum(seen)) for _, cursor in fp.iterate(batches)]
+        chunk, again = max(seen), []
+        for cursor, before in read[:: len(read) // 10]:
+            seen.clear()
+            for _ in fp.iterate(batches, fp.Cursor.from_bytes(cursor.to_bytes())):
+                pass
+            again.append(before + sum(seen) - table.num_rows)
+    work = f"continue at {len(again)} places of {table.num_rows:,} CSV rows"
+    return [Row("cursor", work, f"at most {max(again):,} rows again", f"a source chunk: {chunk:,} rows", max(again) / chunk, 1, "at most")]
+
+
+def _grown(row: Any) -> bool:
+    return bool(row["age"] > 5)

@@ -1,0 +1,54 @@
+"""What models that only count reach on the same text: what a small network should be measured against."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from math import log
+from typing import Any
+
+Rows = Iterable[Mapping[str, Any]]
+
+
+def linear_model(train: Rows, *, label: str) -> Callable[[Rows], float] | None:
+    """Fit logistic regression to the TF-IDF of words and pairs of words in the column `text`; make a function rows -> accuracy.
+
+    None where scikit-learn is missing (`pip install "mlxfp[kaggle]"`).
+    """
+    if find_spec("sklearn") is None:
+        return None
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    # The pattern keeps words of one character, which scikit-learn leaves out: the class of a passenger is one.
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")  # noqa: S106  # no password
+    model = make_pipeline(words, LogisticRegression(C=4, max_iter=1000))
+    model.fit(*_columns(train, label))
+    return lambda rows: float(model.score(*_columns(rows, label)))
+
+
+def _columns(rows: Rows, label: str) -> tuple[list[str], list[int]]:
+    texts, labels = zip(*((row["text"], row[label]) for row in rows), strict=True)
+    return list(texts), list(labels)
+
+
+def five_grams(train: str, valid: str) -> float:
+    """Count characters after the four before them in `train`, and give the loss on `valid` in nats a character.
+
+    A longer context is mixed with the shorter ones, as far as it has seen new characters often (Witten and Bell, "The Zero-Frequency
+    Problem", 1991, interpolated).
+    """
+    seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for order in range(5):
+        for place in range(order, len(train)):
+            seen[train[place - order : place]][train[place]] += 1
+    totals = {context: counts.total() for context, counts in seen.items()}
+    alphabet, text, nats = len(set(train + valid)), train[-4:] + valid, 0.0
+    for place in range(4, len(text)):
+        chance = 1 / alphabet
+        for context in (text[place - order : place] for order in range(5)):
+            if context in totals:
+                counts, total = seen[context], totals[context]
+                chance = (counts[text[place]] + len(counts) * chance) / (total + len(counts))
+        nats -= log(chance)
+    return nats / len(valid)

@@ -1,0 +1,107 @@
+"""Made-up data in the files of well-known collections, so that the examples run without those.
+
+The same seed gives the same file. Nothing here tells how good a model is on the real thing: digits are seven segments and noise, reviews
+are put together from a few words, and both are easy.
+"""
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+
+_SURNAMES = ("Abbott", "Baker", "Carter", "Dahl", "Fox", "Hansen", "Ivanov", "Kelly", "Moran", "Novak", "Olsen", "Palmer", "Rice", "Smith")
+_MEN = ("Albert", "Charles", "Edward", "Frank", "George", "Henry", "James", "John", "Karl", "Patrick", "Thomas", "William")
+_WOMEN = ("Alice", "Anna", "Bertha", "Emma", "Florence", "Ida", "Kate", "Margaret", "Mary", "Ruth")
+_SEGMENTS = ("abcdef", "bc", "abged", "abgcd", "fgbc", "afgcd", "afgedc", "abc", "abcdefg", "abcfgd")
+_PLACES = {  # rows and columns of each segment in a field of 17 by 11 pixels, with `g` in the middle
+    "a": (0, 3, 0, 11),
+    "b": (0, 10, 8, 11),
+    "c": (7, 17, 8, 11),
+    "d": (14, 17, 0, 11),
+    "e": (7, 17, 0, 3),
+    "f": (0, 10, 0, 3),
+    "g": (7, 10, 0, 11),
+}
+_PRAISE = ("moving", "funny", "clever", "gripping", "wonderful", "charming")
+_BLAME = ("dull", "tedious", "clumsy", "shallow", "lifeless", "dreadful")
+_REVIEWS = (
+    "a {} and {} film",
+    "the {} story and the {} dialogue stay in the mind",
+    "{} from the first scene , {} until the last",
+    "the director has made a {} , {} picture",
+    "it is {} , and the cast is {}",
+)
+
+
+def write_passengers(path: Path, *, count: int, seed: int) -> None:
+    """Write a CSV file of `count` passengers, with the columns of Kaggle's Titanic file.
+
+    Each is drawn on its own: class, sex and age first, then family, fare, cabin and port given those. Whether one survives is a coin
+    whose odds depend on sex, class, age and family size, with the signs known from the real ship; so a model can learn something, and no
+    model can be right about everyone. Ages, cabins and ports are missing about as often as in the real file.
+    """
+    rng = np.random.default_rng(seed)
+    passengers = [_passenger(number, rng) for number in range(1, count + 1)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, passengers[0])
+        writer.writeheader()
+        writer.writerows(passengers)
+
+
+def write_digits(folder: Path, *, count: int, seed: int) -> None:
+    """Write `count` grey images of 28 by 28 pixels and their labels, in the format and under the names of MNIST's test set."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(10, size=count).astype(np.uint8)
+    images = np.stack([_digit(label, rng) for label in labels.tolist()])
+    for name, array in (("t10k-images-idx3-ubyte.gz", images), ("t10k-labels-idx1-ubyte.gz", labels)):
+        header = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">i4").tobytes()
+        (folder / name).write_bytes(gzip.compress(header + array.tobytes(), compresslevel=1))
+
+
+def write_reviews(folder: Path, *, count: int, seed: int) -> None:
+    """Write train.tsv, dev.tsv and test.tsv: a review and its label, 1 for praise, in the order and format of SST-2."""
+    rng = np.random.default_rng(seed)
+    for name, rows in (("train", count), ("dev", count // 4), ("test", count // 4)):
+        (folder / f"{name}.tsv").write_text("".join(_review(rng) for _ in range(rows)), encoding="utf-8")
+
+
+def _passenger(number: int, rng: np.random.Generator) -> dict[str, object]:
+    pclass = int(rng.choice([1, 2, 3], p=[0.24, 0.21, 0.55]))
+    male = bool(rng.random() < (0.55, 0.59, 0.71)[pclass - 1])
+    age = float(np.clip(rng.normal((38, 30, 25)[pclass - 1], 14), 0.5, 80).round(1))
+    siblings, parents = int(rng.poisson(0.6)), int(rng.poisson(0.5))
+    fare = float(np.exp(rng.normal((4.1, 2.9, 2.3)[pclass - 1], 0.5)) * (1 + 0.3 * (siblings + parents)))
+    family = siblings + parents
+    log_odds = (-1.5 if male else 2.0) + (1.0, 0.3, -2.6)[pclass - 1] + (2.8 if age < 13 else 0) - (2.2 if family > 2 else 0)
+    title = ("Master" if age < 13 else "Mr") if male else ("Miss" if age < 20 or siblings == 0 else "Mrs")
+    cabin = f"{'ABCDE'[rng.integers(5)]}{rng.integers(1, 120)}" if rng.random() < (0.8, 0.1, 0.03)[pclass - 1] else ""
+    return {
+        "PassengerId": number,
+        "Survived": int(rng.random() < 1 / (1 + np.exp(-log_odds))),
+        "Pclass": pclass,
+        "Name": f"{rng.choice(_SURNAMES)}, {title}. {rng.choice(_MEN if male else _WOMEN)}",
+        "Sex": "male" if male else "female",
+        "Age": "" if rng.random() < 0.2 else age,
+        "SibSp": siblings,
+        "Parch": parents,
+        "Ticket": int(rng.integers(10_000, 400_000)),
+        "Fare": round(fare, 4),
+        "Cabin": cabin,
+        "Embarked": "" if rng.random() < 0.003 else str(rng.choice(["S", "C", "Q"], p=[0.72, 0.19, 0.09])),
+    }
+
+
+def _digit(label: int, rng: np.random.Generator) -> np.ndarray:
+    image = rng.integers(60, size=(28, 28))
+    top, left = rng.integers((12, 18))
+    for segment in _SEGMENTS[label]:
+        first, last, begin, end = _PLACES[segment]
+        image[top + first : top + last, left + begin : left + end] = rng.integers(150, 256)
+    return image.astype(np.uint8)
+
+
+def _review(rng: np.random.Generator) -> str:
+    label = int(rng.integers(2))
+    words = rng.choice(_PRAISE if label else _BLAME, size=2, replace=False)
+    return f"{str(rng.choice(_REVIEWS)).format(*words)}\t{label}\n"

@@ -1,0 +1,120 @@
+"""Tell whether a sentence of a film review is praise or blame, from 6,920 labelled sentences and nothing else.
+
+    python examples/sst2.py --data sst2
+
+The folder holds train.tsv, dev.tsv and test.tsv: a sentence, a tab, and 1 for praise or 0 for blame (Socher et al., "Recursive Deep
+Models for Semantic Compositionality Over a Sentiment Treebank", 2013). Without --data, reviews are made up (see made_up.py). A network
+soon knows so few sentences by heart; against that, each epoch leaves out other tokens, and networks of several seeds are averaged. Five
+have 0.778 to 0.810 on dev alone and 0.814 together, 0.818 on test, in 80 s of processor time; a linear model has 0.805 and 0.812.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import mlxfp as fp
+
+fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, matrix products are 20 times faster
+
+import mlx.core as mx
+import numpy as np
+from baselines import linear_model
+from made_up import write_reviews
+from mlx import nn
+
+LENGTHS = (16, 32, 48, 64)  # batches have these lengths only: MLX compiles the step once for each
+
+
+def main() -> None:
+    """Train on one part, and print the accuracies on the two others."""
+    options = _options()
+    with TemporaryDirectory() as folder:
+        path = options.data or Path(folder)
+        if options.data is None:
+            write_reviews(path, count=1000, seed=0)
+            print("No --data given: 1,000 made-up reviews take the place of the Stanford Sentiment Treebank (see made_up.py).\n")
+        run(path, options.seeds, options.epochs)
+
+
+def run(path: Path, seeds: int, epochs: int) -> None:
+    """Train a network for each seed; print the accuracies of each, of their mean, and of a linear model."""
+    train, *parts = (
+        fp.pipe(fp.read_csv(path / f"{part}.tsv", delimiter="\t", quote=None, columns=["text", "label"]), fp.load())
+        for part in ("train", "dev", "test")
+    )
+    tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=8000, lowercase=True)
+    tokens = fp.tokenize(tokenizer, max_length=LENGTHS[-1])
+    collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="label", lengths=LENGTHS))
+    groups = fp.compose(fp.bucket_by_length(LENGTHS, size=64), collate)
+    held_out = [fp.pipe(part, tokens, groups) for part in parts]
+    labels = [np.concatenate([np.array(batch["labels"]) for batch in batches]) for batches in held_out]
+    began, sums = time.process_time(), [np.zeros((len(wanted), 2)) for wanted in labels]
+    for seed in range(seeds):
+        words = fp.drop_tokens(0.3, seed=seed, keep=tokenizer.special_ids)
+        batches = fp.pipe(train, tokens, words, fp.shuffle(seed), groups, fp.prefetch(2))
+        found = fit(batches, held_out, vocabulary=tokenizer.vocab_size, steps=epochs * (fp.length(train) or 0) // 64, seed=seed)
+        sums = [total + more for total, more in zip(sums, found, strict=True)]
+        print(f"seed {seed}: {accuracies(found, labels)}")
+    print(f"the mean of {seeds}: {accuracies(sums, labels)}, {time.process_time() - began:.0f} s of processor time")
+    if linear := linear_model(train, label="label"):
+        print("TF-IDF and logistic regression: accuracy {:.4f} on dev, {:.4f} on test".format(*map(linear, parts)))
+
+
+def fit(batches: Any, held_out: Sequence[Any], *, vocabulary: int, steps: int, seed: int) -> list[np.ndarray]:
+    """Train a network; give the probabilities of both classes, [rows, 2], for each dataset of `held_out`."""
+    mx.random.seed(seed)  # the layers of MLX draw their weights from its global generator
+    model = fp.models.Classifier(Convolutions(vocabulary, width=128), 2, pooling="max", dropout=0.5, seed=seed)
+    optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(2e-3, steps=steps, warmup=steps // 10), weight_decay=0.1)
+    step, start = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed)
+    end = fp.last(fp.pipe(fp.fit(step, start, batches, steps=steps, log_every=100), fp.observers.progress()))
+    answer = fp.predict(model, lambda model, batch: model.probabilities(logits(model, batch)))
+    return [np.concatenate(list(answer(end.state, rows))) for rows in held_out]
+
+
+class Convolutions(nn.Module):
+    """A body for a classifier, as in Kim, "Convolutional Neural Networks for Sentence Classification", 2014: any module with a width."""
+
+    def __init__(self, vocabulary: int, *, width: int) -> None:
+        """Make the layers: one sees each token alone, one with its neighbours."""
+        super().__init__()  # type: ignore[no-untyped-call]  # MLX has no types for its modules
+        self.width = 2 * width  # of what comes out
+        self.tokens = nn.Embedding(vocabulary, width)
+        self.tokens.weight *= 0.3 * width**0.5  # a deviation of 0.3; from MLX's 1 / sqrt(width) it overfits
+        self.dropout = nn.Dropout(0.3)
+        self.convolutions = [nn.Conv1d(width, width, size, padding=size // 2) for size in (1, 3)]
+
+    def __call__(self, ids: mx.array, mask: mx.array) -> mx.array:
+        """Give a vector for each token: float[B, L, width] of int[B, L]."""
+        hidden = self.dropout(self.tokens(ids)) * mask[..., None]
+        return mx.concatenate([nn.relu(convolution(hidden)) for convolution in self.convolutions], axis=-1)
+
+
+def logits(model: Any, batch: dict[str, Any]) -> Any:
+    """Score both classes, float[B, 2]."""
+    return model(batch["input_ids"], batch["attention_mask"])
+
+
+def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
+    """Sum of the cross entropies, and how many there are."""
+    return fp.losses.cross_entropy(logits(model, batch), batch["labels"])
+
+
+def accuracies(found: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> str:
+    """Say how many rows are told right."""
+    dev, test = ((each.argmax(axis=1) == wanted).mean() for each, wanted in zip(found, labels, strict=True))
+    return f"accuracy {dev:.4f} on dev, {test:.4f} on test"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder with train.tsv, dev.tsv and test.tsv")
+    parser.add_argument("--seeds", type=int, default=5, help="how many networks, each with its own weights and order (default 5)")
+    parser.add_argument("--epochs", type=int, default=8, help="passes over the training sentences (default 8)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Metrics of classes: hits, F1, likelihood, and the order of scores."""
+
+from math import exp, inf, log
+from sys import float_info
+from typing import Any, Literal
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+
+from mlxfp.core.checks import check_choice
+from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
+from mlxfp.evaluation.rows import add, at_labels, class_labels, matching, spread, surprise
+
+Average = Literal["macro", "micro", "binary"]
+
+_LARGEST = log(float_info.max)
+
+
+def accuracy(
+    logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
+) -> tuple[mx.array, mx.array]:
+    """Count the rows whose largest logit is the label's: (hits, rows), two scalars.
+
+    `logits` are float[..., C], `labels` int[...]; rows whose label is `ignore_index` do not count, and others as much as
+    `example_weights`, [B], say. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
+
+    >>> hits, rows = accuracy(mx.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), mx.array([0, 1, -100]))
+    >>> hits.item(), rows.item()
+    (1.0, 2.0)
+    """
+    labels, weights = class_labels("accuracy", logits, labels, ignore_index, example_weights)
+    return add((logits.argmax(axis=-1) == labels).astype(mx.float32), weights)
+
+
+def log_loss(
+    logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
+) -> tuple[mx.array, mx.array]:
+    """Add up the negative log-likelihood of the labels: (sum, rows), two scalars; arguments as those of `accuracy`.
+
+    Of probabilities, pass the logarithms. A label that is no class makes the sum NaN.
+
+    >>> total, rows = log_loss(mx.log(mx.array([[0.5, 0.5], [0.2, 0.8]])), mx.array([0, 0]))
+    >>> round(total.item(), 4), rows.item()
+    (2.3026, 2.0)
+    """
+    labels, weights = class_labels("log_loss", logits, labels, ignore_index, example_weights)
+    return add(surprise(logits, labels), weights)
+
+
+def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
+    """Measure e to the power of the mean `log_loss`: among how many equally likely tokens a language model hesitates.
+
+    >>> from mlxfp.evaluation.metrics import compute
+    >>> round(compute({"perplexity": perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
+    50.0
+    """
+    return PowerOfMean(*log_loss(logits, labels, ignore_index=ignore_index, example_weights=example_weights))
+
+
+def f1(
+    logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
+) -> "HitCounts":
+    """Measure F1, the harmonic mean of precision and recall, of the class with the largest logit; arguments as those of `accuracy`.
+
+    "macro" averages the F1 of the classes that are among the labels or the predictions, "micro" pools all rows, which makes
+    it the accuracy, "binary" is the F1 of class 1 of two.
+
+    >>> from mlxfp.evaluation.metrics import compute
+    >>> compute({"f1": f1(mx.eye(2)[mx.array([0, 0, 1, 1])], mx.array([0, 0, 0, 1]), average="binary")})
+    {'f1': 0.6666666666666666}
+    """
+    check_choice(("macro", "micro", "binary"), average=average)
+    classes = logits.shape[-1]
+    if average == "binary" and classes != 2:
+        raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Take "macro" or "micro".')
+    labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
+    chosen = logits.argmax(axis=-1)
+    weights = weights * at_labels(mx.ones(classes), labels)  # NaN where a label is no class
+    counts = [
+        _count(where, kept, classes) for where, kept in ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
+    ]
+    if average == "micro":
+        return HitCounts(*(count.sum(keepdims=True) for count in counts))
+    return HitCounts(*(count[1:] for count in counts) if average == "binary" else counts)
+
+
+def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
+    """Measure the area under the ROC curve: how likely a positive example has a higher score than a negative one, ties counting half.
+
+    `scores` are numbers [...], such as `logits[:, 1] - logits[:, 0]`; `labels`, in the same shape, are 0 and 1. Exact, so the scores of
+    all examples are kept, 24 bytes each, until `compute` sorts them. That raises `DataError` without positives or without negatives,
+    and for other labels.
+
+    >>> from mlxfp.evaluation.metrics import compute
+    >>> compute({"auc": roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
+    {'auc': 0.875}
+    """
+    scores, labels = matching("roc_auc", scores, labels)
+    return Ranking(scores.reshape(-1), labels.reshape(-1), spread("roc_auc", example_weights, scores.shape).reshape(-1))
+
+
+@frozen
+class PowerOfMean(Measured):
+    """What `perplexity` knows so far."""
+
+    total: Any
+    weight: Any
+
+    join = staticmethod(added)
+
+    def value(self, name: str) -> float:
+        """Raise e to the mean."""
+        average = mean(name, self.total, self.weight)
+        return inf if average > _LARGEST else exp(average)  # exp raises where numpy would say infinity
+
+
+@frozen
+class HitCounts(Measured):
+    """What `f1` knows so far: by class, the rows of it that were found, those predicted and those labelled. Each float[C]."""
+
+    found: Any
+    predicted: Any
+    labelled: Any
+
+    join = staticmethod(added)
+
+    def value(self, name: str) -> float:
+        """Average over the classes that are there."""
+        rows = self.predicted + self.labelled
+        if not (rows != 0).any():
+            raise DataError(
+                f"The metric {name!r} is undefined: there is no example of its classes, labelled or predicted. Check the labels."
+            )
+        return float(np.mean(2 * self.found[rows != 0] / rows[rows != 0]))
+
+
+@frozen
+class Ranking(Measured):
+    """What `roc_auc` knows so far: the scores, labels and weights of all examples, float[N] each."""
+
+    scores: Any
+    labels: Any
+    weights: Any
+
+    join = staticmethod(joined)
+
+    def value(self, name: str) -> float:
+        """Compare all positives with all negatives, by sorting."""
+        kept = self.weights != 0
+        labels, weights = self.labels[kept], self.weights[kept]
+        others = np.unique(labels[(labels != 0) & (labels != 1)])
+        if len(others):
+            raise DataError(f"The metric {name!r} needs labels of 0 and 1, got {others[0]:g}. Compare the labels with the positive class.")
+        if len(np.unique(labels)) < 2:
+            raise DataError(f"The metric {name!r} needs positive and negative examples, got {len(labels)} of one kind. Evaluate on more.")
+        if np.isnan(self.scores[kept]).any():
+            return float("nan")
+        levels, places = np.unique(self.scores[kept], return_inverse=True)
+        positive, negative = (np.bincount(places, weights * (labels == kind), len(levels)) for kind in (1, 0))
+        below = np.cumsum(negative) - negative
+        return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))
+
+
+def _count(classes: mx.array, weights: mx.array, size: int) -> mx.array:
+    return mx.zeros(size).at[classes.reshape(-1)].add(weights.reshape(-1))

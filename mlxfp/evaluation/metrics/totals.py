@@ -1,0 +1,112 @@
+"""Totals: what is known of metrics so far, as a value that merges with others and is computed at the end.
+
+What a metric says of a batch is a pair (sum, weight), or a value of a class below. Either merges with its like in any order and any
+grouping; nothing is divided before the end. So nothing depends on how the examples are batched, or on who saw which of them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum, isfinite
+from typing import Any
+
+import attrs
+import mlx.core as mx
+import numpy as np
+
+from mlxfp.core.errors import ArgumentTypeError, DataError
+from mlxfp.evaluation.predictions import to_numpy
+
+
+class Measured(ABC):
+    """What a metric says of some examples. Its fields are numbers or arrays; those of a batch may still be on the device.
+
+    >>> from attrs import frozen
+    >>> @frozen
+    ... class Largest(Measured):
+    ...     number: float
+    ...     @staticmethod
+    ...     def join(values):
+    ...         return max(values)
+    ...     def value(self, name):
+    ...         return float(self.number)
+    >>> compute(merge([{"largest": Largest(2)}, {"largest": Largest(5)}]))
+    {'largest': 5.0}
+    """
+
+    __slots__ = ()
+
+    @staticmethod
+    @abstractmethod
+    def join(values: Sequence[Any]) -> Any:
+        """Make one value of a field from those of several batches: by adding them, say."""
+
+    @abstractmethod
+    def value(self, name: str) -> float:
+        """Compute the metric. Raises `DataError`, with its name, where the examples do not determine it."""
+
+
+Totals = Mapping[str, tuple[float, float] | Measured]
+
+
+def merge(parts: Iterable[Totals]) -> dict[str, Any]:
+    """Merge what is known of metrics, name by name; of nothing it makes {}, which is where to start.
+
+    Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. Everything comes from the device: numbers
+    become Python floats and arrays numpy's. Raises `ArgumentTypeError` where one name stands for two kinds of metrics.
+
+    >>> merge([{"accuracy": (3, 4)}, {"accuracy": (1, 4), "loss": (2.5, 4)}])
+    {'accuracy': (4.0, 8.0), 'loss': (2.5, 4.0)}
+
+    See also: `compute`.
+    """
+    gathered: dict[str, list[Any]] = {}
+    for part in parts:
+        for name, one in part.items():
+            gathered.setdefault(name, []).append(one)
+    return {name: _merge(name, several) for name, several in gathered.items()}
+
+
+def compute(totals: Totals) -> dict[str, float]:
+    """Compute every metric: of a pair, the sum divided by the weight.
+
+    Raises `DataError` for a mean over nothing, and for a metric that the examples do not determine, such as `roc_auc` of one class.
+
+    >>> compute({"accuracy": (4, 8)})
+    {'accuracy': 0.5}
+    """
+    return {name: one.value(name) if isinstance(one, Measured) else mean(name, *one) for name, one in merge([totals]).items()}
+
+
+def mean(name: str, total: float, weight: float) -> float:
+    """Divide a sum by its weight; raises `DataError` for a weight of 0."""
+    if weight == 0:
+        raise DataError(f"The metric {name!r} has a total weight of 0: there is nothing to average over. Check the labels and the mask.")
+    return float(total / weight)
+
+
+def added(values: Sequence[Any]) -> Any:
+    """Add up numbers exactly, or arrays of one shape."""
+    if np.ndim(values[0]):
+        return np.sum(values, axis=0)
+    numbers = [float(value) for value in values]
+    return fsum(numbers) if all(map(isfinite, numbers)) else float(sum(numbers))  # fsum raises for inf - inf, which is NaN
+
+
+def joined(values: Sequence[Any]) -> Any:
+    """Put arrays end to end."""
+    return np.concatenate(values)
+
+
+def _merge(name: str, several: Sequence[Any]) -> Any:
+    kind = type(several[0])
+    other = next((type(one) for one in several if type(one) is not kind), kind)
+    if other is not kind:
+        raise ArgumentTypeError(f"The metric {name!r} is a {kind.__name__} in one part and a {other.__name__} in another. Rename one.")
+    if kind is tuple:
+        return tuple(added([_on_host(part) for part in column]) for column in zip(*several, strict=True))
+    fields = [[_on_host(getattr(one, field.name)) for one in several] for field in attrs.fields(kind)]
+    return kind(*map(kind.join, fields))
+
+
+def _on_host(value: Any) -> Any:
+    return np.asarray(to_numpy(value) if isinstance(value, mx.array) else value, np.float64)

@@ -1,0 +1,97 @@
+"""What losses and metrics do to rows: check shapes, say how much each row counts, and score labels."""
+
+import mlx.core as mx
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+
+
+def class_labels(
+    function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None
+) -> tuple[mx.array, mx.array]:
+    """Return the labels as int32 and how much each counts: as its example does, and 0 if it is `ignore_index`, where the label becomes 0.
+
+    Raises `ArgumentError` unless there is one label for each row of logits, `ArgumentTypeError` for labels that are not integers.
+
+    >>> labels, counts = class_labels("accuracy", mx.zeros((2, 2, 3)), mx.array([[1, -100], [2, 1]]), -100, mx.array([0.5, 1.0]))
+    >>> labels.tolist(), counts.tolist()
+    ([[1, 0], [2, 1]], [[0.5, 0.0], [1.0, 1.0]])
+    """
+    if logits.shape[:-1] != labels.shape:
+        raise ArgumentError(
+            f"{function} needs one label for each row of logits, got logits of shape {logits.shape} and labels of shape {labels.shape}. "
+            "The logits have one axis more than the labels: the classes, last."
+        )
+    if mx.issubdtype(labels.dtype, mx.inexact):
+        raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. For numbers as targets there is losses.mse.")
+    labels = labels.astype(mx.int32)  # in an unsigned type, -100 would wrap around to a class
+    counts = mx.where(labels == ignore_index, 0, spread(function, example_weights, labels.shape))
+    return mx.where(counts == 0, 0, labels), counts
+
+
+def matching(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
+    """Return both as float32.
+
+    Raises `ArgumentError` unless the shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense.
+
+    >>> matching("mse", mx.array([1]), mx.array([2]))
+    (array([1], dtype=float32), array([2], dtype=float32))
+    """
+    if predictions.shape != targets.shape:
+        raise ArgumentError(
+            f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
+            "A model with one output gives [B, 1]: take [:, 0] of it."
+        )
+    return predictions.astype(mx.float32), targets.astype(mx.float32)
+
+
+def spread(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
+    """Give every value of `shape` the weight of its example, float32; ones if there are no weights.
+
+    `example_weights` are [B], or have an axis for each of the first axes of the values. Raises `ArgumentError` if they do not fit.
+
+    >>> spread("mse", mx.array([1, 0]), (2, 3)).tolist()
+    [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+    if example_weights is None:
+        return mx.ones(shape)
+    if example_weights.shape != shape[: example_weights.ndim]:
+        raise ArgumentError(
+            f"{function} needs one example weight for each example, got {example_weights.shape} for values of shape {shape}. "
+            "Take the column `weight` of the batch: one number a row."
+        )
+    axes = (1,) * (len(shape) - example_weights.ndim)
+    return mx.broadcast_to(example_weights.astype(mx.float32).reshape(*example_weights.shape, *axes), shape)
+
+
+def add(each: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
+    """Add up values by weight: (sum, sum of the weights). A value of weight 0 does not count, whatever it is.
+
+    >>> total, weight = add(mx.array([3.0, mx.nan]), mx.array([2.0, 0.0]))
+    >>> total.item(), weight.item()
+    (6.0, 2.0)
+    """
+    return mx.where(weights == 0, 0, each * weights).sum(), weights.sum()
+
+
+def at_labels(table: mx.array, labels: mx.array) -> mx.array:
+    """Pick from the last axis the value at each label, and NaN where a label is no class: `table` is [C], or [..., C].
+
+    A compiled step cannot raise, and must not go on as if nothing was wrong.
+
+    >>> at_labels(mx.array([[5.0, 6.0], [7.0, 8.0], [9.0, 9.0]]), mx.array([1, 0, 2])).tolist()
+    [6.0, 7.0, nan]
+    """
+    known = (labels >= 0) & (labels < table.shape[-1])
+    places = mx.where(known, labels, 0)
+    picked = table[places] if table.ndim == 1 else mx.take_along_axis(table, places[..., None], axis=-1).squeeze(-1)
+    return mx.where(known, picked, mx.nan)
+
+
+def surprise(logits: mx.array, labels: mx.array) -> mx.array:
+    """Give the negative log-likelihood of each label under the softmax of its logits: float32, in the shape of the labels.
+
+    >>> surprise(mx.zeros((1, 4)), mx.array([2])).item() == mx.log(mx.array(4.0)).item()
+    True
+    """
+    logits = logits.astype(mx.float32)
+    return mx.logsumexp(logits, axis=-1) - at_labels(logits, labels)

@@ -1,0 +1,232 @@
+"""All laws at once: those that apply to a value, under hypothesis."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from hypothesis import HealthCheck, Phase, given, reject, settings
+from hypothesis import strategies as st
+from hypothesis.errors import FailedHealthCheck, Unsatisfiable
+
+from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows, number_rows
+from mlxfp.core.datasets import Combinator, Dataset, Source, Stage
+from mlxfp.core.describing import schema as schema_of
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.examples import Examples
+from mlxfp.core.parts import brief
+from mlxfp.core.pipelines import compose
+from mlxfp.data.batching import batch
+from mlxfp.testing.laws import collators, cursors, datasets, rewrites, sources, stages, training
+from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.strategies.tabular import examples as rows_of
+from mlxfp.testing.strategies.tabular import rechunkings, tables
+
+if TYPE_CHECKING:
+    from mlxfp.training.state import TrainState
+    from mlxfp.training.steps import Batch
+
+Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
+_EPOCHS = st.integers(0, 2)
+_STEPS = 6  # a run of so many steps has a start, a middle and an end
+
+
+def check(  # noqa: PLR0913  # one function for every kind of value, each with what its laws need
+    subject: Any,
+    *,
+    schema: Schema | None = None,
+    examples: Rows | None = None,
+    ahead: int | None = None,
+    masks: Mapping[str, str] | None = None,
+    state: "TrainState | None" = None,
+    batches: "Dataset[Batch] | None" = None,
+) -> None:
+    """Hold a dataset, source, stage, collator or train step to every law that applies to it, under hypothesis.
+
+    - A **dataset** or source, a short one: laws look at every item, and resume after each.
+    - A **stage**, or a `compose` of stages and of functions of datasets: it is fed random tables, cut into chunks at random. Tables that
+      it has no use for (`SchemaError` when it is built) are left out; say which ones it takes with `schema` or `examples`. With `ahead`,
+      the rows of look-ahead, it is also held to laziness: for stages that keep the order of rows.
+    - A **collator**, any other function: it is fed random groups, as lists and as views, of `schema` or `examples`, one of which is
+      needed. `masks` maps each mask of its batches to the column of which it marks the values.
+    - A **train step**, with a `state` to start from and `batches` to train on: compiling takes its time.
+
+    `schema` draws any values of its types (a collator wants fields that are not nullable); `examples` are a strategy of sequences of
+    mappings, such as `strategies.examples(schema)` or one that knows which values can be; with both, `schema` gives the types.
+    How many cases are drawn is hypothesis' own setting, `settings.register_profile`. Raises `AssertionError` with the law that is
+    broken and the smallest case that was found.
+
+    >>> from mlxfp.collators.texts import text
+    >>> from mlxfp.data.batching import batch
+    >>> ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(1, 99))), min_size=1)
+    >>> check(text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
+    >>> check(batch(2), ahead=0)
+    """
+    inputs = _Inputs(schema, examples)
+    given = {"schema": schema, "examples": examples, "ahead": ahead, "masks": masks, "state": state, "batches": batches}
+    kind = _kind(subject, trains=state is not None or batches is not None)
+    unused = [name for name, value in given.items() if value is not None and name not in _TAKES[kind]]
+    if unused:
+        raise ArgumentError(
+            f"The laws of a {kind} need no {', '.join(unused)}, got {brief(subject)}. "
+            f"They take: {', '.join(_TAKES[kind]) or 'nothing more'}."
+        )
+    if kind == "dataset":
+        _check_dataset(Dataset(subject) if isinstance(subject, Source) else subject)
+    elif kind == "stage":
+        _check_stage(subject, inputs, ahead)
+    elif kind == "collator":
+        _check_collator(subject, inputs, masks or {})
+    else:
+        _check_step(subject, state, batches)
+
+
+_TAKES = {
+    "dataset": (),
+    "stage": ("schema", "examples", "ahead"),
+    "collator": ("schema", "examples", "masks"),
+    "train step": ("state", "batches"),
+}
+
+
+def _kind(subject: object, *, trains: bool) -> str:
+    if isinstance(subject, Dataset | Source):
+        return "dataset"
+    if isinstance(subject, Stage | Combinator | type(compose())):
+        return "stage"
+    if not callable(subject):
+        raise ArgumentTypeError(
+            f"check takes a dataset, source, stage, collator or train step, got {type(subject).__name__}: {subject!r:.80}. "
+            "For other values, call the laws themselves."
+        )
+    return "train step" if trains else "collator"
+
+
+@frozen
+class _Inputs:
+    schema: Schema | None
+    examples: Rows | None
+
+    def tables(self) -> st.SearchStrategy[pa.Table]:
+        """Draw tables for a stage: any, of the schema, or of the examples."""
+        if self.examples is None:
+            return tables(self.schema)
+        rows = self.examples if self.schema is not None else self.examples.filter(len)  # no rows have no columns
+        return rows.map(lambda drawn: pa.Table.from_batches([self.chunk(drawn)]))
+
+    def groups(self) -> Rows:
+        """Draw groups for a collator, which are never empty."""
+        return rows_of(self.schema, min_rows=1) if self.examples is None else self.examples.filter(len)
+
+    def chunk(self, rows: Sequence[Example]) -> RecordBatch:
+        """Make typed rows of drawn ones."""
+        return from_rows(rows, self.schema, range(len(rows)))
+
+
+def _check_dataset(dataset: Dataset[Any]) -> None:
+    datasets.assert_value(dataset)
+
+    def every_law_holds(epoch: int) -> None:
+        datasets.assert_repeatable(dataset, epoch=epoch)
+        datasets.assert_described(dataset, epoch=epoch)
+        stages.assert_pure_stages(dataset, epoch=epoch)
+        sources.assert_reads(dataset.source, epoch=epoch)
+        cursors.assert_resumable(dataset, epoch=epoch)
+        rewrites.assert_rewrites_change_nothing(dataset, epoch=epoch)
+
+    def random_access_is_exact(epoch: int, indices: list[int]) -> None:
+        sources.assert_random_access(dataset, np.array(indices, np.int64), epoch=epoch)
+
+    _run(every_law_holds, epoch=_EPOCHS)
+    count = len(list(dataset)) if dataset.level == "examples" and dataset.indexable else 0
+    if count:
+        _run(random_access_is_exact, epoch=_EPOCHS, indices=st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count))
+
+
+def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
+    datasets.assert_value(stage)
+    transform = stage if "examples" in getattr(stage, "accepts", ("examples",)) else compose(batch(2), stage)
+
+    def every_law_holds(chunkings: tuple[Any, Any], epoch: int) -> None:
+        try:
+            hold(*chunkings, epoch)
+        except AssertionError as error:
+            rows, (sizes, others) = pa.Table.from_batches(chunkings[0]).to_pylist(), ([len(chunk) for chunk in cut] for cut in chunkings)
+            error.add_note(f"The rows: {rows}, in chunks of {sizes}, or of {others}, in epoch {epoch}.")
+            raise
+
+    def hold(chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], epoch: int) -> None:
+        dataset = transform(from_chunks(chunks))
+        try:
+            schema_of(dataset)
+        except SchemaError:
+            reject()
+        datasets.assert_built_lazily(transform, chunks)
+        datasets.assert_repeatable(dataset, epoch=epoch)
+        datasets.assert_described(dataset, epoch=epoch)
+        stages.assert_pure_stages(dataset, epoch=epoch)
+        stages.assert_chunks_do_not_matter(transform, chunks, others, epoch=epoch)
+        cursors.assert_resumable(dataset, epoch=epoch)
+        rewrites.assert_rewrites_change_nothing(dataset, epoch=epoch)
+        if isinstance(stage, Stage):
+            cursors.assert_replay_is_bounded(transform, chunks, epoch=epoch)
+        if ahead is not None:
+            stages.assert_lazy(transform, chunks, ahead=ahead, epoch=epoch)
+
+    cuts = inputs.tables().flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table)))
+    try:
+        _run(every_law_holds, chunkings=cuts, epoch=_EPOCHS)
+    except (FailedHealthCheck, Unsatisfiable) as error:
+        raise ArgumentError(
+            f"{brief(stage)} takes too few of the tables that were drawn to hold it to its laws. Say which ones it takes: "
+            "check(stage, schema=...) or check(stage, examples=...)."
+        ) from error
+
+
+def _check_collator(collator: Any, inputs: _Inputs, masks: Mapping[str, str]) -> None:
+    if inputs.schema is None and inputs.examples is None:
+        raise ArgumentError(
+            f"check needs to know what the collator {brief(collator)} takes. Give it schema= or examples=, as in "
+            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=; "
+            "a function of datasets is a stage once it is wrapped: compose(function)."
+        )
+
+    def every_law_holds(examples: Sequence[Example], seed: int) -> None:
+        view = Examples(number_rows(inputs.chunk(examples), 0, 0))
+        order = np.random.default_rng(seed).permutation(len(examples)).tolist()
+        for group in (list(examples), view):
+            collators.assert_pure_collator(collator, group)
+            collators.assert_permutes(collator, group, order)
+        collators.assert_list_and_view_agree(collator, examples)
+        collators.assert_an_example_stands_alone(collator, view)
+        for mask, column in masks.items():
+            collators.assert_mask_counts(collator, view, tokens=column, mask=mask)
+
+    _run(every_law_holds, examples=inputs.groups(), seed=st.integers(0, 99))
+
+
+def _check_step(step: Any, state: "TrainState | None", batches: "Dataset[Batch] | None") -> None:
+    if state is None or batches is None:
+        raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
+    first = next(iter(batches))
+    training.assert_pure_step(step, state, first)
+    training.assert_compiled_equals_eager(step, state, first)
+    with TemporaryDirectory() as folder:
+        training.assert_saves(state, Path(folder))
+        for stop in range(1, _STEPS):
+            steps = (state.step + stop, state.step + _STEPS)
+            training.assert_continues(step, state, batches, stop=steps[0], steps=steps[1], folder=Path(folder))
+
+
+def _run(law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
+    """Run a law under hypothesis, with the settings of whoever calls; only the smallest failure is shown, not one for each law."""
+    calm = settings(
+        deadline=None,
+        report_multiple_bugs=False,
+        suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
+        phases=set(settings().phases) - {Phase.explain},  # it costs more than all the rest, and the laws explain themselves
+    )
+    calm(given(**strategies)(law))()

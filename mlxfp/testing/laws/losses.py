@@ -1,0 +1,62 @@
+"""The laws of losses and metrics: a batch may be taken apart in any way."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mlxfp.core.errors import DataError
+
+Loss = Callable[..., tuple[Any, Any]]  # arrays -> (sum, weight), two scalars
+
+
+def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
+    """Law: sums and weights of a loss over the parts of a batch add up to those of the whole batch.
+
+    `arrays` are what the loss is called with, each with one row for an example; `sizes` are the numbers of examples in the parts.
+
+    >>> import mlx.core as mx
+    >>> from mlxfp.training.losses import mse
+    >>> assert_adds_up(mse, (mx.arange(5.0), mx.zeros(5)), [2, 0, 3])
+    """
+    parts = _of_parts(loss, arrays, sizes)
+    for name, whole, *split in zip(("sum", "weight"), loss(*arrays), *parts, strict=True):
+        added, total = sum(float(part) for part in split), float(whole)
+        close = np.isclose(total, added, rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert close, f"a loss adds up, but parts of sizes {list(sizes)} give the {name} {added}, and all of the batch gives {total}"
+
+
+def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
+    """Law: what a metric says of the parts of a batch merges, in any grouping, to what it says of the whole batch.
+
+    `arrays` are what the metric is called with, each with one row for an example; `sizes` are the numbers of examples in the parts.
+    Where the examples do not determine the metric (`DataError`), neither may the parts together.
+
+    >>> import mlx.core as mx
+    >>> from mlxfp.evaluation.metrics import rmse
+    >>> assert_merges(rmse, (mx.arange(5.0), mx.zeros(5)), [2, 3])
+    """
+    from mlxfp.evaluation.metrics import merge
+
+    parts = [{"metric": value} for value in _of_parts(metric, arrays, sizes)]
+    expected, cut = _computed({"metric": metric(*arrays)}), len(parts) // 2
+    for grouping in (parts, parts[::-1], [merge(parts[:cut]), merge(parts[cut:])]):
+        found = _computed(merge(grouping))
+        close = np.isclose(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert close, f"a metric merges, but parts of sizes {list(sizes)} give {found}, and all of the batch gives {expected}"
+
+
+def _of_parts(function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    edges = np.cumsum([0, *sizes]).tolist()
+    return [function(*(array[start:stop] for array in arrays)) for start, stop in pairwise(edges)]
+
+
+def _computed(totals: Any) -> float:
+    """Compute the metric; one that is not determined is not a number."""
+    from mlxfp.evaluation.metrics import compute
+
+    try:
+        return compute(totals)["metric"]
+    except DataError:
+        return float("nan")

@@ -1,0 +1,112 @@
+"""The laws of models: what an answer may depend on. A model here is any function from (ids, mask) to answers.
+
+Answers are [B, L, ...], one for each token, or [B, ...], one for each row. Those at padding mean nothing and are not compared.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Model = Callable[..., Any]
+
+
+def assert_ignores_padding(  # noqa: PLR0913  # a model, its input, and what padding can be
+    model: Model, ids: Any, mask: Any, *, extra: int = 1, side: str = "right", filler: int = 0, tolerance: float = 1e-4
+) -> None:
+    """Law: `extra` more tokens of padding on a side, and whatever stands in it, change no answer.
+
+    `ids` and `mask` are int[B, L]; the mask is 1 on real tokens.
+
+    >>> import mlx.core as mx
+    >>> total = lambda ids, mask: (ids * mask).sum(axis=1)
+    >>> assert_ignores_padding(total, mx.array([[3, 4], [5, 0]]), mx.array([[1, 1], [1, 0]]), extra=2, side="left", filler=9)
+    """
+    import mlx.core as mx
+
+    before, after = (0, extra) if side == "right" else (extra, 0)
+    wide_ids = np.pad(np.array(ids), ((0, 0), (before, after)), constant_values=filler)
+    wide_mask = np.pad(np.array(mask), ((0, 0), (before, after)))
+    off = _gap(_real(model(ids, mask), mask), _real(model(mx.array(wide_ids), mx.array(wide_mask)), wide_mask))
+    assert off < tolerance, f"padding changes no answer, but {extra} more tokens of it, {filler}, on the {side} change them by {off}"
+
+
+def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: float = 1e-4) -> None:
+    """Law: a row gets the answer that it gets alone.
+
+    >>> import mlx.core as mx
+    >>> assert_rows_stand_alone(lambda ids, mask: (ids * mask).sum(axis=1), mx.array([[3, 4], [5, 0]]), mx.array([[1, 1], [1, 0]]))
+    """
+    together = model(ids, mask)
+    for row in range(len(ids)):
+        here = slice(row, row + 1)
+        off = _gap(_real(together[here], mask[here]), _real(model(ids[here], mask[here]), mask[here]))
+        assert off < tolerance, f"rows do not see each other, but row {row} of {len(ids)} gets an answer that is off by {off}"
+
+
+def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
+    """Law: documents that share rows of `length` tokens, as `pack` arranges them, get the answers that each of them gets alone.
+
+    The model is called as `model(ids, mask, segment_ids=..., positions=...)`, with and without a mask, and answers for each token.
+
+    >>> assert_documents_stand_alone(lambda ids, mask=None, **where: ids[..., None], [[3, 4], [5]], 4)
+    """
+    import mlx.core as mx
+
+    from mlxfp.core.pipelines import pipe
+    from mlxfp.data.packing import pack
+    from mlxfp.data.sources import from_examples
+
+    for packed in pipe(from_examples([{"input_ids": list(document)} for document in documents]), pack(length)):
+        given = {name: mx.array([[*values, *[0] * (length - len(values))]]) for name, values in packed.items()}
+        ids, segments = given.pop("input_ids"), np.array(given["segment_ids"])[0]
+        masked = model(ids, (given["segment_ids"] != 0).astype(mx.int32), **given)
+        unmasked = model(ids, **given)
+        for segment in range(1, segments.max() + 1):
+            places = np.flatnonzero(segments == segment).tolist()
+            alone = model(ids[:, places])
+            off = max(_gap(masked[:, places], alone), _gap(unmasked[:, places], alone))
+            assert off < tolerance, f"documents in a row do not see each other, but one of {len(places)} tokens is off by {off}"
+
+
+def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance: float = 1e-6) -> None:
+    """Law: what stands after a place changes no answer up to it.
+
+    `changed` are other ids: what they are up to the place does not matter.
+
+    >>> import mlx.core as mx
+    >>> assert_causal(lambda ids: ids.cumsum(axis=1), mx.array([[1, 2, 3]]), 1, changed=mx.array([[7, 8, 9]]))
+    """
+    import mlx.core as mx
+
+    other = mx.where(mx.arange(ids.shape[1]) > place, changed, ids)
+    off = _gap(model(ids)[:, : place + 1], model(other)[:, : place + 1])
+    assert off < tolerance, f"the future does not matter, but tokens after place {place} change answers up to it by {off}"
+
+
+def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]], generated: Sequence[Sequence[int]]) -> None:
+    """Law: generated tokens are those that passes over everything before them find likeliest: a cache changes nothing.
+
+    >>> import mlx.core as mx
+    >>> counting = lambda ids: -mx.abs(mx.arange(10) - ids[..., None] - 1)
+    >>> assert_generates_the_likeliest(counting, [[3, 4], [7]], [[5, 6], [8, 9]])
+    """
+    import mlx.core as mx
+
+    for prompt, found in zip(prompts, generated, strict=True):
+        ids = list(prompt)
+        for _ in found:
+            ids.append(int(np.argmax(np.array(model(mx.array([ids]))[0, -1]))))
+        likeliest = ids[len(prompt) :]
+        assert list(found) == likeliest, f"{list(prompt)} continues with {likeliest}, but {list(found)} was generated"
+
+
+def _real(answers: Any, mask: Any) -> NDArray[Any]:
+    """Return the answers at real tokens, in order, of a model that answers for tokens; else all of them."""
+    values, marks = np.array(answers), np.array(mask)
+    return values[marks != 0] if values.shape[:2] == marks.shape and values.ndim == 3 else values
+
+
+def _gap(a: Any, b: Any) -> float:
+    return float(abs(np.array(a, np.float64) - np.array(b, np.float64)).max(initial=0))

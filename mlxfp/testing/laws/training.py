@@ -1,0 +1,200 @@
+"""The laws of training: a step is a pure function, what is saved is what is loaded, and observers only look."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlxfp.core.trees import flatten, paths
+
+if TYPE_CHECKING:  # laws of data must not load MLX
+    from mlxfp.core.datasets import Dataset
+    from mlxfp.training.events import Event, Observer
+    from mlxfp.training.state import TrainState
+    from mlxfp.training.steps import Batch, Step
+
+
+def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
+    """Law: a step changes neither the state nor the batch, and gives the same result again, bit for bit.
+
+    >>> import mlx.core as mx
+    >>> from mlx import nn, optimizers
+    >>> from mlxfp.training.losses import mse
+    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps import train_step
+    >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> assert_pure_step(step, train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
+    """
+    given = _bytes((state, dict(batch)))
+    result = step(state, batch)
+    assert _bytes((state, dict(batch))) == given, (
+        f"a step leaves its input as it was, but it changed its input at {_where((state, dict(batch)), given)}"
+    )
+    first = _bytes(result)
+    again = step(state, batch)
+    assert _bytes(again) == first, f"the same state and batch give the same result, but a second call differs at {_where(again, first)}"
+
+
+def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batch", *, tolerance: float = 1e-5) -> None:
+    """Law: a compiled step computes what the same code computes without `mx.compile`, up to rounding.
+
+    >>> import mlx.core as mx
+    >>> from mlx import nn, optimizers
+    >>> from mlxfp.training.losses import mse
+    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps import train_step
+    >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> assert_compiled_equals_eager(step, train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
+    """
+    import mlx.core as mx
+
+    compiled = step(state, batch)
+    mx.disable_compile()
+    try:
+        eager = step(state, batch)
+    finally:
+        mx.enable_compile()
+    (structure, left), (other, right) = flatten(compiled), flatten(eager)
+    assert structure == other, f"compiled and eager results have different structures: {structure} and {other}"
+    for name, a, b in zip(paths(structure), left, right, strict=True):
+        close = np.allclose(_numbers(a), _numbers(b), rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert close, f"compiled and eager differ at {name}: {a} and {b}"
+
+
+def assert_saves(state: "TrainState", folder: Path) -> None:
+    """Law: a state that is saved in a folder and loaded is the same, bit for bit.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlx import nn, optimizers
+    >>> from mlxfp.training.state import train_state
+    >>> with TemporaryDirectory() as folder:
+    ...     assert_saves(train_state(nn.Linear(2, 3), optimizers.SGD(0.1)), Path(folder))
+    """
+    from mlxfp.training.checkpoints import load_state, save_state
+
+    save_state(folder / "law.safetensors", state)
+    loaded = load_state(folder / "law.safetensors", state).state
+    assert loaded == state, f"a state is loaded as it was saved, but the loaded state differs at {_where(loaded, _bytes(state))}"
+
+
+def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
+    step: "Step", state: "TrainState", batches: "Dataset[Batch]", *, stop: int, steps: int, folder: Path
+) -> None:
+    """Law: `steps` steps are `stop` steps, saving state and cursor in a folder, loading them, and the rest, bit for bit.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import mlx.core as mx
+    >>> from mlx import nn, optimizers
+    >>> from mlxfp.collators.collating import collate
+    >>> from mlxfp.collators.plain import default
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.training.losses import mse
+    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps import train_step
+    >>> batches = pipe(from_examples([{"x": [i / 4]} for i in range(4)]), batch(1), collate(default()))
+    >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["x"]), optimizer)
+    >>> with TemporaryDirectory() as folder:
+    ...     assert_continues(step, train_state(model, optimizer), batches, stop=1, steps=3, folder=Path(folder))
+    """
+    from mlxfp.training.checkpoints import load_state, save_state
+    from mlxfp.training.loops import fit, last
+
+    whole = last(fit(step, state, batches, steps=steps))
+    first = last(fit(step, state, batches, steps=stop))
+    save_state(folder / "law.safetensors", first.state, cursor=first.cursor)
+    checkpoint = load_state(folder / "law.safetensors", state)
+    rest = last(fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor))
+    assert rest.state == whole.state, (
+        f"stopping, saving and loading change nothing, "
+        f"but after stopping at step {stop} the run differs at {_where(rest.state, _bytes(whole.state))}"
+    )
+
+
+def assert_accumulates(
+    make: Callable[[int], "tuple[Step, TrainState]"], batch: "Batch", sizes: Sequence[int], *, tolerance: float = 1e-5
+) -> None:
+    """Law: an update accumulated over the parts of a batch is that of the whole batch, up to rounding, however large each part is.
+
+    `make(count)` makes a step that accumulates so many batches, and its first state; `sizes` are the numbers of examples in the parts.
+
+    >>> import mlx.core as mx
+    >>> from mlx import nn, optimizers
+    >>> from mlxfp.training.losses import mse
+    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps import train_step
+    >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+    >>> def make(count):
+    ...     loss = lambda model, batch: mse(model(batch["x"]), batch["y"])
+    ...     return train_step(model, loss, optimizer, accumulate=count), train_state(model, optimizer)
+    >>> assert_accumulates(make, {"x": mx.arange(4.0)[:, None], "y": mx.ones((4, 1))}, [1, 3])
+    """
+    whole, state = make(1)
+    expected, _ = whole(state, batch)
+    step, state = make(len(sizes))
+    for start, stop in pairwise(np.cumsum([0, *sizes]).tolist()):
+        state, _ = step(state, {name: value[start:stop] for name, value in batch.items()})
+    (structure, found), (_, wanted) = flatten(state.params), flatten(expected.params)
+    for name, ours, theirs in zip(paths(structure), found, wanted, strict=True):
+        close = np.allclose(_numbers(ours), _numbers(theirs), rtol=tolerance, atol=tolerance)
+        assert close, f"updates accumulate, but parts of sizes {list(sizes)} give {name} {ours}, and the whole batch gives {theirs}"
+
+
+def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None:
+    """Law: an observer passes every event on, itself and in order; it may add some, or stop.
+
+    >>> from mlxfp.training.events import Event
+    >>> assert_keeps_events(iter, [Event(None, None, 0), Event(None, None, 1)])
+    """
+    given = list(events)
+    ids = {id(event) for event in given}
+    passed = [event for event in observer(iter(given)) if id(event) in ids]
+    same = [id(event) for event in passed] == [id(event) for event in given[: len(passed)]]
+    assert same, f"{observer} passes events on as they come, but it changed the events: of {given} it passed {passed}"
+
+
+def assert_observes_lazily(observer: "Observer", events: Sequence["Event"]) -> None:
+    """Law: an observer takes no event before it has passed on those that it took.
+
+    >>> from mlxfp.training.events import Stepped
+    >>> assert_observes_lazily(iter, [Stepped(None, None, 0, {}), Stepped(None, None, 0, {})])
+    """
+    from mlxfp.training.events import Stepped
+
+    taken: list[Event] = []
+
+    def noted() -> "Iterator[Event]":
+        for event in events:
+            taken.append(event)
+            yield event
+
+    for seen, event in enumerate((event for event in observer(noted()) if isinstance(event, Stepped)), 1):
+        steps = [step for step in taken if isinstance(step, Stepped)]
+        assert steps[-1] is event, (
+            f"{observer} takes no event before those it took are passed on, but it has taken {len(steps)} steps and passed on {seen}"
+        )
+
+
+def _numbers(leaf: Any) -> Any:
+    import mlx.core as mx
+
+    return np.array(leaf.astype(mx.float32)) if isinstance(leaf, mx.array) else leaf
+
+
+def _bytes(tree: Any) -> list[Any]:
+    import mlx.core as mx
+
+    leaves = flatten(tree)[1]
+    mx.eval([leaf for leaf in leaves if isinstance(leaf, mx.array)])
+    return [(leaf.shape, str(leaf.dtype), bytes(memoryview(leaf))) if isinstance(leaf, mx.array) else leaf for leaf in leaves]  # type: ignore[arg-type]  # a buffer
+
+
+def _where(tree: Any, before: list[Any]) -> str:
+    names = paths(flatten(tree)[0])
+    return ", ".join(name for name, old, new in zip(names, before, _bytes(tree), strict=False) if old != new) or "its structure"

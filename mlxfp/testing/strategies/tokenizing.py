@@ -1,0 +1,24 @@
+"""Strategies of tokenizers: of every kind that can be trained, trained on what is drawn."""
+
+from hypothesis import strategies as st
+
+from mlxfp.data.sources import from_examples
+from mlxfp.text.tokenizer_training import Kind, train_tokenizer
+from mlxfp.text.tokenizers import Tokenizer
+
+_WORDS = ("the", "cat", "Cat", "sat", "satisfied", "42", "3.14", "é", "e\u0301", "naïve", "中文", "🙂", "un-do", "it's", "a_b", "x\ty")
+
+
+@st.composite
+def tokenizers(draw: st.DrawFn) -> Tokenizer:
+    """Make tokenizers, trained on random words: byte-level BPE, WordPiece, Unigram.
+
+    >>> from hypothesis import find
+    >>> tokenizer = find(tokenizers(), lambda tokenizer: tokenizer.vocab_size < 50)
+    >>> tokenizer.decode(tokenizer.encode("cat"))
+    'cat'
+    """
+    kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
+    words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
+    text, size = " ".join(["cat", *words]), draw(st.integers(300, 400))  # all bytes fit in, and text of spaces alone cannot be trained on
+    return train_tokenizer(from_examples([{"text": text}]), kind=kind, vocab_size=size, lowercase=draw(st.booleans()))

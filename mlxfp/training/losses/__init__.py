@@ -1,0 +1,19 @@
+"""Losses, as a sum and a weight, never a mean: so accumulation, partitions of a batch and data parallelism average by weight."""
+
+from mlxfp.evaluation.metrics import mae
+from mlxfp.training.losses.classification import binary_cross_entropy, cross_entropy, linear_cross_entropy
+from mlxfp.training.losses.contrast import contrastive
+from mlxfp.training.losses.language import causal_lm, masked_lm
+from mlxfp.training.losses.regression import huber, mse
+
+__all__ = [
+    "binary_cross_entropy",
+    "causal_lm",
+    "contrastive",
+    "cross_entropy",
+    "huber",
+    "linear_cross_entropy",
+    "mae",
+    "masked_lm",
+    "mse",
+]

@@ -1,0 +1,137 @@
+"""Losses of classes: cross-entropy of one class out of several, also of very many, and of yes-or-no questions."""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+from attrs import frozen
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.errors import ArgumentError
+from mlxfp.evaluation.rows import add, at_labels, class_labels, matching, spread
+from mlxfp.training.losses.chunking import logsumexp_of_products
+
+
+def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and all named
+    logits: mx.array,
+    labels: mx.array,
+    *,
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
+    ignore_index: int = -100,
+    example_weights: mx.array | None = None,
+) -> tuple[mx.array, mx.array]:
+    """Add up the negative log-likelihood of the labels: (sum, weight), two float32 scalars.
+
+    `logits` are float[..., C], `labels` int[...]; labels of `ignore_index` do not count. Each other counts 1, or the weight of its class
+    in `class_weights` (C numbers), times that of its example in `example_weights` ([B]). With `label_smoothing` a label is only 1 - s
+    sure, and the rest is shared by all classes (Szegedy et al., "Rethinking the Inception Architecture", 2016). sum / weight is what
+    PyTorch's `cross_entropy` gives.
+
+    Computed in float32 whatever the logits are. A label outside [0, C) makes the sum NaN: a compiled step cannot raise, and must not go
+    on as if nothing was wrong. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
+
+    >>> total, weight = cross_entropy(mx.zeros((3, 2)), mx.array([0, 1, -100]))
+    >>> round(total.item(), 4), weight.item()
+    (1.3863, 2.0)
+
+    See also: `linear_cross_entropy` for vocabularies, `binary_cross_entropy` for labels that do not exclude each other.
+    """
+    labels, counts = class_labels("cross_entropy", logits, labels, ignore_index, example_weights)
+    rules = _rules("cross_entropy", logits.shape[-1], label_smoothing, class_weights)
+    logits = logits.astype(mx.float32)
+    average = logits @ rules.shares if label_smoothing else None
+    return rules.add(labels, counts, mx.logsumexp(logits, axis=-1), at_labels(logits, labels), average)
+
+
+def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what makes the logits
+    hidden: mx.array,
+    matrix: mx.array,
+    labels: mx.array,
+    *,
+    bias: mx.array | None = None,
+    chunk: int = 4096,
+    label_smoothing: float = 0.0,
+    class_weights: Sequence[float] | None = None,
+    ignore_index: int = -100,
+    example_weights: mx.array | None = None,
+) -> tuple[mx.array, mx.array]:
+    """Give `cross_entropy` of the logits `hidden @ matrix.T + bias`, `chunk` classes at a time: never all of them at once.
+
+    `hidden` is float[..., D], `matrix` float[C, D], as that of an embedding or a linear layer, `bias` float[C]. Sums and gradients are
+    those of the whole, up to rounding, for one more product: the logits of a chunk are computed again for the gradient. Of N rows there
+    are N x chunk numbers at a time instead of two or three times N x C (Wijmans et al., "Cut Your Losses in Large-Vocabulary Language
+    Models", 2025). All other arguments are those of `cross_entropy`.
+
+    >>> hidden, matrix, labels = mx.ones((3, 4)), mx.ones((10, 4)), mx.array([0, 9, -100])
+    >>> total, weight = linear_cross_entropy(hidden, matrix, labels, chunk=3)
+    >>> mx.allclose(total, cross_entropy(hidden @ matrix.T, labels)[0]).item(), weight.item()
+    (True, 2.0)
+    """
+    check_positive(chunk=chunk)
+    classes, width = matrix.shape
+    bias = mx.zeros(classes) if bias is None else bias
+    if (*labels.shape, width) != hidden.shape or bias.shape != (classes,):
+        raise ArgumentError(
+            "linear_cross_entropy needs hidden [..., D], labels [...], matrix [C, D] and bias [C], "
+            f"got {hidden.shape}, {labels.shape}, {matrix.shape} and {bias.shape}. The matrix has a row for each class."
+        )
+    labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights)
+    rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
+    sums = logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
+    rows = matrix[mx.clip(labels, 0, classes - 1)]  # where a label is no class, `at_labels` makes NaN of its bias
+    scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
+    average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
+    return rules.add(labels, counts, sums, scores, average)
+
+
+def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
+    """Add up the negative log-likelihood of yes-or-no labels, each for itself: (sum, weight), two float32 scalars.
+
+    `logits` are float[...]: [B] for one question, [B, C] for several labels that do not exclude each other. `labels`, in the same shape,
+    are 0, 1, or a probability; others make the sum NaN. The weight is the number of labels, each counting as its example does in
+    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit.
+
+    >>> total, weight = binary_cross_entropy(mx.array([[0.0, 100.0], [-100.0, 0.0]]), mx.array([[1, 1], [0, 0]]))
+    >>> round(total.item(), 4), weight.item()
+    (1.3863, 4.0)
+    """
+    logits, labels = matching("binary_cross_entropy", logits, labels)
+    each = mx.logaddexp(logits, 0) - logits * labels
+    each = mx.where((labels >= 0) & (labels <= 1), each, mx.nan)
+    return add(each, spread("binary_cross_entropy", example_weights, labels.shape))
+
+
+@frozen
+class _Rules:
+    """How sure the labels are and what the classes weigh. `shares` are the weights divided by their sum, float32[C]."""
+
+    smoothing: float
+    class_weights: mx.array | None
+    shares: mx.array
+
+    def add(
+        self, labels: mx.array, counts: mx.array, sums: mx.array, scores: mx.array, average: mx.array | None
+    ) -> tuple[mx.array, mx.array]:
+        """Add up, from the logsumexp of the logits of each label, its own logit, and their average by `shares`."""
+        each, weight = sums - scores, counts.sum()
+        if self.class_weights is not None:
+            own = at_labels(self.class_weights, labels)
+            each, weight = own * each, add(own, counts)[0]
+        if average is not None:
+            usual = 1 if self.class_weights is None else self.class_weights.mean()
+            each = (1 - self.smoothing) * each + self.smoothing * usual * (sums - average)
+        return add(each, counts)[0], weight
+
+
+def _rules(function: str, classes: int, label_smoothing: float, class_weights: Sequence[float] | None) -> _Rules:
+    if not 0 <= label_smoothing < 1:
+        raise ArgumentError(f"label_smoothing must be at least 0 and below 1, got label_smoothing={label_smoothing!r}.")
+    if class_weights is None:
+        return _Rules(label_smoothing, None, mx.full(classes, 1 / classes))
+    if len(class_weights) != classes or not all(weight >= 0 for weight in class_weights) or not any(class_weights):
+        raise ArgumentError(
+            f"{function} needs a class weight of at least 0 for each of {classes} classes, and one above 0, "
+            f"got {list(class_weights)!s:.80}."
+        )
+    weights = mx.array(list(class_weights), mx.float32)
+    return _Rules(label_smoothing, weights, weights / weights.sum())

@@ -1,0 +1,48 @@
+"""Losses of language models, for `train_step` as they are: they take a model and a batch of our collators."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxfp.training.losses.classification import cross_entropy
+
+
+def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
+    """Add up the cross-entropy of the next tokens in a batch of `collators.causal`: (sum, tokens predicted), two float32 scalars.
+
+    The labels are shifted there already, and -100, which does not count, on padding, on prompts and between documents. The model is
+    called as `models.CausalLM` is, with `segment_ids` and `positions` of packed rows; rows count as the batch's `weight` says, if any.
+
+    >>> from mlxfp.collators import causal
+    >>> from mlxfp.models import create
+    >>> model = create("decoder", size="tiny", head="causal_lm", vocabulary=20)
+    >>> total, weight = causal_lm(model, causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [5, 9]}]))
+    >>> weight.item()
+    3.0
+
+    See also: `linear_cross_entropy`, which needs less memory where the vocabulary is large.
+    """
+    return _of_tokens(model, batch, ("segment_ids", "positions"))
+
+
+def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
+    """Add up the cross-entropy of the hidden tokens in a batch of `collators.masked`: (sum, tokens predicted), two float32 scalars.
+
+    The labels are -100, which does not count, but on tokens that were chosen. The model is called as `models.MaskedLM` is, with
+    `token_type_ids` where the batch has them; rows count as the batch's `weight` says, if it has one.
+
+    >>> from mlxfp.models import create
+    >>> model = create("bert", size="tiny", head="masked_lm", vocabulary=20)
+    >>> batch = {"input_ids": mx.array([[5, 4, 7]]), "attention_mask": mx.array([[1, 1, 1]]), "labels": mx.array([[-100, 6, -100]])}
+    >>> total, weight = masked_lm(model, batch)
+    >>> weight.item()
+    1.0
+    """
+    return _of_tokens(model, batch, ("token_type_ids",))
+
+
+def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
+    logits = model(batch["input_ids"], batch["attention_mask"], **{name: batch[name] for name in names if name in batch})
+    return cross_entropy(logits, batch["labels"], example_weights=batch.get("weight"))

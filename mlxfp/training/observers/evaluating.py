@@ -1,0 +1,49 @@
+"""Evaluation during a run."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+
+from mlxfp.core.checks import check_callable, check_positive, check_text
+from mlxfp.training.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
+from mlxfp.training.state import TrainState
+from mlxfp.training.watching import family
+
+Validate = Callable[[TrainState], Mapping[str, float]]
+
+
+def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None) -> Observer:
+    """Evaluate the state after every epoch, or after every `steps` steps, and add an `Evaluated` event with the metrics.
+
+    For several validation datasets put in several, and tell them apart by `name`: the metrics are called `name/metric` then. When a
+    run continues, an evaluation that was due at its first step is made if it is not in the history.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> events = [EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {})]
+    >>> [event.metrics for event in pipe(events, evaluate_every(lambda state: {"accuracy": 0.5}, name="hard"))]
+    [{}, {'hard/accuracy': 0.5}]
+
+    See also: `evaluate`, which makes functions of (state, batches).
+    """
+    check_callable(validate=validate)
+    if steps is not None:
+        check_positive(steps=steps)
+    if name is not None:
+        check_text(name=name)
+    return partial(_evaluate_every, validate=validate, steps=steps, prefix=f"{name}/" if name else "")
+
+
+def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int | None, prefix: str) -> Iterator[Event]:
+    made: set[int] = set()  # the steps of evaluations before this run
+    for event in events:
+        yield event
+        if isinstance(event, RunStarted):
+            made = {each.step for each in event.history if any(family(name) == prefix[:-1] for name in each.metrics)}
+        if _due(event, steps) and event.step not in made:
+            metrics = {f"{prefix}{metric}": float(value) for metric, value in validate(event.state).items()}
+            yield Evaluated(event.state, event.cursor, event.epoch, metrics)
+
+
+def _due(event: Event, steps: int | None) -> bool:
+    if steps is None:
+        return isinstance(event, EpochEnded)
+    return isinstance(event, Stepped | RunStarted) and event.step > 0 and event.step % steps == 0

@@ -1,0 +1,142 @@
+"""The log of a run, as a file: JSON lines or CSV."""
+
+import csv
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
+from io import StringIO
+from math import isfinite
+from pathlib import Path
+from time import monotonic
+from typing import Any, TextIO
+
+from attrs import frozen
+
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.training.events import Event, Observer, Stepped
+from mlxfp.training.observers.numbers import numbers_of
+
+_WORDS = ("total", "reason", "message", "path")  # what events have besides numbers
+_CSV = ("event", "step", "epoch", "seconds", "name", "value")
+
+
+def log_metrics(path: str | os.PathLike[str]) -> Observer:
+    """Write the events to a log: a line of JSON each in a `.jsonl` file, a line for each number in a `.csv` file.
+
+    A line has `event`, the name of its class; `step`, `epoch` and `seconds` since the start; and what the event has: `metrics`, with
+    the learning rate after readings of the step, `reason`, `path`. Steps without a reading are left out. JSON has null for numbers
+    that are not finite. A run from step 0 begins a new log; one that continues goes on with the log there is, without what it says of
+    later events, so the log of a run that was killed is that of one that was not. For the console there is `progress`.
+
+    Stands last: what follows is not in the log. Raises `ArgumentError` for another kind of file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.events import Evaluated
+    >>> from mlxfp.training.state import TrainState
+    >>> events = [Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = list(pipe(events, log_metrics(f"{folder}/log.jsonl")))
+    ...     [line] = map(json.loads, Path(f"{folder}/log.jsonl").read_text().splitlines())
+    >>> line["event"], line["step"], line["metrics"]
+    ('Evaluated', 7, {'accuracy': 0.5})
+
+    See also: `plot_run` draws it, `on_event` writes elsewhere.
+    """
+    suffix = Path(path).suffix
+    if suffix not in _KINDS:
+        raise ArgumentError(f"A log is a .jsonl or a .csv file, got {os.fspath(path)!r}. Give it one of these endings.")
+    return partial(_log_metrics, path=Path(path), kind=_KINDS[suffix])
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Read the lines of a JSON log; the last one is left out if it was not written whole.
+
+    Raises `DataError` for a file that `log_metrics` did not write, `MissingFileError` where there is none.
+    """
+    if not path.is_file():
+        raise MissingFileError(f"There is no log at {path}. Write one with observers.log_metrics.")
+    return [json.loads(line) for line, *_ in _lines(path, _KINDS[".jsonl"])]
+
+
+def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Iterator[Event]:
+    with ExitStack() as stack:
+        file: TextIO | None = None
+        began = 0.0
+        for event in events:
+            if file is None:
+                began = monotonic() - _begin(path, kind, event)
+                file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
+            if not isinstance(event, Stepped) or event.metrics:
+                file.write(kind.write(_record(event, monotonic() - began)))
+                file.flush()  # a run that is killed leaves what it has said
+            yield event
+
+
+@frozen
+class _Kind:
+    header: str
+    write: Callable[[Mapping[str, Any]], str]
+    read: Callable[[str], tuple[str, int, float]]  # event, step and seconds of a line
+
+
+def _record(event: Event, seconds: float) -> dict[str, Any]:
+    head = {"event": type(event).__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
+    words = {name: getattr(event, name) for name in _WORDS if hasattr(event, name)}
+    numbers = numbers_of(event)
+    return head | words | ({"metrics": numbers} if numbers else {})
+
+
+def _json_line(record: Mapping[str, Any]) -> str:
+    metrics = {name: value if isfinite(value) else None for name, value in record.get("metrics", {}).items()}
+    return json.dumps({**record, "metrics": metrics} if metrics else record, default=str) + "\n"
+
+
+def _csv_lines(record: Mapping[str, Any]) -> str:
+    text = StringIO()
+    head = [record[name] for name in _CSV[:4]]
+    metrics = {re.sub(r"[\r\n]", " ", name): value for name, value in record.get("metrics", {}).items()}  # a line stays a line
+    csv.writer(text, lineterminator="\n").writerows([*head, name, value] for name, value in metrics.items())
+    return text.getvalue()
+
+
+def _of_json(line: str) -> tuple[str, int, float]:
+    record = json.loads(line)
+    return str(record["event"]), int(record["step"]), float(record["seconds"])
+
+
+def _of_csv(line: str) -> tuple[str, int, float]:
+    event, step, _, seconds, _, _ = next(csv.reader([line]))
+    return event, int(step), float(seconds)
+
+
+_KINDS = {".jsonl": _Kind("", _json_line, _of_json), ".csv": _Kind(",".join(_CSV) + "\n", _csv_lines, _of_csv)}
+
+
+def _begin(path: Path, kind: _Kind, first: Event) -> float:
+    """Leave in a log what comes before the first event of a run that continues; return how many seconds that took."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    over = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))  # else the rest of the step happens again
+    kept = [
+        (line, seconds)
+        for line, event, step, seconds in (_lines(path, kind) if path.exists() else ())
+        if step < first.step or (step == first.step > 0 and (event == "Stepped" or (over and event != "Stopped")))
+    ]
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.write_text(kind.header + "".join(line for line, _ in kept), encoding="utf-8", newline="")
+    temporary.replace(path)
+    return kept[-1][1] if kept else 0.0
+
+
+def _lines(path: Path, kind: _Kind) -> Iterator[tuple[str, str, int, float]]:
+    *lines, _ = path.read_text(encoding="utf-8").split("\n")  # the last one is empty, or was not written whole
+    for place, line in enumerate(lines, 1):
+        if f"{line}\n" == kind.header:
+            continue
+        try:
+            yield f"{line}\n", *kind.read(line)
+        except (ValueError, KeyError, TypeError, StopIteration) as error:
+            raise DataError(f"{path} is not a log of log_metrics: line {place} is {line!r:.80}. Use another file.") from error

@@ -1,0 +1,38 @@
+"""Functions of one's own as observers."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, TypeVar
+
+from mlxfp.core.checks import check_callable, check_types
+from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.training.events import Event, Observer
+
+E = TypeVar("E", bound=Event)
+
+
+def on_event(kind: type[E], function: Callable[[E], object]) -> Observer:
+    """Call `function(event)` for every event of a kind, before it is passed on; `events.Event` is all of them.
+
+    An error in the function ends the run. What it returns is not used; to add events or to stop, write an observer: a generator
+    function of the events.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.events import Evaluated
+    >>> from mlxfp.training.state import TrainState
+    >>> events = [Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
+    >>> _ = list(pipe(events, on_event(Evaluated, lambda event: print(event.step, event.metrics))))
+    7 {'accuracy': 0.5}
+    """
+    check_types(type, kind=kind)
+    if not issubclass(kind, Event):
+        raise ArgumentTypeError(f"kind must be one of mlxfp.events, got {kind.__name__}. For all events pass events.Event.")
+    check_callable(function=function)
+    return partial(_on_event, kind=kind, function=function)
+
+
+def _on_event(events: Iterable[Event], *, kind: type[Event], function: Callable[[Any], object]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, kind):
+            function(event)
+        yield event

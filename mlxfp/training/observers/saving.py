@@ -1,0 +1,218 @@
+"""Observers that write checkpoints, in a thread beside the training."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+import mlx.core as mx
+from attrs import frozen
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.errors import ArgumentError
+from mlxfp.training.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
+from mlxfp.training.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
+from mlxfp.training.state import leaves_of
+from mlxfp.training.watching import Mode, Watch, watch
+
+Write = Callable[[Event, tuple[Evaluation, ...]], Path]
+
+
+def checkpoint(
+    folder: str | os.PathLike[str],
+    *,
+    steps: int | None = None,
+    seconds: float | None = None,
+    keep: int = 2,
+    config: Mapping[str, Any] | None = None,
+) -> Observer:
+    """Write checkpoints to a folder: after every epoch, or every `steps` steps, or every `seconds`; and one at the end.
+
+    They are called `step-00001200.safetensors`, and the last `keep` are kept. `load_latest` continues the run from them, bit for bit.
+    Files are written beside the training, one at a time, and take their place when they are complete; a `CheckpointSaved` event says
+    so, some steps later. A checkpoint is due at the first reading of the metrics after its time, so no state is saved after a loss that
+    was no number. It is the moment after a step: an evaluation at that step is made again when the run continues.
+
+    Stands after `evaluate_every` and after what may end the run. Raises an error of writing at one of the next events, and
+    `ArgumentError` at the start for a folder with later checkpoints than the run's first state: they would be taken for its own.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.checkpoints import load_latest
+    >>> from mlxfp.training.state import TrainState
+    >>> states = [TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(5)]
+    >>> events = [Stepped(state, None, 0, {"loss": 0.5}) for state in states]
+    >>> with TemporaryDirectory() as folder:
+    ...     files = [event.path.name for event in pipe(events, checkpoint(folder, steps=2)) if isinstance(event, CheckpointSaved)]
+    ...     load_latest(folder, states[0]).state == states[4], files
+    (True, ['step-00000002.safetensors', 'step-00000004.safetensors'])
+
+    See also: `checkpoint_best`, `save_state`.
+    """
+    if steps is not None and seconds is not None:
+        raise ArgumentError(
+            f"Give one of steps and seconds, got steps={steps!r} and seconds={seconds!r}. For both, put in checkpoint twice."
+        )
+    if steps is not None:
+        check_positive(steps=steps)
+    if seconds is not None and not seconds > 0:
+        raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
+    check_positive(keep=keep)
+    json_text(config or {})  # now, and not in the thread that writes
+    return partial(_checkpoint, folder=Path(folder), rhythm=_Rhythm(steps, seconds), keep=keep, config=config)
+
+
+def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None) -> Observer:
+    """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Stands after `evaluate_every`.
+
+    Otherwise as `checkpoint`. A run that continues from a checkpoint with its history knows what was best before.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.checkpoints import load_state
+    >>> from mlxfp.training.state import TrainState
+    >>> states = [TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(3)]
+    >>> events = [Evaluated(state, None, 0, {"loss": loss}) for state, loss in zip(states, (0.5, 0.3, 0.4), strict=True)]
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = list(pipe(events, checkpoint_best(f"{folder}/best.safetensors", "loss", mode="min")))
+    ...     load_state(f"{folder}/best.safetensors", states[0]).state.step
+    1
+    """
+    json_text(config or {})
+    return partial(_checkpoint_best, path=Path(path), watched=watch(metric, mode), config=config)
+
+
+def _checkpoint(
+    events: Iterable[Event], *, folder: Path, rhythm: "_Rhythm", keep: int, config: Mapping[str, Any] | None
+) -> Iterator[Event]:
+    last, first = _Time(0, monotonic()), 0
+    with _Saver(partial(_write_numbered, folder=folder, keep=keep, config=config)) as saver:
+        for event in events:
+            if isinstance(event, RunStarted):
+                _check_folder(folder, event.step)
+                last, first = _Time(event.step, last.moment), event.step
+            yield from saver.saved(event)
+            if rhythm.due(event, last):
+                yield from saver.save(event, saver.history_before(event.step))
+                last = _Time(event.step, monotonic())
+            if isinstance(event, Stopped) and event.step > first:
+                yield from saver.save(event, saver.history)  # of this step, too: nothing more happens at it
+                yield from saver.wait()
+            yield event
+        yield from saver.wait()
+
+
+def _checkpoint_best(events: Iterable[Event], *, path: Path, watched: Watch, config: Mapping[str, Any] | None) -> Iterator[Event]:
+    with _Saver(partial(_write, path=path, config=config)) as saver:
+        for event in events:
+            yield from saver.saved(event)
+            if isinstance(event, RunStarted):
+                remove_unfinished(path.parent, path.name)
+                watched = watched.after_all(event.history)
+            elif isinstance(event, Evaluated):
+                before, watched = watched, watched.after(event.metrics)
+                if watched.best != before.best:
+                    yield from saver.save(event, saver.history)
+            elif isinstance(event, Stopped):
+                yield from saver.wait()
+            yield event
+        yield from saver.wait()
+
+
+@frozen
+class _Time:
+    step: int
+    moment: float
+
+
+@frozen
+class _Rhythm:
+    steps: int | None
+    seconds: float | None
+
+    def due(self, event: Event, last: _Time) -> bool:
+        if self.steps is None and self.seconds is None:
+            return isinstance(event, EpochEnded)
+        if not (isinstance(event, EpochEnded) or (isinstance(event, Stepped) and event.metrics)):
+            return False
+        if self.steps is not None:
+            return event.step // self.steps > last.step // self.steps
+        return self.seconds is not None and monotonic() - last.moment >= self.seconds
+
+
+class _Saver:
+    """Saves one event at a time in a thread, and knows the evaluations so far."""
+
+    def __init__(self, write: Write) -> None:
+        """Start no thread yet."""
+        self.history: tuple[Evaluation, ...] = ()
+        self._write = write
+        self._writing: tuple[Event, Future[Path]] | None = None
+        self._pool = ThreadPoolExecutor(1, "mlxfp-checkpoint")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        """Wait for what is being written. An error in that must not hide the one that ended the run."""
+        try:
+            list(self.wait())
+        except Exception as failed:
+            if error is None or isinstance(error, GeneratorExit):
+                raise
+            error.add_note(f"and the last checkpoint could not be written: {type(failed).__name__}: {failed}")
+        finally:
+            self._pool.shutdown()
+
+    def saved(self, event: Event) -> Iterator[CheckpointSaved]:
+        """Take an event into account, and say what has been written meanwhile."""
+        if isinstance(event, RunStarted):
+            self.history = event.history
+        elif isinstance(event, Evaluated):
+            self.history += (Evaluation(event.step, event.metrics),)
+        if self._writing is not None and self._writing[1].done():
+            yield from self.wait()
+
+    def history_before(self, step: int) -> tuple[Evaluation, ...]:
+        """Return the evaluations of earlier steps: what happens at this one is not over."""
+        return tuple(evaluation for evaluation in self.history if evaluation.step < step)
+
+    def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
+        """Begin to write, once what was being written is."""
+        yield from self.wait()
+        mx.eval(leaves_of(event.state)[1])  # here: what is not computed yet cannot go to another thread
+        self._writing = event, self._pool.submit(self._write, event, history)
+
+    def wait(self) -> Iterator[CheckpointSaved]:
+        """Wait until nothing is being written."""
+        if self._writing is not None:
+            (event, future), self._writing = self._writing, None
+            yield CheckpointSaved(event.state, event.cursor, event.epoch, future.result())
+
+
+def _write(event: Event, history: tuple[Evaluation, ...], *, path: Path, config: Mapping[str, Any] | None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_state(path, event.state, cursor=event.cursor, history=history, config=config)
+    return path
+
+
+def _write_numbered(event: Event, history: tuple[Evaluation, ...], *, folder: Path, keep: int, config: Mapping[str, Any] | None) -> Path:
+    path = _write(event, history, path=folder / name_of(event.step), config=config)
+    there = numbered(folder)
+    for step in sorted(there)[:-keep]:
+        there[step].unlink(missing_ok=True)
+    return path
+
+
+def _check_folder(folder: Path, step: int) -> None:
+    remove_unfinished(folder, "step-*")
+    later = sorted(path.name for number, path in numbered(folder).items() if number > step)
+    if later:
+        raise ArgumentError(
+            f"{folder} has checkpoints of later steps than the run begins with: {', '.join(later)}, and the run begins at step {step}. "
+            "Continue with load_latest, or use another folder."
+        )

@@ -1,0 +1,74 @@
+"""Observers that end a run."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from time import monotonic
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.errors import ArgumentError
+from mlxfp.training.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
+from mlxfp.training.watching import Mode, Watch, watch
+
+
+def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
+    """End the run after `patience` evaluations in a row without a new best `metric`, with a `Stopped` event.
+
+    Stands after `evaluate_every`, and before what should see the end. A run that continues from a checkpoint with its history stops
+    where it would have stopped. Raises `UnknownNameError` for an evaluation without the metric.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.state import TrainState
+    >>> losses = [0.5, 0.4, 0.45, 0.41, 0.3]
+    >>> events = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in enumerate(losses)]
+    >>> *_, end = pipe(events, early_stopping("loss", mode="min", patience=2))
+    >>> end.step, end.reason
+    (3, 'early_stopping')
+
+    See also: `best`, the evaluation with the best state.
+    """
+    check_positive(patience=patience)
+    return partial(_early_stopping, watched=watch(metric, mode), patience=patience)
+
+
+def time_budget(seconds: float) -> Observer:
+    """End the run when it has taken this long, at the next reading of the metrics, with a `Stopped` event.
+
+    The time before a checkpoint does not count. Evaluations and compilation do.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.state import TrainState
+    >>> events = [Stepped(TrainState({}, {}, {}, step, 0), None, 0, {"loss": 0.5}) for step in range(100)]
+    >>> [event.step for event in pipe(events, time_budget(1e-9))]
+    [0, 0]
+    """
+    if not seconds > 0:
+        raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
+    return partial(_time_budget, seconds=seconds)
+
+
+def _early_stopping(events: Iterable[Event], *, watched: Watch, patience: int) -> Iterator[Event]:
+    for event in events:
+        yield event
+        if isinstance(event, RunStarted):
+            watched = watched.after_all(event.history)
+        elif isinstance(event, Evaluated):
+            before, watched = watched, watched.after(event.metrics)
+            if watched.waited >= patience and watched != before:
+                yield _stopped(events, event, "early_stopping")
+                return
+
+
+def _time_budget(events: Iterable[Event], *, seconds: float) -> Iterator[Event]:
+    began = monotonic()
+    for event in events:
+        yield event
+        if ((isinstance(event, Stepped) and event.metrics) or isinstance(event, EpochEnded)) and monotonic() - began >= seconds:
+            yield _stopped(events, event, "time_budget")
+            return
+
+
+def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
+    close = getattr(events, "close", None)
+    if close is not None:
+        close()  # now, and not when the last reference goes: threads may be preparing batches
+    return Stopped(event.state, event.cursor, event.epoch, reason)

@@ -1,0 +1,79 @@
+"""Pictures of runs."""
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mlxfp.core._optional import optional
+from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.training.observers.logs import read_log
+
+Points = list[tuple[int, float]]
+
+_SIDE_BY_SIDE = 2
+
+
+def plot_run(log: str | os.PathLike[str], picture: str | os.PathLike[str]) -> None:
+    """Draw the log of a run, as `log_metrics` writes it to `.jsonl`: loss, learning rate, evaluations, steps per second.
+
+    `picture` is a `.png` or `.svg` file. Numbers that are not finite leave a gap. Raises `MissingExtraError` where matplotlib is not
+    installed, `MissingFileError` and `DataError` for what is not such a log or has nothing to draw.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5, "learning_rate": 0.1}}'
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(f"{folder}/log.jsonl").write_text("".join(line % (step, step) + chr(10) for step in range(5)))
+    ...     plot_run(f"{folder}/log.jsonl", f"{folder}/run.svg")
+    ...     "steps per second" in Path(f"{folder}/run.svg").read_text()
+    True
+    """
+    if Path(picture).suffix not in (".png", ".svg"):
+        raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Give it one of these endings.")
+    figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
+    matplotlib = optional("matplotlib", extra="plots", needed_by="plot_run")
+    panels = {title: curves for title, curves in _panels(read_log(Path(log))).items() if curves}
+    if not panels:
+        raise DataError(f"{os.fspath(log)} has nothing to draw: no metrics were read. Let the run take more steps, or lower log_every.")
+    rows = -(-len(panels) // _SIDE_BY_SIDE)
+    figure = figures.Figure(figsize=(12, 3.5 * rows), layout="constrained")
+    for place, (title, curves) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(rows, min(len(panels), _SIDE_BY_SIDE), place)
+        axes.set(title=title, xlabel="step")
+        for name, points in curves.items():
+            axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) == 1 else None)
+        if len(curves) > 1:
+            axes.legend()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(os.fspath(picture))
+
+
+def _panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
+    trained = _curves([line for line in lines if line["event"] == "Stepped"])
+    panels: dict[str, dict[str, Points]] = {"loss": {"training": trained.pop("loss")} if "loss" in trained else {}, "learning rate": {}}
+    for name, points in _curves([line for line in lines if line["event"] == "Evaluated"]).items():
+        panels.setdefault(name.rpartition("/")[2], {})[name] = points
+    panels["steps per second"] = _speeds(lines)
+    for name, points in trained.items():
+        panels.setdefault("learning rate" if name.startswith("learning_rate") else name, {})[name] = points
+    panels.pop("weight", None)  # says how large the batches are, not how the run goes
+    return panels
+
+
+def _curves(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    curves: dict[str, Points] = {}
+    for line in lines:
+        for name, value in line["metrics"].items():
+            curves.setdefault(name, []).append((line["step"], float("nan") if value is None else value))
+    return curves
+
+
+def _speeds(lines: Sequence[Mapping[str, Any]]) -> dict[str, Points]:
+    timed = [line for line in lines if line["event"] in ("Stepped", "RunStarted")]
+    speeds = [
+        (after["step"], (after["step"] - before["step"]) / (after["seconds"] - before["seconds"]))
+        for before, after in pairwise(timed)
+        if after["event"] == "Stepped" and after["seconds"] > before["seconds"]
+    ]
+    return {"steps per second": speeds} if speeds else {}

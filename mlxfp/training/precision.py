@@ -1,0 +1,76 @@
+"""Mixed precision: float32 parameters, a lower precision inside the loss, and for float16 a scale that keeps gradients from vanishing.
+
+Micikevicius et al., "Mixed Precision Training", 2018.
+"""
+
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.trees import flatten, paths, tree_map
+
+_FIRST, _LARGEST = 2.0**16, 2.0**24
+_PATIENCE = 2000  # finite steps before the scale doubles, as in PyTorch's GradScaler
+
+
+def lowered(tree: Any, dtype: mx.Dtype) -> Any:
+    """Cast the floating-point arrays of a tree; all other leaves stay.
+
+    >>> lowered([mx.array(0.5), mx.array(1), None], mx.bfloat16)
+    [array(0.5, dtype=bfloat16), array(1, dtype=int32), None]
+    """
+    return tree_map(lambda leaf: leaf.astype(dtype) if _floating(leaf) else leaf, tree)
+
+
+def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
+    """Make a module cast the floating-point arrays that it is called with. This edits it: give it one that nobody else has.
+
+    A float32 image times a bfloat16 weight would be float32 again, and so would everything after it. The batch itself is not cast,
+    because the loss takes its targets from there.
+
+    >>> model = nn.Linear(2, 1)
+    >>> model.set_dtype(mx.bfloat16)
+    >>> lower_inputs(model, mx.bfloat16)
+    >>> model(mx.ones((1, 2))).dtype
+    mlx.core.bfloat16
+    """
+    kind: Any = type(model)
+
+    def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        args, kwargs = lowered((args, kwargs), dtype)
+        return kind.__call__(self, *args, **kwargs)
+
+    model.__class__ = type(kind.__name__, (kind,), {"__call__": call})
+
+
+def check_masters(params: Any) -> None:
+    """Raise `ArgumentError` unless all parameters are float32: in lower precision, small updates round to nothing."""
+    structure, leaves = flatten(params)
+    low = [f"{name} {leaf.dtype}" for name, leaf in zip(paths(structure), leaves, strict=True) if leaf.dtype != mx.float32]
+    if low:
+        raise ArgumentError(
+            f"compute_dtype needs float32 parameters, because small updates of others round to nothing; got {', '.join(low):.200}. "
+            "Call model.set_dtype(mx.float32) before train_state and train_step."
+        )
+
+
+def first_scale() -> dict[str, mx.array]:
+    """Make the scale of a loss in float16 before the first step, and the count of finite steps since it changed."""
+    return {"factor": mx.array(_FIRST), "finite": mx.array(0, mx.int32)}
+
+
+def next_scale(scale: dict[str, mx.array], finite: mx.array) -> dict[str, mx.array]:
+    """Halve the scale after gradients that overflowed, and double it after 2,000 steps without; it stays from 1 to 2**24.
+
+    >>> [next_scale(first_scale(), mx.array(finite))["factor"].item() for finite in (True, False)]
+    [65536.0, 32768.0]
+    """
+    count = mx.where(finite, scale["finite"] + 1, 0)
+    grown = mx.where(count == _PATIENCE, mx.minimum(scale["factor"] * 2, _LARGEST), scale["factor"])
+    return {"factor": mx.where(finite, grown, mx.maximum(scale["factor"] / 2, 1)), "finite": mx.where(count == _PATIENCE, 0, count)}
+
+
+def _floating(leaf: Any) -> bool:
+    return isinstance(leaf, mx.array) and mx.issubdtype(leaf.dtype, mx.floating)

@@ -1,0 +1,327 @@
+"""The rewritten pipeline gives what the written one gives, and is the same to whoever stops it."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+from attrs import field, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import RecordBatch, Schema, set_column
+from mlxfp.core.conditions import Condition
+from mlxfp.core.cursors import iterate
+from mlxfp.core.datasets import Dataset, Position, RowWise, Source
+from mlxfp.core.describing import explain, schema
+from mlxfp.core.errors import ArgumentTypeError, SchemaError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.optimizing import optimize, plain
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.batching import batch
+from mlxfp.data.caching import cache, load
+from mlxfp.data.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.elements import filter, map, skip, take
+from mlxfp.data.filtering import filter_by
+from mlxfp.data.mixing import concat
+from mlxfp.data.prefetching import prefetch
+from mlxfp.data.repeating import repeat
+from mlxfp.data.sharding import shard
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.skipping import on_error, skipped
+from mlxfp.data.sources import from_table
+from mlxfp.testing.laws import assert_resumable, assert_value
+from mlxfp.testing.laws.rewrites import assert_rewrites_change_nothing
+from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.strategies import pipelines, rechunkings, tables
+from mlxfp.text.padding import pad
+from mlxfp.text.templates import template
+from mlxfp.text.tokenizer_training import train_tokenizer
+from mlxfp.text.tokenizing import tokenize
+
+COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("text", pa.string()), ("other", pa.int64())])
+
+
+@frozen(repr=False)
+class Strict(Source):
+    """Exactly these chunks. It does all that a source may when it is restricted: other columns are gone, other rows are nulls."""
+
+    chunks: tuple[RecordBatch, ...] = field(eq=fingerprint)
+    columns: tuple[str, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    def schema(self) -> Schema:
+        whole = self.chunks[0].schema
+        return pa.schema([whole.field(name) for name in self.columns or whole.names])
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        for place in range(position or 0, len(self.chunks)):
+            yield self._kept(self.chunks[place]), place + 1
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, columns=tuple(columns), conditions=conditions)
+
+    def _kept(self, chunk: RecordBatch) -> RecordBatch:
+        met = np.ones(chunk.num_rows, bool)
+        for condition in self.conditions:
+            met &= condition.mask(chunk).fill_null(False).to_numpy(zero_copy_only=False)
+        places = pa.array(np.where(met, np.arange(chunk.num_rows), -1), pa.int64(), mask=~met)
+        return chunk.take(places).select(self.schema().names)
+
+
+@st.composite
+def rewritable(draw: st.DrawFn) -> Dataset[Any]:
+    """Draw pipelines in which there is much to rewrite."""
+    table = draw(tables(COLUMNS, max_rows=6))
+    dataset: Dataset[Any] = from_table(table) if draw(st.booleans()) else Dataset(Strict(tuple(draw(rechunkings(table)))))
+    for _ in range(draw(st.integers(1, 7))):
+        dataset = draw(stage_after(dataset))(dataset)
+    return dataset
+
+
+def stage_after(dataset: Dataset[Any]) -> st.SearchStrategy[Any]:
+    kinds = schema(dataset)
+    some = st.lists(st.sampled_from(kinds.names), min_size=1, unique=True)
+    passing = st.sampled_from([take(4), skip(1), prefetch(1), repeat(2)])
+    choices = [some.map(select_columns), passing]
+    if len(kinds) > 1:
+        choices += [st.lists(st.sampled_from(kinds.names), min_size=1, max_size=len(kinds) - 1, unique=True).map(drop_columns)]
+    fresh = st.permutations([*kinds.names, "new", "text"]).map(lambda names: list(dict.fromkeys(names))[: len(kinds)])
+    choices += [fresh.map(lambda names: rename_columns(dict(zip(kinds.names, names, strict=True))))]
+    if dataset.level == "examples":
+        choices += [st.sampled_from([shuffle(1), shuffle(1, buffer=2), shard(0, 2), shard(0, 2, ends="pad"), batch(2), load()])]
+        choices += [filters(kinds)] * 2
+        choices += [some.map(lambda names: template(" ".join(f"{{{name}}}" for name in names if name), missing="?"))] * 2
+    choices += [some.map(lambda names: map(Fingerprints(tuple(names)), schema=pa.schema({"number": pa.int64(), "text": pa.string()})))]
+    return st.one_of(choices)
+
+
+def filters(kinds: Schema) -> st.SearchStrategy[Any]:
+    def one(name: str) -> st.SearchStrategy[Any]:
+        operators = st.sampled_from(["==", "!=", "<", "<=", ">", ">="])
+        value = st.text(max_size=2) if kinds.field(name).type == pa.string() else st.integers(-5, 5)
+        return st.tuples(st.just(name), operators, value)
+
+    return st.lists(st.sampled_from(kinds.names).flatmap(one), min_size=1, max_size=2).map(filter_by)
+
+
+@frozen
+class Fingerprints:
+    """A function of rows that looks at some columns; a value, so that the pipelines are."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, row: Any) -> Any:
+        return {"number": len(repr([row[name] for name in self.names])), "text": str(row[self.names[0]])[:3]}
+
+
+@given(dataset=rewritable(), epoch=st.integers(0, 2))
+def test_what_is_rewritten_gives_the_same_and_its_cursors_mean_the_same(dataset, epoch):
+    assert_rewrites_change_nothing(dataset, epoch=epoch)
+    assert_resumable(dataset, epoch=epoch)
+
+
+@given(dataset=pipelines())
+def test_random_pipelines_may_be_rewritten(dataset):
+    assert_rewrites_change_nothing(dataset)
+
+
+@frozen(repr=False)
+class Sum(RowWise):
+    """It says that it looks at one column, and looks at two."""
+
+    def looks_at(self) -> tuple[str, ...]:
+        return ("a",)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        total = [
+            sum(chunk.column(name).to_pylist()[row] for name in chunk.schema.names if name in ("a", "b")) for row in range(chunk.num_rows)
+        ]
+        return set_column(chunk, "sum", pa.array(total, pa.int64()))
+
+    def schema(self, schema: Schema) -> Schema:
+        return schema.append(pa.field("sum", pa.int64()))
+
+
+class Swap(type(select_columns(["a"]))):  # type: ignore[misc]  # the class is private
+    """It says that it swaps the names of two columns, and leaves them as they are."""
+
+    __slots__ = ()
+
+    def choice(self, names: Sequence[str]) -> Any:
+        return (("a", "b"), ("b", "a"))
+
+
+@frozen(repr=False)
+class Forgetful(Strict):
+    """It leaves rows out where it should give nulls."""
+
+    def _kept(self, chunk: RecordBatch) -> RecordBatch:
+        return super()._kept(chunk).drop_null() if self.conditions else super()._kept(chunk)
+
+
+CHUNK = pa.record_batch({"a": [1, 2, 3], "b": [4, 5, 6]})
+
+
+@pytest.mark.parametrize(
+    ("dataset", "broken"),
+    [
+        (pipe(from_table({"a": [1, 2], "b": [3, 4]}), Sum(), select_columns(["sum"])), "gives the same when it is rewritten"),
+        (pipe(from_table({"a": [1, 2], "b": [3, 4]}), Swap(("a", "b")), select_columns(["a"])), "gives the same when it is rewritten"),
+        (
+            pipe(Dataset(Forgetful((CHUNK, CHUNK))), filter_by([("a", ">", 1)])),
+            "gives the same when it is rewritten|gives exactly the rest",
+        ),
+    ],
+    ids=["a stage that looks at more", "a choice of another column", "a source that leaves rows out"],
+)
+def test_the_law_catches(dataset, broken):
+    with pytest.raises(AssertionError, match=broken):
+        assert_rewrites_change_nothing(dataset)
+
+
+def reads(dataset: Dataset[Any]) -> list[str]:
+    """Return the columns that the source of all is asked for."""
+    source: Any = optimize(dataset).source
+    while hasattr(source, "dataset"):
+        source = source.dataset.source
+    names: list[str] = source.schema().names
+    return names
+
+
+TABLE = from_table({"a": [1, 2], "b": [3, 4], "c": [5, 6], "text": ["x", "y"]})
+
+
+def test_columns_that_nothing_looks_at_are_not_read():
+    assert reads(pipe(TABLE, select_columns(["b"]))) == ["b"]
+    assert reads(pipe(TABLE, template("{a} {c}"), select_columns(["text", "b"]))) == ["a", "b", "c", "text"]  # "text" keeps its place
+    assert reads(pipe(TABLE, template("{a}", into="new"), drop_columns(["a", "text"]))) == ["a", "b", "c"]
+    assert reads(pipe(TABLE, rename_columns({"a": "z"}), filter_by([("z", ">", 1)]), select_columns(["b"]))) == ["a", "b"]
+    assert reads(pipe(TABLE, filter_by([("c", "in", [1])]), shuffle(0, buffer=2), select_columns(["b"]))) == ["a", "b", "c", "text"]
+
+
+def test_stages_of_text_look_at_their_columns_alone():
+    texts = from_table({"a": ["one two three", "two"], "b": ["four", "five five"], "c": [1, 2]})
+    tokenizer = train_tokenizer(texts, column="a", kind="wordpiece", vocab_size=40)
+    for made in (
+        tokenize(tokenizer, column="a"),
+        tokenize(tokenizer, column="a", pair="b"),
+        tokenize(tokenizer, column="a", max_length=4, stride=1),
+        compose(tokenize(tokenizer, column="a"), pad(20, pad_id=0)),
+    ):
+        dataset = pipe(texts, made, select_columns(["input_ids"]))
+        assert_rewrites_change_nothing(dataset)
+        assert "c" not in reads(dataset)
+
+
+def test_columns_pass_what_only_reorders_or_repeats():
+    dataset = pipe(TABLE, shuffle(0), shard(0, 2), take(9), skip(0), repeat(2), prefetch(1), select_columns(["b"]))
+    assert reads(dataset) == ["b"]
+    assert_rewrites_change_nothing(dataset)
+
+
+def test_rows_in_a_position_have_all_columns():
+    rows = Dataset(Strict((CHUNK, CHUNK)))
+    for ends in ("uneven", "drop", "pad"):
+        dataset = pipe(rows, shard(1, 4, ends=ends), select_columns(["b"]))
+        assert reads(dataset) == ["a", "b"]
+        assert_rewrites_change_nothing(dataset)
+
+
+def test_a_function_may_look_at_every_column():
+    assert reads(pipe(TABLE, filter(bool), select_columns(["b"]))) == ["a", "b", "c", "text"]
+    assert reads(pipe(TABLE, map(dict), select_columns(["b"]))) == ["a", "b", "c", "text"]
+
+
+def test_what_is_kept_is_kept_once_whatever_is_read_of_it(tmp_path):
+    for keep in (load(), cache(tmp_path)):
+        kept = pipe(TABLE, keep)
+        dataset = pipe(kept, shuffle(0), select_columns(["b"]))
+        faster = optimize(dataset).source.dataset.source
+        assert faster.stored is kept.source
+        assert (faster.schema().names, repr(faster)) == (["b"], repr(kept.source))
+        assert_rewrites_change_nothing(dataset)
+        assert f"{kept.source!r} reads 1 of 4 columns: 'b'" in explain(dataset)
+
+
+def test_rows_without_columns_still_count():
+    dataset = pipe(TABLE, template("the same", into="new"), select_columns(["new"]))
+    assert list(dataset) == [{"new": "the same"}] * 2
+    assert_rewrites_change_nothing(dataset)
+    assert_rewrites_change_nothing(pipe(TABLE, drop_columns(["a", "b", "c", "text"])))
+
+
+def test_stages_that_choose_columns_become_one_or_none():
+    dataset = pipe(TABLE, rename_columns({"a": "z"}), drop_columns(["c"]), select_columns(["text", "z"]))
+    stages = optimize(dataset).resolved.stages
+    assert [stage.idle for stage in stages] == [False, True, True]
+    assert stages[0].columns == (("text", "text"), ("z", "a"))
+    assert [stage.idle for stage in optimize(pipe(TABLE, select_columns(["a", "c"]))).resolved.stages] == [True]
+
+
+def test_nothing_is_rewritten_where_there_is_nothing_to_gain():
+    for dataset in (TABLE, pipe(TABLE, map(dict), batch(2)), pipe(TABLE, select_columns(["text", "c", "b", "a"])), pipe(TABLE, take(1))):
+        assert optimize(dataset) is dataset
+
+
+def test_a_rewritten_dataset_is_a_value_that_grows_from_what_was_written():
+    dataset = optimize(pipe(TABLE, template("{a}"), select_columns(["text"])))
+    assert_value(dataset)
+    assert optimize(dataset) is dataset
+    assert fingerprint(dataset) == fingerprint(dataset.written)
+    grown = pipe(dataset, rename_columns({"text": "t"}), batch(2))
+    written = pipe(TABLE, template("{a}"), select_columns(["text"]), rename_columns({"text": "t"}), batch(2))
+    assert (grown.written, repr(grown), fingerprint(grown)) == (written, repr(written), fingerprint(written))
+    assert [list(group) for group in grown] == [list(group) for group in written]
+    assert_rewrites_change_nothing(grown)
+    assert reads(concat([dataset, dataset])) == reads(concat([dataset.written, dataset.written]))
+
+
+def test_errors_name_what_was_written():
+    divide = map(lambda row: {"x": 1 / (row["z"] - 2)}, schema=pa.schema({"x": pa.float64()}))
+    dataset = pipe(TABLE, rename_columns({"a": "z"}), select_columns(["z", "b"]), divide)
+    notes = []
+    for run in (plain(dataset), optimize(dataset)):
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(run)
+        notes.append(caught.value.__notes__)
+    assert notes[0] == notes[1]
+    assert any("source row 1" in note for note in notes[0])
+
+
+def test_skipped_rows_are_the_same():
+    dataset = pipe(TABLE, select_columns(["a"]), map(lambda row: {"x": 1 / (row["a"] - 2)}), on_error("skip"), select_columns(["x"]))
+    found = []
+    for run in (plain(dataset), optimize(dataset)):
+        *_, (_, cursor) = iterate(run)
+        found.append([(each.origin.row, each.reason) for each in skipped(dataset, cursor)])
+    assert found[0] == found[1] == [(1, "ZeroDivisionError: division by zero")]
+
+
+def test_a_mistake_is_found_with_the_names_that_were_written():
+    with pytest.raises(SchemaError, match="select_columns needs the column 'a', which is not there"):
+        optimize(pipe(TABLE, drop_columns(["a"]), select_columns(["a"])))
+    with pytest.raises(ArgumentTypeError, match="optimize works on a dataset, got int: 3"):
+        optimize(3)  # type: ignore[arg-type]  # the mistake that is tested
+
+
+def test_building_reads_nothing():
+    read: list[int] = []
+    dataset = pipe(from_chunks([CHUNK], log=read), select_columns(["a"]), rename_columns({"a": "z"}))
+    repr(dataset), hash(dataset), fingerprint(dataset)
+    assert not read
+
+
+def test_explain_says_what_was_rewritten():
+    dataset = pipe(TABLE, shuffle(0), template("{a}", into="t"), drop_columns(["a", "text"]), rename_columns({"b": "a"}))
+    text = explain(dataset).splitlines()
+    assert "takes the rows of from_table(2 rows) in the new order" in text[3]
+    assert text[-3:] == [
+        "rewritten, with the same items and cursors:",
+        "    from_table(2 rows) reads 3 of 4 columns: 'a', 'b', 'c'",
+        "    drop_columns(columns=('a', 'text')), rename_columns(names=(('b', 'a'),)) choose columns once",
+    ]
+    assert "rewritten" not in explain(pipe(TABLE, batch(2)))
+    assert explain(concat([pipe(TABLE, select_columns(["a"])), pipe(TABLE, select_columns(["a"]))])).count("reads 1 of 4 columns") == 2

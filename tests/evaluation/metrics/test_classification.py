@@ -1,0 +1,79 @@
+"""What metrics of classes ignore, refuse and say of the undefined."""
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
+from mlxfp.evaluation.metrics import accuracy, compute, f1, log_loss, perplexity, roc_auc
+
+
+def value(measured):
+    return compute({"m": measured})["m"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=2, max_size=20))
+def test_roc_auc_is_the_share_of_pairs_in_the_right_order(rows):
+    positive, negative = ([score for score, label in rows if label == kind] for kind in (True, False))
+    measured = roc_auc(mx.array([score for score, _ in rows]), mx.array([label for _, label in rows]))
+    if positive and negative:
+        right = sum((a > b) + (a == b) / 2 for a in positive for b in negative)
+        assert value(measured) == pytest.approx(right / (len(positive) * len(negative)), abs=1e-12)
+    else:
+        with pytest.raises(DataError, match=r"'m' needs positive and negative examples, got \d+ of one kind"):
+            value(measured)
+
+
+def test_ignored_rows_do_not_count():
+    labels = mx.array([0, -100, 1])
+    assert [part.item() for part in accuracy(mx.eye(3), labels)] == [1.0, 2.0]
+    assert [part.item() for part in accuracy(mx.eye(3), mx.array([0, 1, 1]), ignore_index=1)] == [1.0, 1.0]
+    logits = mx.array([[4.0, 0.0], [1.0, 0.0], [0.0, 9.0]])
+    kept = logits[mx.array([0, 2])], mx.array([0, 1])
+    assert value(log_loss(logits, labels)) == value(log_loss(*kept))
+    assert value(perplexity(logits, labels)) == value(perplexity(*kept))
+    assert value(f1(logits, labels, average="macro")) == 1
+
+
+def test_classes_that_nobody_saw_are_not_averaged_over():
+    logits = mx.eye(5)[mx.array([0, 0, 1])]
+    assert value(f1(logits, mx.array([0, 1, 1]), average="macro")) == pytest.approx(2 / 3)
+
+
+def test_f1_without_positives_is_undefined_and_with_none_found_zero():
+    negative, positive = mx.array([[1.0, 0.0]]), mx.array([1])
+    assert value(f1(negative, positive, average="binary")) == 0
+    with pytest.raises(DataError, match="'m' is undefined: there is no example of its classes"):
+        value(f1(negative, mx.array([0]), average="binary"))
+
+
+def test_labels_that_are_no_class_give_nan():
+    for label in (3, -1):
+        labels = mx.array([0, label, 1])
+        assert np.isnan(value(log_loss(mx.eye(3), labels)))
+        assert np.isnan(value(f1(mx.eye(3), labels, average="macro")))
+    assert np.isnan(value(roc_auc(mx.array([mx.nan, 1.0]), mx.array([0, 1]))))
+
+
+def test_a_hopeless_perplexity_is_infinite():
+    assert value(perplexity(mx.array([[0.0, 1e4]]), mx.array([0]))) == float("inf")
+
+
+def test_labels_that_do_not_fit_are_refused():
+    with pytest.raises(ArgumentError, match="accuracy needs one label for each row of logits"):
+        accuracy(mx.eye(3), mx.zeros((3, 1), mx.int32))
+    with pytest.raises(ArgumentTypeError, match="accuracy needs integer labels"):
+        accuracy(mx.eye(3), mx.zeros(3))
+    with pytest.raises(ArgumentError, match=r"roc_auc needs predictions and targets of one shape, got \(3, 3\) and \(3,\)"):
+        roc_auc(mx.eye(3), mx.zeros(3))
+    with pytest.raises(DataError, match="'m' needs labels of 0 and 1, got 2"):
+        value(roc_auc(mx.ones(3), mx.array([0, 1, 2])))
+
+
+def test_averages_that_make_no_sense_are_refused():
+    with pytest.raises(UnknownNameError, match=r"No average is named 'makro'\. Did you mean 'macro'"):
+        f1(mx.eye(2), mx.array([0, 1]), average="makro")
+    with pytest.raises(ArgumentError, match="needs logits of two classes, got 3"):
+        f1(mx.eye(3), mx.array([0, 1, 2]), average="binary")

@@ -1,0 +1,176 @@
+"""Several processes train as one does on all their rows; they are real processes, connected by MLX's ring."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx import optimizers
+
+from mlxfp.collators.collating import collate
+from mlxfp.core.errors import ArgumentError, UnknownNameError
+from mlxfp.core.pipelines import pipe
+from mlxfp.core.trees import flatten
+from mlxfp.data.batching import batch
+from mlxfp.data.sharding import World, shard
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples
+from mlxfp.distributed import Ranks, connect
+from mlxfp.training.state import trees_of
+from tests.training.samples import deep, group, loss, net, setting, stacked
+
+ROOT = Path(__file__).parent.parent
+
+# Every rank takes its rows of each batch, as `shard` deals them, and writes what came out.
+PROGRAM = """
+import sys
+from mlxfp.runtime import use_fast_blas
+use_fast_blas()
+import mlx.core as mx
+from mlxfp.distributed import connect
+from tests.test_distributed import run
+ranks = connect(backend="ring")
+run(ranks, sys.argv[1], sys.argv[2])
+"""
+CASES = {
+    "plain": (lambda: deep(rate=0.0), {}),
+    "clipped": (lambda: deep(rate=0.0), {"clip_norm": 0.01, "ema": 0.5}),
+    "accumulated": (lambda: deep(rate=0.0), {"accumulate": 2}),
+    "pipeline": (lambda: deep(rate=0.0), {"accumulate": 2}),
+    "means": (lambda: deep(rate=0.0), {}),
+    "everything": (net, {"skip_nonfinite": True, "compute_dtype": mx.float16}),
+}
+STEPS = 4
+
+
+def shares(case, world):
+    """Four batches, as far as they are this rank's; their labels count unevenly, and one has a NaN, on the second rank."""
+    if case == "pipeline":
+        rows = [{"x": group(12)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(12)]
+        yield from pipe(from_examples(rows), shuffle(0), shard(world.copy, world.copies), batch(6 // world.copies), collate(stacked))
+        return
+    for seed in range(STEPS):
+        whole = {name: value for name, value in group(6, seed).items() if name != "name"}
+        whole["label"] = mx.where(mx.array([1, 1, 0, 1, 0, 1]), whole["label"], -100)
+        if case == "everything" and seed == 1:
+            whole["x"] = mx.concatenate([whole["x"][:3], mx.full((1, 3), mx.nan), whole["x"][4:]])
+        yield {name: value[world.copy :: world.copies] for name, value in whole.items()}
+
+
+def run(ranks, case, folder):
+    """Train as one rank, and write the state and the metrics of every step."""
+    model, options = CASES[case]
+    step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
+    if case == "means":
+        step._loss = lambda model, batch: (loss(model, batch)[0] / loss(model, batch)[1], 1.0)
+    seen = []
+    for own in shares(case, ranks.world):
+        state, metrics = step(state, own)
+        seen.append({name: value.item() for name, value in sorted(metrics.items())})
+    np.savez(Path(folder, f"{ranks.world.rank}.npz"), *[np.array(leaf) for leaf in flatten(trees_of(state))[1]])
+    Path(folder, f"{ranks.world.rank}.json").write_text(json.dumps(seen), encoding="utf-8")
+
+
+def results(folder, rank):
+    with np.load(folder / f"{rank}.npz") as arrays:
+        return [arrays[name] for name in arrays], json.loads((folder / f"{rank}.json").read_text(encoding="utf-8"))
+
+
+def launch(case, folder, size=2):
+    """Run the program in processes of their own; whatever happens, none is left behind."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        hosts = [[f"127.0.0.1:{each.getsockname()[1]}"] for each in sockets]
+    hostfile = folder / "hosts.json"
+    hostfile.write_text(json.dumps(hosts), encoding="utf-8")
+    command = [sys.executable, "-c", PROGRAM, case, str(folder)]
+    environment = {**os.environ, "MLX_HOSTFILE": str(hostfile), "PYTHONPATH": str(ROOT)}
+    processes = [
+        subprocess.Popen(
+            command, env={**environment, "MLX_RANK": str(rank)}, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for rank in range(size)
+    ]
+    try:
+        for process in processes:
+            output, _ = process.communicate(timeout=300)
+            assert process.returncode == 0, output
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def assert_trains_as_one(case, folder):
+    """Law: ranks that share the rows of every batch train as one process does on all of them, and agree bit for bit."""
+    (first, metrics), (second, others) = results(folder, 0), results(folder, 1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True)), "the states of the ranks differ"
+    assert json.dumps(metrics) == json.dumps(others), "the metrics of the ranks differ"
+    (folder / "one").mkdir()
+    run(connect(), case, folder / "one")
+    expected, whole = results(folder / "one", 0)
+    for ours, theirs in zip(metrics, whole, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-5), f"the metrics are {ours}, those of one process {theirs}"
+    for ours, theirs in zip(first, expected, strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-5, atol=1e-6), f"two ranks made {ours}, one process {theirs}"
+
+
+@pytest.mark.parametrize("case", ["plain", "clipped", "accumulated", "pipeline"])
+def test_two_ranks_train_as_one_process_on_all_rows(case, tmp_path):
+    launch(case, tmp_path)
+    assert_trains_as_one(case, tmp_path)
+
+
+def test_the_law_catches_a_mean_over_ranks_of_means(tmp_path):
+    launch("means", tmp_path)
+    with pytest.raises(AssertionError, match=r"the metrics are|two ranks made"):
+        assert_trains_as_one("means", tmp_path)
+
+
+def test_ranks_agree_bit_for_bit_with_statistics_and_dropout_and_where_one_skips(tmp_path):
+    launch("everything", tmp_path)
+    (first, metrics), (second, others) = results(tmp_path, 0), results(tmp_path, 1)
+    assert all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
+    assert json.dumps(metrics) == json.dumps(others)
+    assert metrics[1]["skipped"] == 1
+    assert metrics[-1]["skipped"] == 0
+    assert all(new["loss_scale"] == old["loss_scale"] / 2 ** old["skipped"] for old, new in pairwise(metrics))
+
+
+class Silent(Ranks):
+    """One of two ranks that hears nothing of the other."""
+
+    def add_up(self, tree):
+        return tree
+
+
+def test_every_rank_draws_masks_of_its_own():
+    losses = []
+    for rank in range(2):
+        step, state = setting(model=deep(), ranks=Silent(World(rank, 2), None))
+        losses.append(step(state, group())[1]["loss"].item())
+    assert losses[0] != losses[1]
+
+
+def test_alone_there_is_one_rank_and_adding_up_changes_nothing():
+    ranks = connect()
+    assert ranks.world == World(0, 1)
+    tree = {"a": (mx.ones(2), [mx.array(1)])}
+    assert ranks.add_up(tree) is tree
+    assert repr(ranks) == "Ranks(world=World(rank=0, size=1, tensor=1, pipeline=1))"
+
+
+def test_a_backend_that_cannot_start_or_does_not_exist_is_named():
+    with pytest.raises(ArgumentError, match=r"The backend 'ring' cannot start: .* Start the program with mlx\.launch --backend ring"):
+        connect(backend="ring")
+    with pytest.raises(UnknownNameError, match=r"No backend is named 'rign'\. Did you mean 'ring'\?"):
+        connect(backend="rign")

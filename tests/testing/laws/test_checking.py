@@ -1,0 +1,207 @@
+"""`check` picks the laws that apply, finds what breaks one of them, and says what it needs."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import mlx.core as mx
+import pyarrow as pa
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+
+import mlxfp as fp
+from mlxfp.collators import causal, text
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.batching import batch, unbatch
+from mlxfp.data.elements import filter, take
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.sources import from_examples
+from mlxfp.testing import laws, strategies
+from mlxfp.testing.probing import from_chunks
+from tests.testing.laws import broken
+from tests.training.samples import dataset, setting
+
+NUMBERS = pa.schema([pa.field("x", pa.int64(), nullable=False)])
+TOKENS = pa.schema([pa.field("input_ids", pa.list_(pa.field("item", pa.int32(), nullable=False)), nullable=False)])
+ROWS = from_examples([{"x": place} for place in range(5)])
+
+
+@pytest.fixture(autouse=True)
+def _few_cases():
+    """Each check is a whole test of its own."""
+    before = settings.get_current_profile_name()
+    settings.register_profile("few", settings.get_profile(before), max_examples=15)
+    settings.load_profile("few")
+    yield
+    settings.load_profile(before)
+
+
+@pytest.mark.parametrize("subject", [ROWS, ROWS.source, pipe(ROWS, shuffle(0), batch(2)), take(2)(ROWS)], ids=repr)
+def test_datasets_and_sources_that_are_right_pass(subject: Any):
+    laws.check(subject)
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Dataset(broken.OffByOne()),
+        Dataset(broken.WrongCount()),
+        Dataset(broken.SortsIndices()),
+        broken.MutatingState()(ROWS),
+        broken.wrapped(broken.ForgetsResume)(from_chunks(broken.TABLE.to_batches(max_chunksize=2))),
+    ],
+    ids=repr,
+)
+def test_datasets_that_are_wrong_are_caught(dataset: Dataset[Any]):
+    with pytest.raises(AssertionError):
+        laws.check(dataset)
+
+
+@pytest.mark.parametrize("stage", [batch(2), take(3), shuffle(0), unbatch(), compose(shuffle(1, buffer=2), batch(2))], ids=repr)
+def test_stages_that_are_right_pass_on_any_table(stage: Any):
+    laws.check(stage)
+
+
+def test_a_stage_is_held_to_its_look_ahead_where_that_is_given():
+    laws.check(broken.HoldsOne(), schema=NUMBERS, ahead=8)
+    with pytest.raises(AssertionError, match="reads at most"):
+        laws.check(broken.HoldsOne(), schema=NUMBERS, ahead=0)
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [broken.CountingStage(), broken.DropsLastOfChunk(), broken.GroupPerChunk(), broken.WrongSchema(), broken.LyingState()],
+    ids=repr,
+)
+def test_stages_that_are_wrong_are_caught(stage: Any):
+    with pytest.raises(AssertionError):
+        laws.check(stage, schema=NUMBERS)
+
+
+def test_the_smallest_case_is_shown():
+    with pytest.raises(AssertionError, match="where chunks end means nothing") as caught:
+        laws.check(broken.DropsLastOfChunk(), schema=NUMBERS)
+    assert any("The rows: [{'x': 0}, {'x': 0}], in chunks of [2], or of [1, 1], in epoch 0." in note for note in caught.value.__notes__)
+    with pytest.raises(AssertionError, match="gives the mask") as caught:
+        laws.check(_counted, schema=TOKENS, masks={"attention_mask": "input_ids"})
+    assert any("examples=({'input_ids': []},)" in note for note in caught.value.__notes__)
+
+
+def test_a_stage_for_certain_columns_needs_to_know_them():
+    laws.check(fp.select_columns(["x"]), schema=NUMBERS)
+    laws.check(fp.select_columns(["x"]), examples=strategies.examples(NUMBERS))
+    laws.check(fp.select_columns(["x"]), examples=st.just([{"x": 1}, {"x": 2}]), schema=NUMBERS)
+    with pytest.raises(ArgumentError, match=r"select_columns\(.*\) takes too few of the tables that were drawn"):
+        laws.check(fp.select_columns(["a column that is never drawn"]))
+
+
+def test_a_stage_with_a_function_that_cannot_be_pickled_is_no_value():
+    with pytest.raises(AssertionError, match=r"equal after pickling, but that raises .* at the top level of a module"):
+        laws.check(filter(lambda row: True))
+
+
+def test_a_function_of_datasets_is_a_stage_once_it_is_composed():
+    laws.check(compose(take_two), schema=NUMBERS)
+
+
+def take_two(dataset: Any) -> Any:
+    return pipe(dataset, batch(2), take(2))
+
+
+def test_collators_that_are_right_pass():
+    ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(0, 9), max_size=4)))
+    laws.check(text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
+    laws.check(causal(pad_id=0), schema=TOKENS)
+    laws.check(text(pad_id=0, side="left"), examples=ids, schema=TOKENS, masks={"attention_mask": "input_ids"})
+
+
+def _longest_first(examples: Any) -> dict[str, Any]:
+    return text(pad_id=0)(sorted(examples, key=lambda row: -len(row["input_ids"])))
+
+
+def _all_ones(examples: Any) -> dict[str, Any]:
+    ids = text(pad_id=0)(examples)["input_ids"]
+    return {"input_ids": ids, "attention_mask": mx.ones_like(ids)}
+
+
+def _counted(examples: Any) -> dict[str, Any]:
+    return {"ids": text(pad_id=0)(examples)["input_ids"] + len(examples)}
+
+
+@pytest.mark.parametrize("collator", [_longest_first, _all_ones, _counted])
+def test_collators_that_are_wrong_are_caught(collator: Any):
+    with pytest.raises(AssertionError, match=r"follows the order|exactly on the|beside others|gives the mask"):
+        laws.check(collator, schema=TOKENS, masks={"attention_mask": "input_ids"})
+
+
+def test_a_train_step_is_held_to_its_laws():
+    step, state = setting()
+    laws.check(step, state=state, batches=dataset())
+    calls: list[int] = []
+
+    def drifting(state: Any, batch: Any) -> Any:
+        calls.append(1)
+        return step(state, {**batch, "x": batch["x"] * len(calls)})
+
+    with pytest.raises(AssertionError, match="a second call differs"):
+        laws.check(drifting, state=state, batches=dataset())
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: laws.check(3), ArgumentTypeError, "check takes a dataset, source, stage, collator or train step, got int: 3"),
+        (lambda: laws.check(text(pad_id=0)), ArgumentError, r"needs to know what the collator text\(pad_id=0\) takes. Give it schema="),
+        (lambda: laws.check(print, state=1), ArgumentError, "check needs both state= and batches="),
+        (lambda: laws.check(ROWS, schema=NUMBERS, ahead=0), ArgumentError, "laws of a dataset need no schema, ahead"),
+        (lambda: laws.check(batch(2), masks={}), ArgumentError, "laws of a stage need no masks.*They take: schema, examples, ahead"),
+    ],
+)
+def test_what_is_missing_or_of_no_use_is_said(call: Any, error: Any, message: str):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_holding_data_to_its_laws_does_not_load_mlx():
+    code = """
+        import sys
+        from mlxfp.testing import laws
+        from mlxfp.data.sources import from_examples
+        laws.assert_repeatable(from_examples([{"x": 1}]))
+        print([name for name in sys.modules if name.partition(".")[0] == "mlx"])
+    """
+    run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_a_project_that_imports_nothing_else_of_ours_can_use_it(tmp_path: Path):
+    (tmp_path / "test_mine.py").write_text(
+        dedent("""
+            import mlx.core as mx
+            import pytest
+            from hypothesis import strategies as st
+            from mlxfp.testing import laws
+
+            def lengths(examples):
+                return {"length": mx.array([len(example["x"]) for example in examples])}
+
+            def totals(examples):
+                return {"share": mx.array([len(example["x"]) / sum(len(each["x"]) or 1 for each in examples) for example in examples])}
+
+            @pytest.mark.parametrize("collator", [lengths, totals])
+            def test_laws(collator):
+                laws.check(collator, examples=st.lists(st.builds(dict, x=st.lists(st.integers(0, 9))), min_size=1))
+            """),
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:randomly", "test_mine.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "1 failed, 1 passed" in run.stdout, run.stdout + run.stderr
+    assert re.search(r"in <function totals at .*>, 'share' of example \d is [\d.]+ beside others, but [\d.]+ alone", run.stdout)
+    assert re.search(r"examples=\[{'x': \[0?\]}, {'x': \[0?\]}\]", run.stdout)

@@ -1,0 +1,172 @@
+"""The audit finds what is wrong with loaders, ours to be seen here and others' as they are, and nothing where nothing is."""
+
+import re
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import mlxfp as fp
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.testing import audit
+
+ROWS = 24
+
+
+def needs(*packages: str) -> pytest.MarkDecorator:
+    missing = [package for package in packages if find_spec(package) is None]
+    return pytest.mark.skipif(bool(missing), reason=f"needs {', '.join(missing)}: pip install 'mlxfp[bench]'")
+
+
+def laws_broken_by(loader: audit.Loader, *, workers: int = 0) -> dict[str, str]:
+    return {finding.law: finding.detail for finding in audit.examine(loader, workers=workers)}
+
+
+def made(order: Callable[[int, int, int], Any], resume: Callable[[int], int] = lambda place: place) -> audit.Loader:
+    """A loader whose epoch is `order(seed, epoch, workers)`, resumed at `resume(place)`."""
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[Any]:
+        items = list(order(seed, epoch, workers))
+        for place in range(0 if state is None else resume(state), len(items)):
+            yield items[place], place + 1
+
+    return audit.Loader("mine", ROWS, run)
+
+
+def right(seed: int, epoch: int, workers: int) -> list[list[int]]:
+    return np.random.default_rng([seed, epoch]).permutation(ROWS).reshape(-1, 4).tolist()
+
+
+UNSEEDED = np.random.default_rng(0)
+
+
+def drawn_anew(seed: int, epoch: int, workers: int) -> Any:
+    return UNSEEDED.permutation(ROWS)
+
+
+def without_the_first(seed: int, epoch: int, workers: int) -> Any:
+    return right(seed, epoch, workers)[1:]
+
+
+def with_one_twice(seed: int, epoch: int, workers: int) -> Any:
+    return [*right(seed, epoch, workers), [7]]
+
+
+def of_the_sum(seed: int, epoch: int, workers: int) -> Any:
+    return right(seed + epoch, 0, 0)
+
+
+def of_the_seed(seed: int, epoch: int, workers: int) -> Any:
+    return right(seed, 0, 0)
+
+
+def backwards_with_workers(seed: int, epoch: int, workers: int) -> Any:
+    return right(seed, epoch, 0)[:: -1 if workers else 1]
+
+
+@pytest.mark.parametrize(
+    ("loader", "law", "detail"),
+    [
+        (made(drawn_anew), "determinism", "mine with 2 workers gives other items when it is run again: item 0 is"),
+        (made(without_the_first), "permutation", r"in epoch 1 of seed 1 loses the rows \[\d+, \d+, \d+, \d+\] and repeats \[\]$"),
+        (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 loses the rows \[\] and repeats \[7\]$"),
+        (made(of_the_sum), "orders", r"mine has one order for \(seed 0, epoch 1\) and \(seed 1, epoch 0\)$"),
+        (made(of_the_seed), "orders", r"\(seed 0, epoch 0\) and \(seed 0, epoch 1\), \(seed 1, epoch 0\) and \(seed 1, epoch 1\)$"),
+        (made(backwards_with_workers), "workers", "mine gives other items with 2 workers than with none: item 0 is"),
+        (made(right, lambda place: place + (place > 2)), "resume", r"after item 3 of 6, loses the rows \[.*\] and repeats \[\]$"),
+        (made(right, lambda place: place - 1), "resume", r"after item 3 of 6, loses the rows \[\] and repeats \["),
+        (made(right, lambda place: 1 // (place - 3)), "resume", "mine raised ZeroDivisionError"),
+    ],
+)
+def test_each_law_catches_what_breaks_it(loader: audit.Loader, law: str, detail: str):
+    assert re.search(detail, laws_broken_by(loader, workers=2)[law])
+
+
+def test_a_loader_that_is_right_breaks_no_law():
+    assert audit.examine(made(right)) == ()
+
+
+def test_our_pipelines_break_no_law_whatever_is_in_them():
+    table = pa.table({"x": range(ROWS)})
+
+    def stream(seed: int, workers: int) -> Any:
+        return fp.pipe(fp.from_table(table), fp.filter(bool), fp.shuffle(seed, buffer=5), fp.batch(5), fp.prefetch(workers + 1))
+
+    def indexed(seed: int, workers: int) -> Any:
+        doubled = fp.map(lambda row: {"x": row["x"]}, workers=workers or 1)
+        return fp.pipe(fp.from_table(table), fp.shuffle(seed), doubled, fp.batch(5))
+
+    for make in (stream, indexed):
+        assert audit.examine(audit.pipeline(make, rows=ROWS)) == ()
+
+
+def test_numbers_are_found_in_whatever_an_item_is():
+    for item in (7, np.int64(7), [[7]], {"x": np.array([7])}, ({"x": 7},), pa.scalar(7).as_py()):
+        assert audit._numbers(item) == (7,)
+
+
+def test_impossible_loaders_are_refused():
+    with pytest.raises(ArgumentError, match="rows must be at least 1, got rows=0"):
+        audit.Loader("mine", 0, right)
+    with pytest.raises(ArgumentTypeError, match="run"):
+        audit.Loader("mine", 1, 3)
+
+
+def sampled_by_grain(seed: int, workers: int) -> Any:
+    import grain
+
+    order = grain.samplers.IndexSampler(ROWS, shuffle=True, seed=seed, num_epochs=3)
+    return grain.DataLoader(data_source=range(ROWS), sampler=order, operations=[grain.transforms.Batch(4)], worker_count=workers)
+
+
+def mapped_by_grain(seed: int, workers: int) -> Any:
+    import grain
+
+    return grain.MapDataset.range(ROWS).seed(seed).shuffle().repeat(3).batch(4)
+
+
+def streamed_by_datasets(seed: int) -> Any:
+    import datasets
+
+    return datasets.Dataset.from_dict({"x": range(ROWS)}).to_iterable_dataset().shuffle(seed=seed, buffer_size=5)
+
+
+def loaded_by_torchdata(seed: int, workers: int) -> Any:
+    import torch
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    order = torch.Generator().manual_seed(seed)
+    context = "spawn" if workers else None
+    return StatefulDataLoader(
+        list(range(ROWS)), batch_size=4, shuffle=True, generator=order, num_workers=workers, multiprocessing_context=context
+    )
+
+
+@needs("grain")
+def test_epochs_of_grain_are_those_of_the_next_seed_and_its_batches_depend_on_the_workers():
+    broken = laws_broken_by(audit.grain(sampled_by_grain, rows=ROWS), workers=2)
+    assert broken.keys() == {"orders", "workers"}
+    assert broken["orders"] == "grain has one order for (seed 0, epoch 1) and (seed 1, epoch 0)"
+    assert "grain gives other items with 2 workers than with none: item 0 is" in broken["workers"]
+
+
+@needs("grain")
+def test_datasets_of_grain_that_are_mapped_break_no_law():
+    assert laws_broken_by(audit.grain(mapped_by_grain, rows=ROWS)) == {}
+
+
+@needs("datasets")
+def test_datasets_loses_and_repeats_rows_when_a_shuffled_stream_is_resumed():
+    broken = laws_broken_by(audit.datasets(streamed_by_datasets, rows=ROWS))
+    assert broken.keys() == {"resume"}
+    assert re.search(r"datasets with 0 workers, resumed after item \d+ of 24, loses the rows \[\d.*\] and repeats \[\d", broken["resume"])
+
+
+@needs("torch", "torchdata")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torch calls what it has deprecated
+def test_torchdata_resumes_exactly_and_its_order_depends_on_having_workers():
+    broken = laws_broken_by(audit.stateful_dataloader(loaded_by_torchdata, rows=ROWS), workers=1)
+    assert broken.keys() == {"workers"}  # its shuffling draws another number first where there are workers

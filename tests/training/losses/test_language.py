@@ -1,0 +1,67 @@
+"""Losses of language models take what the collators make."""
+
+import mlx.core as mx
+import pytest
+from mlx import optimizers
+
+from mlxfp.collators import causal, masked
+from mlxfp.models import create
+from mlxfp.training.losses import causal_lm, cross_entropy, linear_cross_entropy, masked_lm
+from mlxfp.training.state import train_state
+from mlxfp.training.steps import train_step
+
+ROWS = [{"input_ids": [5, 6, 7, 8]}, {"input_ids": [9, 8, 7]}, {"input_ids": [3, 4, 5, 6, 7]}]
+PACKED = [{"input_ids": [5, 6, 7, 8, 9], "segment_ids": [1, 1, 1, 2, 2], "positions": [0, 1, 2, 0, 1]}]
+
+
+def values(pair):
+    return [part.item() for part in pair]
+
+
+def decoder():
+    return create("decoder", size="tiny", head="causal_lm", vocabulary=20)
+
+
+def test_causal_lm_predicts_the_next_tokens_of_a_collated_batch():
+    model, batch = decoder(), causal(pad_id=0)(ROWS)
+    logits = model(batch["input_ids"], batch["attention_mask"])
+    assert values(causal_lm(model, batch)) == values(cross_entropy(logits, batch["labels"]))
+    assert causal_lm(model, batch)[1].item() == 3 + 2 + 4
+
+
+def test_packed_documents_do_not_see_each_other():
+    model, apart = decoder(), causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [8, 9]}])
+    packed = causal(pad_id=0, packed=True)(PACKED)
+    assert values(causal_lm(model, packed)) == pytest.approx(values(causal_lm(model, apart)), rel=1e-5)
+
+
+def test_masked_lm_predicts_the_hidden_tokens_of_a_collated_batch():
+    model = create("bert", size="tiny", head="masked_lm", vocabulary=20).eval()
+    batch = masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=20, rate=0.5, seed=1)(ROWS)
+    logits = model(batch["input_ids"], batch["attention_mask"])
+    assert values(masked_lm(model, batch)) == values(cross_entropy(logits, batch["labels"]))
+    types = batch | {"token_type_ids": mx.ones_like(batch["input_ids"])}
+    assert values(masked_lm(model, types))[0] != values(masked_lm(model, batch))[0]
+
+
+def test_rows_that_pad_a_shard_do_not_count():
+    model, batch = decoder(), causal(pad_id=0, length=4)(ROWS)
+    shorter = causal(pad_id=0, length=4)(ROWS[:2])
+    weighted = batch | {"weight": mx.array([1.0, 1.0, 0.0])}
+    assert values(causal_lm(model, weighted)) == pytest.approx(values(causal_lm(model, shorter)), rel=1e-6)
+
+
+def test_a_chunked_vocabulary_trains_like_the_whole():
+    model, optimizer = decoder(), optimizers.SGD(0.1)
+    batch = causal(pad_id=0)(ROWS)
+
+    def chunked(model, batch):
+        hidden = model.body(batch["input_ids"], batch["attention_mask"])
+        return linear_cross_entropy(hidden, model.body.tokens.weight, batch["labels"], chunk=7)
+
+    ends = [train_step(model, loss, optimizer)(train_state(model, optimizer), batch) for loss in (causal_lm, chunked)]
+    (one, metrics), (other, of_chunks) = ends
+    assert metrics["loss"].item() == pytest.approx(of_chunks["loss"].item(), rel=1e-5)
+    weight, of_chunks = (state.params["body"]["tokens"]["weight"] for state in (one, other))
+    assert mx.allclose(weight, of_chunks, rtol=1e-4, atol=1e-5).item()
+    assert not mx.allclose(weight, model.body.tokens.weight).item()

@@ -1,0 +1,40 @@
+"""Streams of events for the tests of observers: those of a run, without the work."""
+
+import io
+
+import mlx.core as mx
+
+from mlxfp.training.events import EpochEnded, Evaluated, RunStarted, Stepped, Stopped
+from mlxfp.training.state import TrainState
+
+
+def state(step):
+    return TrainState({"w": mx.array(float(step))}, {}, {"learning_rate": mx.array(0.5)}, step, 0)
+
+
+def run(*, total=4, epochs=2):
+    """The events of a run of two steps an epoch; the metrics are read every second step."""
+    yield RunStarted(state(0), None, 0, total)
+    for epoch in range(epochs):
+        for step in (2 * epoch + 1, 2 * epoch + 2):
+            yield Stepped(state(step), None, epoch, {"loss": 1 / step, "weight": 8.0} if step % 2 == 0 else {})
+        yield EpochEnded(state(2 * epoch + 2), None, epoch, {"loss": 0.5, "weight": 8.0})
+    yield Stopped(state(2 * epochs), None, epochs - 1, "epochs")
+
+
+def evaluations(*values, metric="loss"):
+    """A run that does nothing but evaluate."""
+    yield RunStarted(state(0), None, 0, None)
+    for step, value in enumerate(values, 1):
+        yield Stepped(state(step), None, 0, {"loss": 1.0})
+        yield Evaluated(state(step), None, 0, {metric: value})
+    yield Stopped(state(len(values)), None, 0, "steps")
+
+
+def names(events):
+    return [type(event).__name__ for event in events]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True

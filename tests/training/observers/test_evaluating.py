@@ -1,0 +1,55 @@
+"""Evaluations come when they should, under the name that they were given."""
+
+import numpy as np
+import pytest
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.pipelines import pipe
+from mlxfp.training.events import EpochEnded, Evaluated, Evaluation, RunStarted
+from mlxfp.training.observers.evaluating import evaluate_every
+from tests.training.observers.runs import run, state
+
+
+def test_evaluations_come_after_every_epoch_or_every_few_steps():
+    for steps, expected in ((None, [2, 4]), (3, [3]), (1, [1, 2, 3, 4])):
+        events = pipe(run(), evaluate_every(lambda state: {"step": state.step}, steps=steps))
+        assert [(event.step, event.metrics) for event in events if isinstance(event, Evaluated)] == [(at, {"step": at}) for at in expected]
+
+
+def test_metrics_are_floats_whatever_they_were():
+    [event] = [event for event in evaluate_every(lambda state: {"loss": np.float32(0.5)})(run(epochs=1)) if isinstance(event, Evaluated)]
+    assert type(event.metrics["loss"]) is float
+
+
+def test_several_validation_datasets_have_names():
+    def check(state):
+        return {"loss": 0.5}
+
+    events = pipe(run(epochs=1), evaluate_every(check), evaluate_every(check, name="hard"))
+    assert sorted(name for event in events if isinstance(event, Evaluated) for name in event.metrics) == ["hard/loss", "loss"]
+
+
+@pytest.mark.parametrize("name", [None, "hard"])
+def test_an_evaluation_that_was_due_when_the_run_stopped_is_made_unless_the_history_has_it(name):
+    metric = f"{name}/loss" if name else "loss"
+    for history, expected in (
+        ((), [4]),
+        ((Evaluation(2, {metric: 0.5}),), [4]),
+        ((Evaluation(4, {"other/loss": 0.5}),), [4]),
+        ((Evaluation(4, {metric: 0.5}),), []),
+    ):
+        for steps, first in ((2, RunStarted(state(4), None, 0, None, history)), (None, RunStarted(state(3), None, 0, None, history))):
+            ended = EpochEnded(state(4), None, 0, {})
+            events = evaluate_every(lambda state: {"loss": 0.5}, steps=steps, name=name)([first, ended])
+            assert [event.step for event in events if isinstance(event, Evaluated)] == expected
+    start = [RunStarted(state(0), None, 0, None)]
+    assert list(evaluate_every(lambda state: {"loss": 0.5}, steps=2)(start)) == start
+
+
+def test_mistakes_are_named_when_the_observer_is_made():
+    with pytest.raises(ArgumentTypeError, match="validate must be a function"):
+        evaluate_every({})
+    with pytest.raises(ArgumentError, match="steps must be at least 1"):
+        evaluate_every(len, steps=0)
+    with pytest.raises(ArgumentTypeError, match="name must be a string"):
+        evaluate_every(len, name=3)

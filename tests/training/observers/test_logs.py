@@ -1,0 +1,150 @@
+"""A log says what happened, and that of a run which was killed is that of one which was not."""
+
+import csv
+import json
+import re
+from itertools import islice
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.pipelines import pipe
+from mlxfp.training.checkpoints import load_latest
+from mlxfp.training.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, Steered, Warned
+from mlxfp.training.loops import fit, last
+from mlxfp.training.observers.evaluating import evaluate_every
+from mlxfp.training.observers.logs import log_metrics, read_log
+from mlxfp.training.observers.saving import checkpoint
+from tests.training.observers.runs import evaluations, run, state
+from tests.training.samples import dataset, setting
+
+SETTING = setting(clip_norm=1.0)
+
+
+def untimed(path):
+    if path.suffix == ".csv":
+        with path.open() as file:
+            return [{name: value for name, value in row.items() if name != "seconds"} for row in csv.DictReader(file)]
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in read_log(path) if line["event"] != "RunStarted"]
+
+
+def test_every_event_is_a_line_of_json(tmp_path):
+    list(log_metrics(tmp_path / "runs" / "log.jsonl")(run(epochs=1)))
+    lines = [json.loads(line) for line in (tmp_path / "runs" / "log.jsonl").read_text().splitlines()]
+    assert [list(line)[:4] for line in lines] == [["event", "step", "epoch", "seconds"]] * 4
+    assert [{name: value for name, value in line.items() if name != "seconds"} for line in lines] == [
+        {"event": "RunStarted", "step": 0, "epoch": 0, "total": 4},
+        {"event": "Stepped", "step": 2, "epoch": 0, "metrics": {"loss": 0.5, "weight": 8.0, "learning_rate": 0.5}},
+        {"event": "EpochEnded", "step": 2, "epoch": 0, "metrics": {"loss": 0.5, "weight": 8.0}},
+        {"event": "Stopped", "step": 2, "epoch": 0, "reason": "epochs"},
+    ]
+
+
+def test_every_number_is_a_line_of_csv(tmp_path):
+    list(log_metrics(str(tmp_path / "log.csv"))(run(epochs=1)))
+    with (tmp_path / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["event", "step", "epoch", "seconds", "name", "value"]
+    assert [(row["event"], row["step"], row["name"], row["value"]) for row in rows] == [
+        ("Stepped", "2", "loss", "0.5"),
+        ("Stepped", "2", "weight", "8.0"),
+        ("Stepped", "2", "learning_rate", "0.5"),
+        ("EpochEnded", "2", "loss", "0.5"),
+        ("EpochEnded", "2", "weight", "8.0"),
+    ]
+
+
+def test_what_observers_add_is_logged(tmp_path):
+    added = [
+        MemoryRead(state(1), None, 0, 10, 30, 20),
+        Warned(state(1), None, 0, "no server"),
+        Steered(state(1), None, 0, "slower"),
+        CheckpointSaved(state(1), None, 0, tmp_path / "a"),
+    ]
+    list(log_metrics(tmp_path / "log.jsonl")(iter(added)))
+    assert [list(line.values())[4:] for line in read_log(tmp_path / "log.jsonl")] == [
+        [{"memory/active": 10, "memory/peak": 30, "memory/cache": 20}],
+        ["no server"],
+        ["slower"],
+        [str(tmp_path / "a")],
+    ]
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.dictionaries(NAMES, st.floats(), min_size=1))
+def test_any_name_and_number_can_be_read_again(tmp_path_factory, metrics):
+    folder = tmp_path_factory.mktemp("law")
+    for kind in ("jsonl", "csv"):
+        path = folder / f"log.{kind}"
+        list(log_metrics(path)([RunStarted(state(0), None, 0, None), Evaluated(state(1), None, 0, metrics)]))
+        list(log_metrics(path)([RunStarted(state(1), None, 0, None, (Evaluation(1, {}),))]))  # goes on, so it reads every line
+        if kind == "jsonl":
+            expected = {name: value if abs(value) < float("inf") else None for name, value in metrics.items()}
+            assert read_log(path)[1]["metrics"] == expected
+        else:
+            with path.open(newline="") as file:
+                found = [(row["name"], float(row["value"])) for row in csv.DictReader(file)]
+            assert str(found) == str([(re.sub(r"[\r\n]", " ", name), value) for name, value in metrics.items()])
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("stop", range(2, 26, 3))
+def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, kind, stop):
+    step, first = SETTING
+
+    def observed(folder, state, **begin):
+        check = evaluate_every(lambda state: {"accuracy": 1 / state.step})
+        events = fit(step, state, dataset(), epochs=4, log_every=2, **begin)
+        return pipe(events, check, checkpoint(folder / "checkpoints", steps=3), log_metrics(folder / f"log.{kind}"))
+
+    last(observed(tmp_path / "whole", first))
+    stream = observed(tmp_path / "killed", first)
+    list(islice(stream, stop))
+    stream.close()
+    path = tmp_path / "killed" / f"log.{kind}"
+    with path.open("a") as file:
+        file.write('{"event": "Stepped", "st')  # a line that was not written whole
+    begin = load_latest(tmp_path / "killed" / "checkpoints", first)
+    last(observed(tmp_path / "killed", begin.state, cursor=begin.cursor, history=begin.history))
+
+    def lines(path):
+        return [line for line in untimed(path) if line["event"] != "CheckpointSaved"]
+
+    read = [line for line in lines(path) if line["event"] != "EpochEnded"]
+    whole = [line for line in lines(tmp_path / "whole" / f"log.{kind}") if line["event"] != "EpochEnded"]
+    assert read == whole
+
+
+def test_time_goes_on_where_it_was(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"event": "Stepped", "step": 1, "seconds": 100.5}\n{"event": "Stepped", "step": 9, "seconds": 900.5}\n')
+    list(log_metrics(path)([RunStarted(state(1), None, 0, None)]))
+    assert [(line["step"], round(line["seconds"])) for line in read_log(path)] == [(1, 100), (1, 100)]
+
+
+def test_a_new_run_begins_a_new_log_and_never_overwrites_anything_else(tmp_path):
+    path = tmp_path / "log.jsonl"
+    list(log_metrics(path)(run()))
+    list(log_metrics(path)(evaluations(0.5)))
+    assert [line["event"] for line in read_log(path)] == ["RunStarted", "Stepped", "Evaluated", "Stopped"]
+    for kind, content in (("jsonl", '{"text": "my data"}\n'), ("csv", "text\nmy data\n")):
+        path = tmp_path / f"train.{kind}"
+        path.write_text(content)
+        with pytest.raises(DataError, match=r"is not a log of log_metrics: line 1 is .*\. Use another file"):
+            list(log_metrics(path)(run()))
+        assert path.read_text() == content
+
+
+def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
+    stream = log_metrics(tmp_path / "log.jsonl")(run())
+    next(stream)
+    assert [line["event"] for line in read_log(tmp_path / "log.jsonl")] == ["RunStarted"]
+
+
+def test_mistakes_are_named_when_the_observer_is_made():
+    with pytest.raises(ArgumentError, match=r"A log is a \.jsonl or a \.csv file, got 'log\.txt'"):
+        log_metrics("log.txt")

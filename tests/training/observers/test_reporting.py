@@ -1,0 +1,82 @@
+"""Progress says what people want to know of a run, on terminals and elsewhere."""
+
+import io
+import re
+
+import pytest
+
+from mlxfp.core.pipelines import pipe
+from mlxfp.training.events import Steered, Stopped, Warned
+from mlxfp.training.observers import reporting
+from mlxfp.training.observers.evaluating import evaluate_every
+from mlxfp.training.observers.reporting import progress
+from tests.training.observers.runs import Terminal, run, state
+
+
+def shown(file, **options):
+    list(pipe(run(**options), evaluate_every(lambda state: {"accuracy": 0.5}), progress(file=file)))
+    return file.getvalue()
+
+
+def test_progress_writes_plain_lines_where_there_is_no_terminal():
+    lines = shown(io.StringIO()).splitlines()
+    patterns = [
+        r"epoch 1  step 2/4  loss 0\.5000  [\d.]+ steps/s  eta 0:00",
+        r"epoch 1  step 2  accuracy 0\.5000",
+        r"epoch 2  step 4/4  loss 0\.2500  [\d.]+ steps/s",
+        r"epoch 2  step 4  accuracy 0\.5000",
+        r"done: epoch 2  step 4/4  loss 0\.2500  [\d.]+ steps/s  in 0:00",
+    ]
+    assert len(lines) == len(patterns)
+    assert all(re.fullmatch(pattern, line) for pattern, line in zip(patterns, lines, strict=True)), lines
+
+
+def test_progress_draws_one_line_over_and_over_on_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    screen = ""
+    frames = []
+    for piece in re.split(r"(\r\x1b\[K|\n)", shown(Terminal())):
+        screen = "" if piece in ("\r\x1b[K", "\n") else screen + piece
+        frames.append(screen)
+    assert "epoch 1  step 1/4  [###---------]" in frames
+    assert all(len(frame) < 60 for frame in frames if "[" in frame)
+    assert any(frame.startswith("done: ") for frame in frames)
+
+
+def test_progress_knows_no_end_where_there_is_none():
+    assert "step 2  loss 0.5000" in shown(io.StringIO(), total=None)
+    assert "eta" not in shown(io.StringIO(), total=None)
+
+
+def test_progress_leaves_a_clean_line_when_the_run_fails():
+    def failing():
+        yield from list(run())[:3]
+        raise RuntimeError("out of memory")
+
+    terminal = Terminal()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        list(progress(file=terminal)(failing()))
+    assert terminal.getvalue().endswith("\n")
+
+
+def test_progress_goes_to_standard_error(capsys):
+    list(pipe(run(), progress()))
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "loss 0.2500" in captured.err
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3599, "59:59"), (3600, "1:00:00"), (90061, "25:01:01")])
+def test_times_read_like_a_clock(seconds, text):
+    assert reporting._clock(seconds) == text
+
+
+def test_progress_tells_of_warnings_of_steering_and_why_an_observer_ended_the_run():
+    events = [Warned(state(1), None, 0, "no server"), Steered(state(1), None, 0, "slower"), Stopped(state(1), None, 0, "time_budget")]
+    file = io.StringIO()
+    list(progress(file=file)(iter(events)))
+    assert file.getvalue().splitlines() == [
+        "epoch 1  step 1  no server",
+        "epoch 1  step 1  slower",
+        "stopped by time_budget: epoch 1  step 1  in 0:00",
+    ]

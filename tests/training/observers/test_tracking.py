@@ -1,0 +1,145 @@
+"""MLflow runs say what happened here, and MLflow never fails the training."""
+
+import logging
+import os
+import threading
+from itertools import islice
+
+import pytest
+
+from mlxfp.core import _optional
+from mlxfp.core.errors import ArgumentTypeError, MissingExtraError
+from mlxfp.core.pipelines import pipe
+from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
+from mlxfp.training.checkpoints import load_state
+from mlxfp.training.events import Warned
+from mlxfp.training.loops import fit, last
+from mlxfp.training.observers import tracking
+from mlxfp.training.observers.evaluating import evaluate_every
+from mlxfp.training.observers.logs import log_metrics
+from mlxfp.training.observers.resources import memory
+from mlxfp.training.observers.tracking import log_mlflow
+from tests.training.observers.runs import run
+from tests.training.samples import dataset, setting
+
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = os.environ["DO_NOT_TRACK"] = "true"  # before it is imported
+mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+
+# MLflow's own code warns; the errors of the project's settings are for ours.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A store of MLflow, made once: making its tables takes seconds."""
+    folder = tmp_path_factory.mktemp("mlflow")
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
+    for name in ("runs", "laws"):
+        client.create_experiment(name, artifact_location=(folder / "artifacts").as_uri())
+    return client
+
+
+def runs(server, name="runs"):
+    return server.search_runs([server.get_experiment_by_name(name).experiment_id])
+
+
+def test_a_run_here_is_a_run_there(server, tmp_path):
+    step, state = setting(clip_norm=1.0)
+    parent = server.create_run(server.get_experiment_by_name("runs").experiment_id)
+    log = tmp_path / "log.jsonl"
+    observers = [
+        evaluate_every(lambda state: {"accuracy": state.step / 10}),
+        memory(),
+        log_metrics(log),
+        log_mlflow(
+            "runs",
+            uri=server.tracking_uri,
+            name="fold 1",
+            parent=parent.info.run_id,
+            params={"rate": 0.01, "folds": [1, 2]},
+            artifacts=[log],
+            model="passengers",
+        ),
+    ]
+    events = list(pipe(fit(step, state, dataset(), epochs=2, log_every=2), *observers))
+    assert not any(isinstance(event, Warned) for event in events)
+    [found] = [each for each in runs(server) if each.info.run_name == "fold 1"]
+    assert found.info.status == "FINISHED"
+    assert found.data.tags["mlflow.parentRunId"] == parent.info.run_id
+    assert found.data.params == {"rate": "0.01", "folds": "[1, 2]"}
+    history = {name: server.get_metric_history(found.info.run_id, name) for name in found.data.metrics}
+    assert [(each.step, each.value) for each in history["accuracy"]] == [(3, 0.3), (6, 0.6)]
+    assert [each.step for each in history["train/loss"]] == [2, 4, 6]
+    assert [each.value for each in history["learning_rate"]] == pytest.approx([0.01] * 3)
+    assert {"train/grad_norm", "train/weight", "epoch/loss", "memory/active"} <= set(history)
+    assert [file.path for file in server.list_artifacts(found.info.run_id)] == ["log.jsonl", "model"]
+    [version] = server.search_model_versions("name = 'passengers'")
+    folder = mlflow.artifacts.download_artifacts(run_id=found.info.run_id, artifact_path="model", tracking_uri=server.tracking_uri)
+    assert version.run_id == found.info.run_id
+    assert "mlxfp" in mlflow.models.Model.load(folder).flavors
+    assert load_state(f"{folder}/state.safetensors", state).state == events[-1].state
+
+
+def test_the_laws_of_observers_hold(server):
+    for law in (assert_keeps_events, assert_observes_lazily):
+        law(log_mlflow("laws", uri=server.tracking_uri), list(run()))
+    assert [each.info.status for each in runs(server, "laws")] == ["FINISHED"] * 2
+
+
+def test_how_a_run_ended_is_told(server):
+    def failing():
+        yield from islice(run(), 3)
+        raise ZeroDivisionError("in the run")
+
+    observer = log_mlflow("runs", uri=server.tracking_uri, name="failing")
+    with pytest.raises(ZeroDivisionError):
+        list(observer(failing()))
+    stream = log_mlflow("runs", uri=server.tracking_uri, name="stopped")(run())
+    next(stream)
+    stream.close()
+    status = {each.info.run_name: each.info.status for each in runs(server)}
+    assert (status["failing"], status["stopped"]) == ("FAILED", "KILLED")
+
+
+def test_what_goes_wrong_becomes_a_warning_and_the_training_goes_on(server, tmp_path, caplog):
+    step, state = setting()
+    away = log_mlflow("runs", uri=f"sqlite:///{tmp_path}/file/mlflow.db")
+    (tmp_path / "file").touch()  # no folder, so there can be no store in it
+    with caplog.at_level(logging.WARNING, logger="mlxfp"):
+        events = list(pipe(fit(step, state, dataset(), epochs=2, log_every=1), away))
+    warned = [event.message for event in events if isinstance(event, Warned)]
+    assert len(warned) == 1, warned  # every call fails for the same reason, as there is no run
+    assert warned[0].startswith("log_mlflow: ")
+    assert caplog.messages == warned
+    assert last(events).state == last(fit(step, state, dataset(), epochs=2)).state
+
+
+def test_one_thing_that_goes_wrong_does_not_hinder_the_others(server, tmp_path):
+    observer = log_mlflow("runs", uri=server.tracking_uri, name="halfway", params={"x" * 999: 1}, artifacts=[tmp_path / "not there"])
+    warned = [event.message.partition(": ")[2].partition(":")[0] for event in observer(run()) if isinstance(event, Warned)]
+    assert warned == ["MlflowException", "FileNotFoundError"]
+    [found] = [each for each in runs(server) if each.info.run_name == "halfway"]
+    assert (found.info.status, found.data.metrics["train/loss"]) == ("FINISHED", 0.25)
+
+
+def test_a_server_that_does_not_answer_does_not_slow_the_training(monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(tracking, "_begin", lambda mlflow, plan: go_on.wait(60) and 1 / 0)
+    stream = log_mlflow("runs")(run())
+    assert [event.step for event in islice(stream, 7)] == [0, 1, 2, 2, 3, 4, 4]
+    go_on.set()
+    assert [type(event).__name__ for event in stream] == ["Warned", "Stopped"]
+
+
+def test_mistakes_are_named_when_the_observer_is_made(monkeypatch):
+    with pytest.raises(ArgumentTypeError, match="experiment must be a string, got experiment=3"):
+        log_mlflow(3)
+    with pytest.raises(ArgumentTypeError, match="parent must be a string"):
+        log_mlflow("runs", parent=3)
+
+    def missing(name):
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(_optional, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"observers\.log_mlflow needs mlflow\. Install it with: pip install \"mlxfp\[tracking\]\""):
+        log_mlflow("runs")

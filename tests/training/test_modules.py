@@ -1,0 +1,41 @@
+"""What a module may have changed of its buffers."""
+
+import mlx.core as mx
+import pytest
+from mlx import nn
+
+from mlxfp.training.modules import changed, changes, copy_module, parts, read
+from mlxfp.training.state import same_arrays
+
+
+class Counting(nn.Module):
+    """Statistics that are assigned, a counter that is changed in place, and a large frozen weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.frozen = mx.zeros((100, 100))
+        self.norm = nn.BatchNorm(5000)
+        self.calls = mx.array(0)
+        self.freeze(keys=["frozen"], recurse=False)
+
+    def __call__(self, x):
+        self.calls += 1
+        return self.norm(x).sum() + self.frozen.sum()
+
+
+def test_what_was_assigned_or_is_small_may_have_changed_and_large_frozen_weights_have_not():
+    model = copy_module(Counting())
+    _, buffers = parts(model)
+    before = read(model, buffers)
+    model(mx.ones((2, 5000)))
+    after = read(model, buffers)
+    news = changes(before, after)
+    assert sorted(new.shape for new in news.values()) == [(), (5000,), (5000,)]
+    assert same_arrays(changed(buffers, news), after)
+    assert changed(buffers, news)["frozen"] is buffers["frozen"]
+    assert after["calls"].item() == 1
+
+
+@pytest.mark.parametrize("tree", [{}, {"a": mx.zeros(9999)}])
+def test_nothing_changes_in_what_nobody_touched(tree):
+    assert changes(tree, tree) == {}

@@ -8,7 +8,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers take it as True; importing it from typing would cost more than the rest of this file
 if TYPE_CHECKING:
-    from mlxfp import collators, config, distributed, models, runtime, testing
+    from mlxfp import collators, config, distributed, kaggle, models, runtime, testing
     from mlxfp.collators.collating import collate
     from mlxfp.core.cursors import Cursor, aiterate, iterate
     from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
@@ -157,6 +157,7 @@ __all__ = [
     "interleave",
     "iterate",
     "jit",
+    "kaggle",
     "last",
     "length",
     "load",
@@ -305,6 +306,7 @@ _FAMILIES = {
     "config": "mlxfp.config",
     "distributed": "mlxfp.distributed",
     "events": "mlxfp.training.events",
+    "kaggle": "mlxfp.kaggle",
     "losses": "mlxfp.training.losses",
     "metrics": "mlxfp.evaluation.metrics",
     "models": "mlxfp.models",

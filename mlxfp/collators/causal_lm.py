@@ -86,7 +86,7 @@ class _Causal(Padded):
         labels[silent] = self.ignore_index
         ragged["labels"] = (labels, self.ignore_index)
         length, single = partial(self._length, examples, ends), carried_columns(examples, self.carry, _NAME)
-        return Columns(_shorter(ends), length, ragged, single, self.side)
+        return Columns(_shorter(ends), length, lambda labels: self.fit(labels + 1), ragged, single, self.side)
 
     @property
     def longest(self) -> int | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import Any
 
 import mlx.core as mx
@@ -97,14 +97,12 @@ class _CollateCuts(Stage):
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             columns = self._columns(rows) if len(ends) > 2 else None
-            for first, stop in pairwise(ends):
-                batch = None
-                if columns is not None:
-                    with suppress(MlxfpError):
-                        batch = columns.batch(first, stop)
-                if batch is None:
-                    _, (batch,) = self.collate.step((), rows.slice(first, stop - first))
-                yield batch
+            made = repeat(None) if columns is None else columns.batches(ends)
+            for (first, stop), batch in zip(pairwise(ends), made, strict=False):
+                if batch is not None:
+                    yield batch
+                else:  # alone it works, or says what is wrong with it
+                    yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def _columns(self, rows: RecordBatch) -> Columns | None:
         """Read the columns; None where a group has a mistake, which is found, and named, when its turn comes."""

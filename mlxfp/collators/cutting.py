@@ -1,7 +1,7 @@
 """Collators of ragged rows: columns are read once, of as many rows as there are, and batches are cut from them."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -26,7 +26,8 @@ class Columns:
     """The columns of many rows, read and checked at once."""
 
     ends: Ends  # where the values of each row end: int64[N + 1]
-    length: Callable[[int, int], int]  # what the rows from one number to another are padded to
+    length: Callable[[int, int], int]  # what the rows from one number to another are padded to; raises where one is too long
+    fit: Callable[[int], int | None]  # what rows are padded to of which the longest has so many values; None: it is too long
     ragged: Mapping[str, Ragged]
     single: Mapping[str, Any]  # one value a row: arrays [N, ...], and Arrow columns of text
     side: Side
@@ -41,7 +42,17 @@ class Columns:
 
         Where no column is called so, `attention_mask` int32[B, L] is 1 on values and 0 on padding.
         """
-        real = places_of(self.counts[start:stop], self.length(start, stop), self.side)
+        return self._batch(start, stop, self.length(start, stop))
+
+    def batches(self, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
+        """Return what `batch` does for the rows between all these numbers, in turn; None where a row is too long."""
+        longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
+        for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
+            length = self.fit(most)
+            yield None if length is None else self._batch(start, stop, length)
+
+    def _batch(self, start: int, stop: int, length: int) -> dict[str, Any]:
+        real = places_of(self.counts[start:stop], length, self.side)
         own = slice(self.ends[start], self.ends[stop])
         batch: dict[str, Any] = {name: mx.array(pad_rows(values[own], real, fill)) for name, (values, fill) in self.ragged.items()}
         if MASK not in batch:
@@ -87,6 +98,10 @@ class Padded(Columnwise):
     def padded(self, longest: int) -> int:
         """Return the length that a group is padded to whose longest row has so many values."""
         return next(each for each in self.lengths if each >= longest) if self.lengths else padded_length(longest, self.pad_multiple)
+
+    def fit(self, longest: int) -> int | None:
+        """Return what rows are padded to of which the longest has so many values; None where it is too long."""
+        return None if self.longest is not None and longest > self.longest else self.padded(longest)
 
     def tokens(self, examples: Examples, wanted_by: str) -> tuple[Ids, Ends]:
         """Read the tokens: (ids of all rows, end to end; ends). Raises `DataError` for an id outside the vocabulary."""

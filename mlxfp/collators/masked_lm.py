@@ -112,7 +112,7 @@ class _Masked(Padded):
         if self.type_ids:
             ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
         single = carried_columns(examples, self.carry, _NAME)
-        return Columns(ends, self.common(examples, ends, _NAME), ragged, single, self.side)
+        return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
         """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""

@@ -87,7 +87,11 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
     >>> pad_rows(np.array([5, 6, 7]), np.array([[True, False], [True, True]]), 0).tolist()
     [[5, 0], [6, 7]]
     """
-    out = np.empty((*real.shape, *values.shape[1:]), values.dtype)
-    out.fill(fill)  # np.full takes twice the time for small arrays
+    shape = (*real.shape, *values.shape[1:])
+    if fill:
+        out = np.empty(shape, values.dtype)
+        out.fill(fill)  # np.full takes twice the time for small arrays
+    else:
+        out = np.zeros(shape, values.dtype)
     out[real] = values
     return out

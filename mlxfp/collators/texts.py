@@ -80,7 +80,7 @@ class _Text(Padded):
             ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)
-        return Columns(ends, self.common(examples, ends, _NAME), ragged, single, self.side)
+        return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
 
 
 _NAME = "collators.text"

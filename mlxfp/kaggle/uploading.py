@@ -1,0 +1,149 @@
+"""Uploads: a submission handed in through Kaggle's own client, on an explicit yes, and what became of it as a value."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any, Literal, Protocol
+
+from attrs import frozen
+
+from mlxfp.core._optional import optional
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.errors import ArgumentError, MissingFileError
+
+Status = Literal["not sent", "failed", "pending", "complete", "error"]
+
+
+@frozen
+class Verdict:
+    """What became of an upload; made by `submit`.
+
+    `status` is "not sent" (there was no yes), "failed" (it did not arrive), "pending" (it did, and was not scored in the time given),
+    "complete" (with the public `score`, if the competition shows one) or "error" (the competition could not score it). `message` says
+    why.
+
+    >>> Verdict("complete", "scored 0.78", score=0.78).score
+    0.78
+    """
+
+    status: Status
+    message: str
+    score: float | None = None
+
+
+class Client(Protocol):
+    """What `submit` uses of `kaggle.api.kaggle_api_extended.KaggleApi`."""
+
+    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # it is theirs
+        """Upload a file; what is returned has a `ref` and a `message`."""
+
+    def competition_submissions(self, competition: str) -> Any:
+        """List submissions, the newest first: each has `ref`, `status`, `public_score` and `error_description`."""
+
+
+def submit(  # noqa: PLR0913  # each is a plain word of what is done
+    path: str | os.PathLike[str],
+    competition: str,
+    *,
+    message: str,
+    yes: bool,
+    client: Client | None = None,
+    wait: float = 300.0,
+    poll: float = 5.0,
+) -> Verdict:
+    """Upload a file to a competition if `yes`, and wait up to `wait` seconds for its score, asking every `poll` seconds.
+
+    Whatever goes wrong on the way is in the verdict, and nothing is raised: no network, no credentials, no such competition, its limit of
+    submissions, a file that it cannot score. Raises `MissingFileError` and `ArgumentError` for mistakes in the call itself.
+
+    Without a `client` it takes Kaggle's own (the package kaggle), which looks for credentials where `credentials_in` says. It is only
+    imported here, as importing it signs in.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "submission.csv")
+    ...     _ = path.write_text("PassengerId,Survived")
+    ...     submit(path, "titanic", message="first", yes=False)
+    Verdict(status='not sent', message='submission.csv was not sent to titanic: that takes yes=True.', score=None)
+
+    See also: `check_submission`, first.
+    """
+    check_text(competition=competition, message=message)
+    check_types(bool, yes=yes)
+    if not Path(path).is_file():
+        raise MissingFileError(f"No submission is at {os.fspath(path)!r}. Write one first: submission(...).write(path).")
+    if not competition or wait < 0 or poll <= 0:
+        raise ArgumentError(f"submit needs a competition, wait >= 0 and poll > 0, got {competition!r}, wait={wait} and poll={poll}.")
+    if not yes:
+        return Verdict("not sent", f"{Path(path).name} was not sent to {competition}: that takes yes=True.")
+    if client is None and credentials_in(os.environ, Path.home()) is None:
+        return Verdict("failed", "There are no credentials. Set KAGGLE_API_TOKEN, or see https://www.kaggle.com/settings/api.")
+    try:
+        own = client or _official()
+        reply = own.competition_submit(os.fspath(path), message, competition, quiet=True)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises whatever the network does, and exits without credentials
+        return Verdict("failed", f"The upload failed: {_said(error)}")
+    ref = getattr(reply, "ref", None)
+    if not ref:
+        return Verdict("failed", f"The upload was refused: {getattr(reply, 'message', reply)}")
+    return _scored(own, competition, ref, wait, poll)
+
+
+def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
+    """Say where Kaggle's client finds credentials, without reading them: the first place, in its order, or None.
+
+    The variable KAGGLE_API_TOKEN, a token or the path of one; `access_token` in the folder .kaggle of `home`; KAGGLE_USERNAME with
+    KAGGLE_KEY; `kaggle.json` in KAGGLE_CONFIG_DIR, or else in .kaggle or .config/kaggle; `credentials.json` of `kaggle auth login`.
+
+    >>> credentials_in({"KAGGLE_USERNAME": "ada", "KAGGLE_KEY": "..."}, Path("nowhere"))
+    'KAGGLE_USERNAME and KAGGLE_KEY'
+    """
+    if environ.get("KAGGLE_API_TOKEN"):
+        return "KAGGLE_API_TOKEN"
+    own, folder = home / ".kaggle", environ.get("KAGGLE_CONFIG_DIR")
+    folders = [Path(folder)] if folder else [own, Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "kaggle"]
+    named = bool(environ.get("KAGGLE_USERNAME") and environ.get("KAGGLE_KEY"))
+    places = (
+        *((str(path), path.is_file()) for path in (own / "access_token", own / "access_token.txt")),
+        ("KAGGLE_USERNAME and KAGGLE_KEY", named),
+        *((str(path), path.is_file()) for path in (*(each / "kaggle.json" for each in folders), own / "credentials.json")),
+    )
+    return next((place for place, there in places if there), None)
+
+
+def _official() -> Client:
+    module = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit")
+    client: Client = module.KaggleApi()
+    client.authenticate()  # type: ignore[attr-defined]  # only Kaggle's own has to sign in
+    return client
+
+
+def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:
+    end, trouble = monotonic() + wait, "It has not been scored yet."
+    while True:
+        try:
+            found = next((each for each in client.competition_submissions(competition) or () if each is not None and each.ref == ref), None)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # it has arrived: the network may be back at the next try
+            found, trouble = None, f"Its score could not be asked for: {_said(error)}"
+        status = "PENDING" if found is None else str(getattr(found.status, "name", found.status)).upper()
+        if found is not None and status == "COMPLETE":
+            score = _number(found.public_score)
+            return Verdict("complete", "It was accepted." if score is None else f"It scored {score:g}.", score)
+        if found is not None and status == "ERROR":
+            return Verdict("error", f"It could not be scored: {getattr(found, 'error_description', None) or 'no reason was given'}")
+        if monotonic() + poll > end:
+            return Verdict("pending", f"Submission {ref} of {competition} has arrived. {trouble}")
+        sleep(poll)
+
+
+def _number(score: Any) -> float | None:
+    try:
+        return float(score)
+    except (TypeError, ValueError):  # competitions without a public score say nothing, or an empty string
+        return None
+
+
+def _said(error: BaseException) -> str:
+    reason = getattr(getattr(error, "response", None), "text", "")  # why the server refuses, such as rules that are not accepted
+    return f"{type(error).__name__}: {error}" + (f": {reason:.300}" if reason else "")

@@ -1,0 +1,103 @@
+"""A spec and its file say the same."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ConfigError, MissingFileError
+from mlxfp.kaggle.catalogue import SPECS
+from mlxfp.kaggle.spec_files import load_spec, load_specs, save_spec, save_specs
+from mlxfp.kaggle.specs import DatasetSpec
+from tests.kaggle.drawing import WORDS, dataset_specs
+
+_FORMATS = pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json"])
+_BASE = "name: x\nkind: regression\ntrain: {name: a.csv}\ntarget: [y]\nmetric: mae\ncolumns: [{name: c, type: text}]\n"
+
+
+@_FORMATS
+@given(spec=dataset_specs())
+def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, spec: DatasetSpec) -> None:
+    path = tmp_path_factory.getbasetemp() / f"spec{suffix}"
+    save_spec(spec, path)
+    assert load_spec(path) == spec
+
+
+@_FORMATS
+@given(specs=st.dictionaries(WORDS, dataset_specs(), max_size=2))
+def test_a_registry_reads_back_as_it_was_written(
+    tmp_path_factory: pytest.TempPathFactory, suffix: str, specs: dict[str, DatasetSpec]
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"specs{suffix}"
+    save_specs(specs, path)
+    assert dict(load_specs(path)) == specs
+
+
+@_FORMATS
+def test_the_known_specs_read_back(tmp_path: Path, suffix: str) -> None:
+    save_specs(SPECS, tmp_path / f"specs{suffix}")
+    assert load_specs(tmp_path / f"specs{suffix}") == SPECS
+
+
+def test_yaml_follows_the_rules_of_1_2(tmp_path: Path) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(_BASE.replace("regression", "binary") + "classes: [no, '012']\n")
+    assert load_spec(path).classes == ("no", "012")
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        (_BASE + "metrics: x\nid: 3\n", ["id: expected text, got 3", "the whole: No field is named 'metrics'. Did you mean 'metric'?"]),
+        (_BASE.replace("regression", "regresion"), ["kind: No choice is named 'regresion'. Did you mean 'regression'?"]),
+        (_BASE.replace("a.csv", "a.csv, rows: true"), ["train.rows: expected an integer, got True"]),
+        (_BASE.replace("[y]", "y"), ["target: expected a list, got 'y'"]),
+        (_BASE.replace("[y]", "[y, 3]"), ["target[1]: expected text, got 3"]),
+        (_BASE.replace("type: text", "type: txt"), ["columns[0].type: No choice is named 'txt'. Did you mean 'text'?"]),
+        (_BASE.replace("type: text", "type: categorical, values: {1: one}"), ["columns[0].values[1]: expected text, got 1"]),
+        (_BASE.replace("type: text", "type: text, values: {a: b}"), ["columns[0]: Column 'c' names its values and is text."]),
+        (_BASE.replace("metric: mae\n", ""), ["metric: a value is needed and there is none"]),
+        (_BASE.replace("{name: a.csv}", "a.csv"), ["train: expected names with values"]),
+        (_BASE.replace("[y]", "[]"), ["the whole: The spec of 'x': it has no target."]),
+        ("- 1\n", ["the whole: expected names with values"]),
+        ("", ["the whole: expected names with values"]),
+    ],
+)
+def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mistakes: list[str]) -> None:
+    path = tmp_path / "spec.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_spec(path)
+    head, *lines = str(caught.value).splitlines()
+    assert head == f"{f'{len(mistakes)} mistakes' if len(mistakes) > 1 else 'A mistake'} in {str(path)!r}:"
+    for line, mistake in zip(lines, mistakes, strict=True):
+        assert line.startswith(f"  {mistake}")
+
+
+def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path) -> None:
+    path = tmp_path / "specs.json"
+    path.write_text('{"mine": {"name": 3}}')
+    with pytest.raises(ConfigError, match=r"\['mine'\].name: expected text, got 3"):
+        load_specs(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", b"{", "is no JSON: .*Mend the file"),
+        ("a.yaml", b"a: [", "is no YAML: .*Mend the file"),
+        ("a.yaml", b"\xff", "is no YAML: .*utf-8.*Mend the file"),
+        ("a.yaml", b"!!python/object:os.system {}", "is no YAML: .*Mend the file"),
+        ("a.toml", b"", "A spec is a file in YAML or JSON"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        load_spec(tmp_path / name)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="There is no spec at"):
+        load_spec(tmp_path / "a.yaml")

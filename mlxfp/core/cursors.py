@@ -150,7 +150,12 @@ def _run(dataset: "Dataset[Any]", cursor: Cursor) -> Iterator[tuple[Any, Cursor]
             numbered = chunk
         before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
         if stages or by_row or done:
-            done = yield from _emit(push(stages, states, 0, (numbered,)), before, done, owner, by_row=by_row)
+            try:
+                done = yield from _emit(push(stages, states, 0, (numbered,)), before, done, owner, by_row=by_row)
+            except Exception as error:
+                if (file := source.file_of(before.position)) is not None:
+                    error.add_note(f"with rows of {file}")
+                raise
             base = Snapshot(base.epoch, after, rows, tuple(states))
         else:  # one chunk is one item, so the cursor is the position itself
             yield numbered, Cursor(base, 0, owner)

@@ -190,6 +190,10 @@ class Source(SourceHints, Part, ABC):
         """Return a plain value that changes when the data outside changes: sizes and times of files. Caches are keyed by it."""
         return None
 
+    def file_of(self, position: Position) -> str | None:
+        """Name the file, of several, that the chunk at a position comes from, for messages."""
+        return None
+
     def head(self) -> Iterator[RecordBatch]:
         """Yield the chunks that schemas of user functions are inferred from: any fixed rows near the start."""
         return (chunk for chunk, _ in self.read(0, None))

@@ -79,6 +79,15 @@ class _ReadArrow(ColumnSource):
         """Where every row is. Looked up once: `take` is called too often to look at the files each time."""
         return _index(self.files(), self.whole_schema(), self.schema())
 
+    def file_of(self, position: Position) -> str | None:
+        files = self.files()
+        number, batch, _ = find_place(files, position)
+        opened = _open(files[number].path) if batch and number < len(files) else None
+        if opened is not None and opened.is_stream:  # which does not say how many batches it has: the chunk may be of the next one
+            return None
+        ended = opened is not None and batch >= opened.reader.num_record_batches
+        return super().file_of(place(files, number + 1, 0, 0) if ended else position)
+
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, kept=tuple(columns))
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Source
+from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.data.files import FileStamp, as_paths, check_names, check_same_names, find_files, show_call
+from mlxfp.data.files import FileStamp, as_paths, check_names, check_same_names, file_at, find_files, show_call
 
 
 @frozen(repr=False)
@@ -34,6 +34,10 @@ class ColumnSource(Source):
     def files(self) -> tuple[FileStamp, ...]:
         """Find the files."""
         return find_files(self.paths, self.suffixes)
+
+    def file_of(self, position: Position) -> str | None:
+        """Name the file that a position is in."""
+        return file_at(self.files(), position)
 
     def schema(self) -> Schema:
         """Read the schema of the first file, and leave out what is not looked at."""

@@ -213,6 +213,12 @@ def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, i
     return number, at, rest
 
 
+def file_at(files: tuple[FileStamp, ...], position: Position) -> str | None:
+    """Name the file, of several, that a position is in; None at the end of the last one."""
+    number, _, _ = find_place(files, position)
+    return files[number].path if len(files) > 1 and number < len(files) else None
+
+
 def check_names(names: Sequence[str], path: str) -> None:
     """Raise `SchemaError` if a file has no columns, two of one name, or one with a reserved name."""
     if not names:

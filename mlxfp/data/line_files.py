@@ -28,6 +28,7 @@ from mlxfp.data.files import (
     blocks,
     check_names,
     check_same_names,
+    file_at,
     find_files,
     find_place,
     open_bytes,
@@ -120,6 +121,10 @@ class LineSource(Source):
     def files(self) -> tuple[FileStamp, ...]:
         """Find the files."""
         return find_files(self.paths, self.suffixes)
+
+    def file_of(self, position: Position) -> str | None:
+        """Name the file that a position is in."""
+        return file_at(self.files(), position)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""

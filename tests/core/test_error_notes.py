@@ -2,15 +2,19 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.cursors import iterate
 from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.arrow_files import read_arrow
 from mlxfp.data.batching import batch
 from mlxfp.data.csv_files import read_csv
 from mlxfp.data.elements import filter, flat_map, map
+from mlxfp.data.json_files import read_jsonl
 from mlxfp.data.mixing import concat
+from mlxfp.data.parquet_files import read_parquet
 from mlxfp.data.prefetching import prefetch
 from mlxfp.data.repeating import repeat
 from mlxfp.data.sharding import shard
@@ -54,6 +58,39 @@ def test_an_error_names_row_example_stage_and_source(stage, after, tmp_path):
         assert found[:2] == ["on source row 7: {'x': 7}", f"while running {stage!r}"]
         assert found[2] == f"reading from {rows.source!r}, epoch {4 if 'repeat' in repr(after) else 2}"
         assert len(found) == 3
+
+
+def write_csv(path, values):
+    path.write_text("x\n" + "".join(f"{x}\n" for x in values))
+
+
+def write_jsonl(path, values):
+    path.write_text("".join(f'{{"x": {x}}}\n' for x in values))
+
+
+def write_arrow(path, values):
+    with pa.ipc.new_file(path, pa.schema({"x": pa.int64()})) as writer:
+        for at in range(0, len(values), 2):
+            writer.write_batch(pa.record_batch({"x": values[at : at + 2]}))
+
+
+def write_parquet(path, values):
+    pq.write_table(pa.table({"x": values}), path, row_group_size=2)
+
+
+@pytest.mark.parametrize("shift", [0, 3, 4, 7, 11])
+@pytest.mark.parametrize(
+    ("read", "write"), [(read_csv, write_csv), (read_jsonl, write_jsonl), (read_arrow, write_arrow), (read_parquet, write_parquet)]
+)
+def test_of_several_files_the_one_with_the_row_is_named(read, write, shift, tmp_path):
+    values = [(x - shift) % 12 for x in range(12)]
+    for place, name in enumerate("abc"):
+        write(tmp_path / f"{name}.{write.__name__[6:]}", values[4 * place : 4 * place + 4])
+    rows = read(str(tmp_path / "*"))
+    found = notes(pipe(rows, map(inverse, schema=FLOATS), batch(2)))
+    row = values.index(7)
+    assert found[:2] == [f"on source row {row}: {{'x': 7}}", f"while running {map(inverse, schema=FLOATS)!r}"]
+    assert found[2:] == [f"with rows of {tmp_path / 'abc'[row // 4]}.{write.__name__[6:]}", f"reading from {rows.source!r}, epoch 0"]
 
 
 def test_a_long_example_is_shortened_and_a_joined_source_is_numbered():

@@ -8,7 +8,7 @@ from importlib import import_module
 
 TYPE_CHECKING = False  # type checkers take it as True; importing it from typing would cost more than the rest of this file
 if TYPE_CHECKING:
-    from mlxfp import collators, config, distributed, kaggle, models, runtime, testing
+    from mlxfp import collators, config, distributed, kaggle, models, runs, runtime, tasks, testing
     from mlxfp.collators.collating import collate
     from mlxfp.core.cursors import Cursor, aiterate, iterate
     from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
@@ -197,6 +197,7 @@ __all__ = [
     "repeat",
     "replace_tokens",
     "replay",
+    "runs",
     "runtime",
     "save_state",
     "schedules",
@@ -213,6 +214,7 @@ __all__ = [
     "split",
     "splits",
     "take",
+    "tasks",
     "template",
     "testing",
     "tokenize",
@@ -312,8 +314,10 @@ _FAMILIES = {
     "models": "mlxfp.models",
     "observers": "mlxfp.training.observers",
     "optimizers": "mlxfp.training.optimizers",
+    "runs": "mlxfp.runs",
     "runtime": "mlxfp.runtime",
     "schedules": "mlxfp.training.schedules",
+    "tasks": "mlxfp.tasks",
     "testing": "mlxfp.testing",
 }
 

@@ -12,11 +12,11 @@ from mlxfp.config.classes import (
     TrainingConfig,
     ValidationConfig,
 )
-from mlxfp.config.documents import read_document, write_document
 from mlxfp.config.json_schemas import json_schema
 from mlxfp.config.loading import Resolved, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.config.structuring import structure, unstructure
+from mlxfp.core.documents import read_document, write_document
+from mlxfp.core.structuring import structure, unstructure
 
 __all__ = [
     "PRESETS",

@@ -32,8 +32,8 @@ class TextConfig:
     form: Literal["sentence", "key_value"] = option("sentence", "Sentences ('The age is 22.') or names with values ('age: 22;').")
     template: str | None = option(None, "A template of your own in place of a form, with {column} for a value.")
     missing: Literal["drop", "unknown"] = option("drop", "What is said of a value that is missing: nothing, or that it is unknown.")
-    numbers: Literal["raw", "round", "significant", "quantile"] = option(
-        "round", "How numbers are written; quantiles are those of the fold."
+    numbers: Literal["raw", "round", "significant", "quantile", "none"] = option(
+        "round", "How numbers are written; quantiles are those of the fold. None: they are not, and model.numeric has them."
     )
     digits: int = option(2, "Digits after the point, or significant ones; or the number of quantiles.", at_least(0), at_most(100))
     tokenizer: str = option("wordpiece", "A kind to train on the rows of each fold (wordpiece, bpe, unigram), or the path of one that is.")
@@ -52,7 +52,7 @@ class ModelConfig:
     True
     """
 
-    name: Literal["bert", "modernbert"] = option("modernbert", "The architecture.")
+    name: Literal["bert", "encoder", "modernbert"] = option("modernbert", "The architecture.")
     size: str = option("tiny", "Its size, as models.create knows it.")
     path: str | None = option(None, "A folder with pretrained weights in place of a name and a size.")
     dropout: float | None = option(None, "The share that dropout takes. Null: as the architecture has it.", at_least(0), below(1))

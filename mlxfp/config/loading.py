@@ -7,11 +7,11 @@ from typing import Any
 from attrs import fields, frozen, has
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.config.documents import Place, read_document, read_value
 from mlxfp.config.presets import PRESETS
-from mlxfp.config.structuring import structure
 from mlxfp.core.checks import check_text
+from mlxfp.core.documents import Place, read_document, read_value
 from mlxfp.core.errors import ConfigError
+from mlxfp.core.structuring import structure, unstructure
 
 
 @frozen
@@ -73,6 +73,18 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
     return Resolved(
         structure(values, RunConfig, origin=origin), {place: said[place] for place, _ in _leaves(RunConfig, ()) if place in said}
     )
+
+
+def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Change values of a configuration, as `key.sub=value` says; raises `ConfigError` with every mistake.
+
+    >>> apply_overrides(RunConfig(), ["training.epochs=3"]).training.epochs
+    3
+    """
+    values = unstructure(config)
+    for override in overrides:
+        values = _over(values, _parsed(override), {}, (), lambda _: "")
+    return structure(values, RunConfig, origin=lambda _: "command line")
 
 
 def _parsed(override: str) -> dict[str, Any]:

@@ -25,15 +25,15 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
         "titanic": {
             "name": "titanic",
             "data": {"spec": "titanic"},
-            "text": {"form": "sentence", "max_length": 96},
+            "text": {"form": "sentence", "max_length": 128},
             "training": {"epochs": 12, "ema": 0.98},
         },
         "house_prices": {
             "name": "house_prices",
             "data": {"spec": "house_prices"},
-            "text": {"form": "key_value", "vocab_size": 4000, "max_length": 384},
+            "text": {"form": "key_value", "numbers": "none", "vocab_size": 2000, "max_length": 256},
             "model": {"numeric": True},
-            "training": {"epochs": 20, "ema": 0.98},
+            "training": {"epochs": 8, "ema": 0.98},
         },
         "disaster_tweets": {
             "name": "disaster_tweets",

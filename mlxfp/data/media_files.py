@@ -2,7 +2,7 @@
 
 import wave
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,6 +17,7 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.data.files import FileStamp, as_paths, show_call
+from mlxfp.data.remote_files import is_remote, list_remote, read_remote
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
 
@@ -27,7 +28,8 @@ def read_images(path: str | Path) -> Dataset[Example]:
     Columns: `image` (binary, as `collators.vision` takes it) and `path` (below the folder, with /). Where the images lie in folders, one
     for each class, also `class` (the folder's name) and `label` (int64, the place of the class among all of them, sorted by name). Rows
     are sorted by path, and can be taken in any order. Files of other suffixes, and those whose names start with a dot, are left out. The
-    folder is listed once; for files that came later, make the dataset anew.
+    folder is listed once; for files that came later, make the dataset anew. It may be elsewhere, as in `s3://bucket/images` (extra
+    `remote`): the files of a chunk are then fetched at once.
 
     Reading raises `MissingFileError` where there is no such folder or no image in it, `DataError` for an empty file, and where some images
     lie in class folders and others beside them.
@@ -49,7 +51,8 @@ def read_audio(path: str | Path) -> Dataset[Example]:
     """Read the WAV files in a folder, lazily: a row is a file.
 
     Columns: `waveform` (list<float32>, from -1 to 1; of several channels, their mean), `rate` (int64, samples a second), `path`, and
-    `class` and `label` where the files lie in folders, all as for `read_images`. Samples are integers of 8 to 32 bits (PCM).
+    `class` and `label` where the files lie in folders, all as for `read_images`, also of a folder elsewhere. Samples are integers of 8 to
+    32 bits (PCM).
 
     Reading raises `MissingFileError` where there is no such folder or no WAV file in it, and `DataError` naming the file for one that is
     damaged or holds something else.
@@ -90,13 +93,15 @@ class _MediaFolder(Source):
         return True
 
     @cached_property
-    def root(self) -> Path:
-        return Path(self.folder).expanduser()
+    def root(self) -> str:
+        return self.folder.rstrip("/") if is_remote(self.folder) else str(Path(self.folder).expanduser())
 
     @cached_property
     def names(self) -> tuple[str, ...]:
         """The files below the folder, with /. Looked up once: `take` is called too often to list a million files each time."""
-        return _list(self.root, self.suffixes)
+        if is_remote(self.root):
+            return tuple(name for name, _, _ in list_remote(self.root, self.suffixes))
+        return _list(Path(self.root), self.suffixes)
 
     @cached_property
     def classes(self) -> dict[str, int]:
@@ -104,7 +109,7 @@ class _MediaFolder(Source):
         beside = [name for name in self.names if "/" not in name]
         if found and beside:
             raise DataError(
-                f"Some files lie in a folder of their class and {len(beside)} beside these, such as {beside[0]!r}, in {str(self.root)!r}. "
+                f"Some files lie in a folder of their class and {len(beside)} beside these, such as {beside[0]!r}, in {self.root!r}. "
                 "Move them into a folder, or out of this one."
             )
         return {name: label for label, name in enumerate(found)}
@@ -125,22 +130,30 @@ class _MediaFolder(Source):
             yield self.take(epoch, np.arange(at, stop)), (stop, count)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return from_rows([self._row(self.names[index]) for index in indices.tolist()], self.schema(), indices)
+        names = [self.names[index] for index in indices.tolist()]
+        rows = [self._row(name, data) for name, data in zip(names, self._read(names), strict=True)]
+        return from_rows(rows, self.schema(), indices)
 
     def length(self) -> int:
         return len(self.names)
 
     def version(self) -> tuple[tuple[str, int, int], ...]:
         """Return path, size and time of every file."""
-        found = ((name, (self.root / name).stat()) for name in _list(self.root, self.suffixes))
+        if is_remote(self.root):
+            return list_remote(self.root, self.suffixes)
+        found = ((name, Path(self.root, name).stat()) for name in _list(Path(self.root), self.suffixes))
         return tuple(attrs.astuple(FileStamp(name, stat.st_size, stat.st_mtime_ns)) for name, stat in found)
 
-    def _row(self, name: str) -> Example:
-        path = self.root / name
-        data = path.read_bytes()
+    def _read(self, names: Sequence[str]) -> Iterator[bytes]:
+        if is_remote(self.root):
+            return iter(read_remote(self.root, names))
+        return (Path(self.root, name).read_bytes() for name in names)
+
+    def _row(self, name: str, data: bytes) -> Example:
+        path = f"{self.root}/{name}" if is_remote(self.root) else str(Path(self.root, name))
         if not data:
-            raise DataError(f"A file is empty: got 0 bytes, in {str(path)!r}. Copy it again, or move it out of the folder.")
-        row = {**self.parse(data, str(path)), "path": name}
+            raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy it again, or move it out of the folder.")
+        row = {**self.parse(data, path), "path": name}
         kind = name.partition("/")[0]
         return {**row, "class": kind, "label": self.classes[kind]} if self.classes else row
 

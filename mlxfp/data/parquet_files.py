@@ -18,15 +18,17 @@ from mlxfp.data.files import FileStamp, Paths, as_strings, find_place, place
 from mlxfp.data.remote_files import is_remote, open_remote
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
+_BUFFER_ELSEWHERE = 1 << 22  # the same, where an answer takes its time
 
 
 def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Example]:
     """Read Parquet files, lazily: one path, several, a pattern such as `"data/*.parquet"`, or a folder.
 
     `columns` reads only these columns, in this order. Several files need the same columns and types. Memory holds about 1 MB of the file
-    for each column and a chunk of rows; resuming starts at a row group. Of files elsewhere, as in `s3://bucket/a.parquet` or `https://...`
-    with the extra `remote` (fsspec), the parts that are needed are fetched. Reading raises `DataError` for a file that is not Parquet,
-    `SchemaError` naming both files where they differ, `MissingFileError` if there is no such file.
+    for each column (4 MB of one elsewhere) and a chunk of rows; resuming starts at a row group. Of files elsewhere, as in
+    `s3://bucket/a.parquet` or `https://...` with the extra `remote` (fsspec), the parts that are needed are fetched. Reading raises
+    `DataError` for a file that is not Parquet, `SchemaError` naming both files where they differ, `MissingFileError` if there is no such
+    file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -148,4 +150,6 @@ def _null_column(kind: pa.DataType, count: int) -> pa.Array:
 
 
 def _open_parquet(path: str) -> pq.ParquetFile:
-    return pq.ParquetFile(open_remote(path) if is_remote(path) else path, pre_buffer=False, buffer_size=_BUFFER)
+    if is_remote(path):
+        return pq.ParquetFile(open_remote(path, exactly=True), pre_buffer=False, buffer_size=_BUFFER_ELSEWHERE)
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)

@@ -1,5 +1,6 @@
 """Files elsewhere, named by an address such as `s3://bucket/train.csv`: found and opened through fsspec."""
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from glob import has_magic
 from hashlib import blake2b
 from typing import Any
@@ -7,7 +8,16 @@ from typing import Any
 import pyarrow as pa
 
 from mlxfp.core._optional import optional
-from mlxfp.core.errors import MissingFileError
+from mlxfp.core.errors import ArgumentError, MissingExtraError, MissingFileError
+
+File = tuple[str, int, int]  # address, size in bytes, and a number that changes when the file does
+
+# Bytes fetched beyond those asked for: the own choices of file systems, up to 50 MB, are fetched in vain wherever reading stops or begins
+# anew, and smaller ones wait too often for an answer (some 50 ms of an object store).
+_AHEAD = 1 << 22
+
+# What file systems say that changes with a file, the surest first. A listing and a question about one file agree in these alone.
+_MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 
 def is_remote(path: str) -> bool:
@@ -19,48 +29,98 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[tuple[str, int, int], ...]:
-    """Return the files that an address stands for, as (address, size in bytes, a number that changes when the file does).
+def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
+    """Return the files that an address stands for.
 
     Patterns and folders are looked up as those of local paths are, where the place has such: of HTTP, an address is one file. Raises
     `MissingFileError` where there is none.
     """
     system, path = _split(address)
-    single = address.startswith(("http://", "https://"))
-    if not single and has_magic(path):
-        found = sorted(name for name in system.glob(path) if system.isfile(name))
-    elif not single and system.isdir(path):
-        names = (name for name in system.ls(path, detail=False) if not name.rsplit("/", 1)[-1].startswith("."))
-        found = sorted(name for name in names if name.lower().endswith(suffixes) and system.isfile(name))
-    else:
-        found = [path] if _exists(system, path) else []
+    found = [about for about in _look_up(_find, system, path, suffixes) if about["type"] == "file"]
     if not found:
         raise MissingFileError(
             f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
         )
-    return tuple(_describe(system, name) for name in found)
+    return tuple(sorted(_describe(system, about) for about in found))
 
 
-def open_remote(address: str) -> pa.NativeFile:
-    """Open a file for reading from any byte on: where the place allows it, only the parts that are read are fetched."""
+def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
+    """Return the files in a folder and below it, with their names below it in place of addresses.
+
+    Raises `MissingFileError` where there is none, or no folder: HTTP has none.
+    """
     system, path = _split(address)
-    return pa.PythonFile(system.open(path, "rb"), mode="r")
+    below = f"{path.rstrip('/')}/"
+    found = [] if _is_http(address) else _look_up(_find_below, system, path)
+    named = {about["name"].removeprefix(below): about for about in found if about["name"].startswith(below)}
+    shown = [name for name in named if _is_shown(name) and name.lower().endswith(suffixes)]
+    if not shown:
+        raise MissingFileError(f"No file in the folder {address!r} or below it ends in {', '.join(suffixes)}. Check the address.")
+    return tuple(sorted((name, *_describe(system, named[name])[1:]) for name in shown))
+
+
+def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
+    """Return the content of files below a folder, fetched at once where the place allows it."""
+    system, path = _split(folder)
+    ends = [None] * len(names)  # from the beginning to the end; cat() would take [ in a name for a pattern
+    read: list[bytes] = system.cat_ranges([f"{path.rstrip('/')}/{name}" for name in names], ends, ends, on_error="raise")
+    return read
+
+
+def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
+    """Open a file for reading from any byte on: where the place allows it, only the parts that are read are fetched.
+
+    `exactly` fetches what is asked for and nothing ahead of it, for a reader that jumps and asks for much at a time.
+    """
+    system, path = _split(address)
+    ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
+    return pa.PythonFile(system.open(path, "rb", **ahead), mode="r")
 
 
 def _split(address: str) -> tuple[Any, str]:
     filesystems = optional("fsspec.core", extra="remote", needed_by=f"Reading {address}")
-    system, path = filesystems.url_to_fs(address)
+    try:
+        system, path = filesystems.url_to_fs(address)
+    except ImportError as error:
+        raise MissingExtraError(f"Reading {address} needs a package that is not installed: {error}.") from error
+    except ValueError as error:
+        raise ArgumentError(f"The address {address!r} cannot be read: {error}. Use a scheme that fsspec knows, as in 's3://'.") from error
     return system, path
 
 
-def _exists(system: Any, path: str) -> bool:
+def _is_http(address: str) -> bool:
+    return address.startswith(("http://", "https://"))
+
+
+def _look_up(find: Callable[..., Iterable[Mapping[str, Any]]], system: Any, *arguments: Any) -> list[Mapping[str, Any]]:
+    """Call a function that finds files; nothing is found where nothing is, and what is there now, not when it was looked up before."""
+    system.invalidate_cache()
     try:
-        system.info(path)  # exists() would fetch the whole file over HTTP
+        return list(find(system, *arguments))
     except FileNotFoundError:
-        return False
-    return True
+        return []
 
 
-def _describe(system: Any, path: str) -> tuple[str, int, int]:
-    version = blake2b(str(system.ukey(path)).encode(), digest_size=7).digest()
-    return system.unstrip_protocol(path), int(system.size(path) or 0), int.from_bytes(version, "little")
+def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping[str, Any]]:
+    if has_magic(path) and not _is_http(path):
+        return system.glob(path, detail=True).values()  # type: ignore[no-any-return]  # fsspec says nothing of types
+    about = system.info(path)
+    if about["type"] != "directory":
+        return [about]
+    within = [(each["name"].rsplit("/", 1)[-1].lower(), each) for each in system.ls(path, detail=True)]
+    return [each for name, each in within if not name.startswith(".") and name.endswith(suffixes)]
+
+
+def _find_below(system: Any, path: str) -> Iterable[Mapping[str, Any]]:
+    return system.find(path, detail=True).values()  # type: ignore[no-any-return]  # the same
+
+
+def _is_shown(name: str) -> bool:
+    return not any(part.startswith(".") for part in name.split("/"))
+
+
+def _describe(system: Any, about: Mapping[str, Any]) -> File:
+    name = about["name"]
+    mark = next((about[mark] for mark in _MARKS if about.get(mark)), None)
+    version = blake2b(str(system.ukey(name) if mark is None else mark).encode(), digest_size=7).digest()
+    return system.unstrip_protocol(name), int(about["size"] or 0), int.from_bytes(version, "little")

@@ -7,6 +7,7 @@ from mlxfp.kaggle.checking import check_spec
 from mlxfp.kaggle.held_out import Comparison, FoldPredictions, OutOfFold, Score, compare, out_of_fold, score
 from mlxfp.kaggle.inferring import infer_spec
 from mlxfp.kaggle.key_values import read_key_values
+from mlxfp.kaggle.making_up import make_up
 from mlxfp.kaggle.pseudolabels import Confidence, pseudo_label
 from mlxfp.kaggle.reading import read_part
 from mlxfp.kaggle.scoring import METRICS, Metric, labels_of, map_at
@@ -60,6 +61,7 @@ __all__ = [
     "labels_of",
     "load_spec",
     "load_specs",
+    "make_up",
     "map_at",
     "out_of_fold",
     "platt",

@@ -46,7 +46,8 @@ class FoldPredictions:
 class OutOfFold:
     """The predictions of all folds, with the folds and the targets; made by `out_of_fold`.
 
-    `targets` is float64[N]; `predictions` is float64[R, N] or [R, N, C] for R repeats, NaN in rows that never validate.
+    `targets` is float64[N], of several columns [N, T]; `predictions` is float64[R, N] or [R, N, C] for R repeats, NaN in rows that never
+    validate.
 
     >>> from mlxfp.kaggle.folds import custom
     >>> folds = custom([0, 1])
@@ -100,8 +101,8 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
     """
     check_types(Folds, folds=folds)
     truth = finite_numbers("The targets", targets)
-    if truth.shape != (folds.size,):
-        raise ArgumentError(f"The targets must be one number for each of the {folds.size} rows of the folds, got {list(truth.shape)}.")
+    if truth.ndim not in (1, 2) or len(truth) != folds.size:
+        raise ArgumentError(f"The targets must be [N] or [N, T] for the {folds.size} rows of the folds, got {list(truth.shape)}.")
     known: dict[tuple[int, int], Numbers] = {}
     for part in parts:
         if part.folds != folds.fingerprint:

@@ -37,7 +37,7 @@ class Metric:
     greater_is_better: bool = field(kw_only=True)
 
     def __call__(self, targets: ArrayLike, predictions: ArrayLike) -> float:
-        """Score predictions [N] or [N, C] against targets [N].
+        """Score predictions [N] or [N, C] against targets [N]; of several targets [N, T], predictions [N, T]: the mean over them.
 
         A metric of labels takes probabilities too, and the likeliest class of each row (see `labels_of`). Raises `ArgumentError` for
         arrays that do not belong together, and `DataError` for NaN and where the metric is undefined.
@@ -49,10 +49,12 @@ class Metric:
             finite_numbers(f"The targets of {self.name}", targets),
             finite_numbers(f"The predictions for {self.name}", predictions),
         )
+        if truth.ndim == 2 and truth.shape == guesses.shape and truth.shape[1] > 1:
+            return float(np.mean([self(truth[:, place], guesses[:, place]) for place in range(truth.shape[1])]))
         if truth.ndim != 1 or not len(truth) or not is_shaped(guesses, len(truth)):
             raise ArgumentError(
                 f"{self.name} needs targets [N] and predictions [N], or [N, C] for 2 classes or more, got {list(truth.shape)} and "
-                f"{list(guesses.shape)}."
+                f"{list(guesses.shape)}. Of several targets both are [N, T]."
             )
         if self.needs == "labels":
             guesses = labels_of(guesses)

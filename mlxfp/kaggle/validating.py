@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable, check_choice, check_columns, check_types
@@ -18,6 +19,7 @@ from mlxfp.kaggle.scoring import Numbers, finite_numbers
 from mlxfp.kaggle.tables import column_values
 
 Predict = Callable[[Dataset[Any]], Any]
+Names = str | Sequence[str]
 Fit = Callable[[Splits], Predict]
 Stopping = Literal["none", "inner", "validation"]
 
@@ -67,7 +69,7 @@ def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
     rows: Dataset[Any],
     fit: Fit,
     *,
-    target: str,
+    target: Names,
     stopping: Stopping = "none",
     share: float = 0.1,
     together: bool = False,
@@ -76,14 +78,15 @@ def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
 
     `fit(parts)` is given the training rows as `parts.train`, and returns a function from rows to predictions: [n] values, or
     probabilities of class 1, or [n, C] probabilities. What it returns holds all that was learned: vocabulary, scales, bins, medians and
-    encodings as well as weights. The rows to predict come without the column `target`, as those of a test file do.
+    encodings as well as weights. The rows to predict come without what `target` names, as those of a test file do.
 
     `stopping` says what is in `parts.valid`, to stop early by: "none"; "inner", a share of the training rows, taken out of them, where
     groups stay whole and times stay in order; or "validation", the very rows that are predicted, which makes their score too good.
 
     `together=True` trains all folds in one program, for a `fit` that can, such as those of `small_fit`: it has a method `together`.
 
-    `rows` needs random access; `target` holds numbers (classes from 0 on). Errors inside `fit` gain a note that names the fold.
+    `rows` needs random access; `target` holds numbers (classes from 0 on), or names several columns that do, such as labels that are each
+    there or not: then predictions are [n, T]. Errors inside `fit` gain a note that names the fold.
 
     >>> import numpy as np
     >>> from mlxfp.data.sources import from_table
@@ -113,7 +116,7 @@ def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
 
 
 def validate_fold(  # noqa: PLR0913  # each is a plain word of what is done
-    fold: Fold, rows: Dataset[Any], fit: Fit, *, target: str, stopping: Stopping = "none", share: float = 0.1
+    fold: Fold, rows: Dataset[Any], fit: Fit, *, target: Names, stopping: Stopping = "none", share: float = 0.1
 ) -> Validated:
     """Run one fold, as `cross_validate` runs all; `out_of_fold` puts the predictions of folds together that ran at different times.
 
@@ -149,23 +152,34 @@ def parts_of(fold: Fold, rows: Dataset[Any], stopping: Stopping, share: float) -
     return Splits(_chosen(rows, train), valid=_chosen(rows, valid))
 
 
-def unseen(fold: Fold, rows: Dataset[Any], target: str) -> Dataset[Any]:
+def unseen(fold: Fold, rows: Dataset[Any], target: Names) -> Dataset[Any]:
     """Return the rows that a fold predicts, without what is to be predicted."""
-    return drop_columns([target])(_chosen(rows, fold.valid))
+    return drop_columns(names_of(target))(_chosen(rows, fold.valid))
 
 
-def check_rows(folds: Folds, rows: Dataset[Any], target: str) -> None:
+def check_rows(folds: Folds, rows: Dataset[Any], target: Names) -> None:
     """Raise unless the rows are those that were dealt to the folds, as far as can be told, and have the target."""
     check_types(Folds, folds=folds)
     check_types(Dataset, rows=rows)
-    check_columns([target], schema(rows).names, "cross_validate")
+    check_columns(names_of(target), schema(rows).names, "cross_validate")
     if length(rows) != folds.size:
         raise ArgumentError(f"The folds are of {folds.size} rows, and there are {length(rows)} in {rows!r}. Make folds of these rows.")
 
 
-def _targets(folds: Folds, rows: Dataset[Any], target: str) -> Numbers:
+def _targets(folds: Folds, rows: Dataset[Any], target: Names) -> Numbers:
     check_rows(folds, rows, target)
-    return finite_numbers(f"The target {target!r}", column_values(rows, target))
+    return target_numbers(rows, target)
+
+
+def names_of(target: Names) -> list[str]:
+    """Return the columns of a target, which are one or several."""
+    return [target] if isinstance(target, str) else list(target)
+
+
+def target_numbers(rows: Dataset[Any], target: Names) -> Numbers:
+    """Read the numbers to predict: float64[N], of several columns [N, T]; raises `DataError` for such that are missing."""
+    columns = [finite_numbers(f"The target {name!r}", column_values(rows, name)) for name in names_of(target)]
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
 def _chosen(rows: Dataset[Any], indices: Indices) -> Dataset[Any]:

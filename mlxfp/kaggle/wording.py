@@ -28,6 +28,7 @@ from mlxfp.text.templates import Template
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
+Bins = Mapping[str, tuple[tuple[float, int], ...]]  # of each column, see `find_bins`
 
 _UNKNOWN, _NOTHING = "unknown", "none"
 # What a row is asked, so that a model that has read much knows what the sentences are about.
@@ -105,6 +106,13 @@ def fit_wording(  # noqa: PLR0913  # what has a default is keyword-only; each is
     if not spec.columns:
         raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Name those that a model may see.")
     bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
+    return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
+
+
+def write_rows(  # noqa: PLR0913  # those of `fit_wording`
+    spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: Numbers, digits: int, seed: int | None, into: str = "text"
+) -> "Wording":
+    """Make the stage of what `fit_wording` learns: the `bins` of its quantiles, none where numbers are written otherwise."""
     words = tuple(_Words(column, NumberFormat(numbers, digits, bins.get(column.name, ()))) for column in _said(spec))
     question = _question(spec) if form == "sentence" else ""
     return Wording(words, question, spec.time if spec.kind == "time_series" else None, form, missing, seed, into)
@@ -124,7 +132,7 @@ def _question(spec: DatasetSpec) -> str:
     return asked[:1].upper() + asked[1:]
 
 
-def _find_bins(spec: DatasetSpec, rows: Dataset[Any], count: int) -> dict[str, tuple[tuple[float, int], ...]]:
+def _find_bins(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
     columns = {column.name: column for column in spec.columns if column.type == "numerical"}
     if not columns:
         return {}
@@ -207,6 +215,11 @@ class Wording(RowWise):
     def columns(self) -> tuple[str, ...]:
         """The columns that are written."""
         return tuple(words.column.name for words in self.words)
+
+    @property
+    def bins(self) -> Bins:
+        """What was learned: the lower ends of the quantiles of each column, with the percent of training rows below them."""
+        return {words.column.name: words.numbers.bins for words in self.words if words.numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:
         """Add the column of text; raise `SchemaError` for a column that is not there, or is not of its type."""

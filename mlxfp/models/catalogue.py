@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 from attrs import evolve, fields, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.registries import Registry
 from mlxfp.models.bert import BERT_SIZES, Bert, BertConfig
@@ -14,6 +14,7 @@ from mlxfp.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from mlxfp.models.encoder import ENCODER_SIZES, Encoder, EncoderConfig
 from mlxfp.models.heads import HEADS, CausalLM
 from mlxfp.models.modernbert import MODERNBERT_SIZES, ModernBert, ModernBertConfig
+from mlxfp.models.side_channels import WithNumbers
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 
@@ -93,6 +94,7 @@ def create(
     size: str,
     head: str = "classifier",
     labels: int | None = None,
+    numbers: int = 0,
     vocabulary: int | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
@@ -105,6 +107,7 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
     size: str,
     head: str = "classifier",
     labels: int | None = None,
+    numbers: int = 0,
     vocabulary: int | None = None,
     max_length: int | None = None,
     dropout: float | None = None,
@@ -115,7 +118,8 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
 
     `name` is in `MODELS`; another registry can take its place: `models=MODELS | {"mine": Architecture(...)}`. `head` is in `HEADS`:
     "classifier" and "multi_label" answer for whole rows and "token_classifier" for each token, all with one output for each of
-    `labels`; "regressor" gives one number a row, or `labels` of them; "masked_lm" and "causal_lm" score the vocabulary. `dropout` is
+    `labels`; "regressor" gives one number a row, or `labels` of them; "masked_lm" and "causal_lm" score the vocabulary. `numbers`
+    is how many numbers each row has beside its text: a head that answers for whole rows is then put into `WithNumbers`. `dropout` is
     the share that all dropouts take, of body and head, without it each its own. The others are those of `configure`. Raises
     `UnknownNameError` for names that are not there.
 
@@ -128,6 +132,7 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
     """
     config = configure(name, size=size, vocabulary=vocabulary, max_length=max_length, models=models)
     make = HEADS[head]
+    check_not_negative(numbers=numbers)
     settings = {**models[name].rows} if head in _ROWS else {**models[name].tokens} if head in _TOKENS else {}
     if labels is not None:
         check_positive(labels=labels)
@@ -141,4 +146,5 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
         config = evolve(config, **{field.name: dropout for field in fields(type(config)) if field.name.endswith("dropout")})
         settings |= {} if head in _LANGUAGE else {"dropout": dropout}
     model: nn.Module = make(models[name].body(config, seed=seed), **settings, seed=seed)
-    return model
+    rates: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
+    return WithNumbers(model, numbers, outputs=labels or 1, seed=seed, **rates) if numbers else model

@@ -51,7 +51,7 @@ class Format:
         """Say which model `config.json` describes; `weights` are the names in the files. Raises `DataError` for what cannot be."""
         body, section = self.read_body(json, weights), json.get(SECTION, {})
         if "head" in section:
-            return evolve(body, kind=section["head"], settings=section["settings"], own_head=True)
+            return evolve(body, kind=section["head"], settings=section["settings"], own_head=True, numbers=section.get("numbers"))
         kind, settings = self._read_head(json)
         # A head that needs the pooler has one, also where its weights are missing: that will be said.
         config = evolve(body.config, pooler=True) if settings.get("pooling") == "pooler" else body.config
@@ -80,7 +80,7 @@ class Format:
             given["activation"] = _ACTIVATIONS[given["activation"] or "gelu"]
         return self.config(**{name: value for name, value in given.items() if value is not None})
 
-    def write(self, config: Any, kind: str | None, settings: Settings) -> tuple["Blueprint", dict[str, Any]]:
+    def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
         """Describe a model: a blueprint, and `config.json`, with a section of ours if it would not be read back as it is."""
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
@@ -89,12 +89,13 @@ class Format:
             json[self.keys["activation"]] = activation_name(config.activation)
         json |= self.write_rest(config) | (write_head(settings) if suffix else {})
         found = self.read(json, ())
-        own_head = (found.kind, found.settings) != (kind, settings)
+        own_head = numbers is not None or (found.kind, found.settings) != (kind, settings)
         if own_head:
             json |= {"architectures": [], SECTION: {"config": asdict(config), "head": kind, "settings": dict(settings)}}
+            json[SECTION] |= {} if numbers is None else {"numbers": dict(numbers)}
         elif found.config != config:
             json[SECTION] = {"config": asdict(config)}
-        return Blueprint(self, config, "" if kind is None else self.prefix, kind, settings, own_head), json
+        return Blueprint(self, config, "" if kind is None else self.prefix, kind, settings, own_head, numbers), json
 
     def _read_head(self, json: Json) -> tuple[str | None, dict[str, Any]]:
         name = next(iter(json.get("architectures") or ()), None)
@@ -118,10 +119,11 @@ class Blueprint:
     kind: str | None = None  # of head; None: the body alone
     settings: Settings = field(factory=dict)  # of the head
     own_head: bool = False  # one that others do not have
+    numbers: Settings | None = None  # of the side channel, if there is one
 
     def name_of(self, weight: str) -> str:
         """Return the name in a file of one of our weights."""
-        module, _, leaf = weight.removeprefix("scores.").rpartition(".")
+        module, _, leaf = weight.removeprefix("head.").removeprefix("scores.").rpartition(".")
         if self.kind is None or module.startswith("body."):
             return f"{self.prefix}{_look_up(self.format.modules, module.removeprefix('body.'))}.{leaf}"
         if self.own_head:

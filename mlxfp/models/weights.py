@@ -17,6 +17,7 @@ from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
 from mlxfp.models.huggingface import FORMATS, format_of
 from mlxfp.models.layers import named_arrays
+from mlxfp.models.side_channels import WithNumbers
 from mlxfp.text.tokenizers import Tokenizer
 
 _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}
@@ -67,10 +68,10 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
     """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
 
-    The model is a body of `mlxfp.models`, alone or with one of its heads; the folder is created. `config.json` has the keys of
-    transformers; where they do not say everything, as for a head that it does not have, a section `mlxfp` says it to `load`. Weights
-    are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with an index. Older files of a model in
-    the folder are replaced.
+    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; the folder is created.
+    `config.json` has the keys of transformers; where they do not say everything, as for a head that it does not have, a section
+    `mlxfp` says it to `load`. Weights are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with
+    an index. Older files of a model in the folder are replaced.
 
     Raises `ArgumentTypeError` for another model, `ArgumentError` for a tokenizer with more tokens than the model.
 
@@ -84,14 +85,15 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     check_types(nn.Module, model=model)
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
     check_positive(shard_size=shard_size)
-    body, kind, settings = _take_apart(model)
+    head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
+    body, kind, settings = _take_apart(head)
     if tokenizer is not None and tokenizer.vocab_size > body.config.vocabulary:
         raise ArgumentError(
             f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocabulary}. "
             "Save the tokenizer that the model was trained with."
         )
-    _check_layers(model, _build(body.config, kind, settings))
-    plan, json = format_of(body.config).write(body.config, kind, settings)
+    _check_layers(model, _build(body.config, kind, settings, numbers))
+    plan, json = format_of(body.config).write(body.config, kind, settings, numbers)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -109,7 +111,7 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     weights = read_weights(folder)
     try:
         plan = _plan(json, weights, body_only=body_only)
-        model = _build(plan.config, plan.kind, plan.settings)
+        model = _build(plan.config, plan.kind, plan.settings, plan.numbers)
     except MlxfpError as error:
         error.add_note(f"while reading {folder / CONFIG}")
         raise
@@ -136,11 +138,11 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
     return plan
 
 
-def _build(config: Any, kind: str | None, settings: Mapping[str, Any]) -> nn.Module:
+def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> nn.Module:
     """Make a model; its weights are not drawn before somebody asks for them."""
     body = _BODIES[type(config)](config)
     model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
-    return model
+    return model if numbers is None else WithNumbers(model, **numbers)
 
 
 def _differences(model: nn.Module, plan: Blueprint, weights: Mapping[str, mx.array]) -> list[str]:

@@ -17,6 +17,7 @@ Models see the splits one by one, so they need no proof, but for those that have
 import re
 import string
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import dropwhile, product
 from typing import Any
 
@@ -50,7 +51,7 @@ class Cuts:
     single: bool = False
     lead: bool = False
 
-    @property
+    @cached_property
     def table(self) -> bytes:
         """Give each byte four bits for the pairs that it may begin, and above them four for those that it may end."""
         bits = np.zeros(256, np.uint8)
@@ -157,6 +158,11 @@ def _keeps_spaces(normalizer: Part) -> bool:
         text = normalizer["pattern"].get("String")
         return bool(text) and not re.search(rf"[\s{MARK}]", text + normalizer["content"])
     return normalizer["type"] in (*_BY_CHARACTER, "Precompiled", "Nmt")
+
+
+def keeps_ascii(normalizer: Part) -> bool:
+    """Whether a normalizer leaves text that ends in ASCII that can be seen with such an end."""
+    return normalizer["type"] in _BY_CHARACTER or normalizer in (_RUNS, _PREPEND, _MARKS)
 
 
 def _merged(normalizers: Sequence[Part], splitters: Sequence[Part], model: Part) -> Cuts | None:

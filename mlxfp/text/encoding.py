@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 from attrs import define
 from numpy.typing import NDArray
 
-from mlxfp.text.calls import Caller, Encoded, Ids, Lengths, find_caller
-from mlxfp.text.columns import to_lists
+from mlxfp.text.calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
+from mlxfp.text.columns import Ragged, to_lists
 from mlxfp.text.framing import find_frame, gather
 from mlxfp.text.memo import Memo
 from mlxfp.text.rules import HELD, HINTED, Rule, find_rule, found
+from mlxfp.text.snippets import Lexicon
 from mlxfp.text.tokenizers import Tokenizer, engine
 from mlxfp.text.words import Words, cut_words, text_offsets
 
@@ -24,6 +25,8 @@ from mlxfp.text.words import Words, cut_words, text_offsets
 _COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
 _SHARE = 0.01  # of all work, what may be lost in trying the way by words
 _BLOCK = 1 << 20  # bytes of text that go by words at a time, as they take some ten times that in memory
+_FIRST = 16 << 10  # bytes, what may be lost before anything was saved: four milliseconds
+_FEW, _LITTLE, _SHORT = 16, 12 << 10, 50  # rows at most, their characters at most and at least, that go by words in plain Python
 _CREDIT = 64 << 10  # bytes, and no more than that is saved up for it from chunks before
 
 
@@ -33,11 +36,30 @@ def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     That is `tokenizer.encode(text, special=False)`, but for a few odd frames that write a text twice. Special tokens and truncation are
     `framing`'s work, so a faster way to encode has only this law to keep.
     """
-    plain = find_frame(tokenizer, pair=False, special=False).bare
-    parts = _encoder(tokenizer.json if plain else _without_frame(tokenizer.json)).encode(texts)
+    return to_lists(*_encode(tokenizer, texts))
+
+
+def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
+    """Do what `encode_chunk` does, and leave the ids in numpy."""
+    ids, lengths = _encode(tokenizer, texts)
+    return Ragged(ids, lengths.cumsum() - lengths, lengths)
+
+
+def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[bytes] | None:
+    """Do what `encode_chunk` does, as bytes of int32 for each text, or return None where there is too much text for that to be fastest."""
+    return _find_encoder(tokenizer).few(texts)
+
+
+def _encode(tokenizer: Tokenizer, texts: pa.Array) -> Encoded:
+    parts = _find_encoder(tokenizer).encode(texts)
     if len(parts) == 1:
-        return to_lists(*parts[0])
-    return to_lists(np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts]))
+        return parts[0]
+    return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+
+
+def _find_encoder(tokenizer: Tokenizer) -> "_Encoder":
+    plain = find_frame(tokenizer, pair=False, special=False).bare
+    return _encoder(tokenizer.json if plain else _without_frame(tokenizer.json))
 
 
 @lru_cache(maxsize=32)
@@ -48,7 +70,7 @@ def _without_frame(json: str) -> str:
 @lru_cache(maxsize=8)
 def _encoder(json: str) -> "_Encoder":
     caller, rule = find_caller(engine(json)), find_rule(json)
-    return _Encoder(caller, None if rule is None else Memo(caller, rule))
+    return _Encoder(caller) if rule is None else _Encoder(caller, Memo(caller, rule), Lexicon(caller, rule))
 
 
 os.register_at_fork(after_in_child=_encoder.cache_clear)  # another thread may have held a lock
@@ -62,11 +84,15 @@ class _Encoder:
     """
 
     caller: Caller
-    memo: Memo | None
-    credit: float = 0.0  # in bytes of text
+    memo: Memo | None = None
+    lexicon: Lexicon | None = None
+    credit: float = _FIRST  # in bytes of text
 
     def encode(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts in parts of neighbouring rows."""
+        few = self.few(texts)
+        if few is not None:
+            return [(np.frombuffer(b"".join(few), np.int32), np.array(list(map(len, few)), np.int64) // ID_BYTES)]
         if self.memo is None or not len(texts):
             return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
@@ -84,6 +110,21 @@ class _Encoder:
             parts.append(tried or self.caller.encode(texts.slice(first, end - first).to_pylist()))
             first = end
         return parts
+
+    def few(self, texts: pa.Array) -> list[bytes] | None:
+        """Return the ids of each text as bytes of int32, or None where there is too much text for that to be fastest."""
+        if len(texts) > _FEW:
+            return None
+        spelled = texts.to_pylist()
+        size = sum(map(len, spelled))
+        if size > _LITTLE:
+            return None
+        if self.lexicon is None or size < _SHORT:
+            return self.caller.pieces(spelled)
+        credit = min(self.credit + _SHARE * size, _CREDIT)
+        found, saved = self.lexicon.encode(spelled, credit)
+        self.credit = min(credit + saved, _CREDIT)
+        return found or self.caller.pieces(spelled)
 
     def _reach(self, offsets: NDArray[Any], first: int) -> int:
         """Return up to which row the way by words may be tried, or `first` if it is not worth it."""

@@ -4,8 +4,10 @@ A frame is found once for a tokenizer, by encoding two words that no vocabulary 
 columns. Cutting follows the `tokenizers` package: of a pair, the longer text is cut first ("longest_first").
 """
 
+from array import array
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -14,6 +16,7 @@ import tokenizers as hf
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.text.calls import ID_BYTES
 from mlxfp.text.columns import Ragged, to_lists
 from mlxfp.text.tokenizers import Tokenizer, engine
 
@@ -33,6 +36,14 @@ class Frame:
     def added(self) -> int:
         """How many ids stand around the texts."""
         return sum(number not in (_FIRST, _SECOND) for number in self.ids)
+
+    @cached_property
+    def around(self) -> tuple[bytes, bytes] | None:
+        """What stands in front of one text and behind it, as bytes of int32, or None where texts are more."""
+        if sum(number >= _FIRST for number in self.ids) != 1:
+            return None
+        place = self.ids.index(_FIRST)
+        return array("i", self.ids[:place]).tobytes(), array("i", self.ids[place + 1 :]).tobytes()
 
     @property
     def bare(self) -> bool:
@@ -92,6 +103,19 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
     if len(texts) == 1:
         return ids, None
     return ids, to_lists(np.repeat(np.tile(np.array(frame.types, np.int32), count), lengths.ravel()), sizes)
+
+
+def put_around_few(around: tuple[bytes, bytes], rows: Sequence[bytes], room: int | None, side: Side) -> pa.ListArray:
+    """Do what `cut` and `put_around` do for one text of which a few rows are given as bytes of int32: in a fifth of the time."""
+    if room is not None:
+        most = ID_BYTES * room
+        rows = [row[:most] for row in rows] if side == "right" else [row[max(0, len(row) - most) :] for row in rows]
+    front, back = around
+    framed = [front + row + back for row in rows]
+    ends = accumulate((len(row) // ID_BYTES for row in framed), initial=0)
+    values = b"".join(framed)
+    inner = pa.Array.from_buffers(pa.int32(), len(values) // ID_BYTES, [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(pa.list_(inner.type), len(framed), [None, pa.py_buffer(array("i", ends))], children=[inner])
 
 
 def gather(values: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -15,7 +15,7 @@ import tokenizers as hf
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from mlxfp.text.cuts import MARK, Cuts, find_cuts, flat
+from mlxfp.text.cuts import MARK, Cuts, find_cuts, flat, keeps_ascii
 from mlxfp.text.tokenizers import engine
 
 HINTED, HELD = 1, 2  # a word whose row may have to be encoded whole; a word whose row must be
@@ -36,11 +36,12 @@ class Rule:
     """Where words end, and in which of them a cut may have done harm.
 
     `held` and `hinted` are regular expressions (RE2) for words: those of `held`, seen once normalized, have their rows encoded whole;
-    those of `hinted` if the row matches `spelled`.
+    those of `hinted` if the row matches `spelled`. With `keeps`, what ends in ASCII that can be seen ends so once normalized.
     """
 
     cuts: Cuts
     normal: Callable[[str], str] | None  # without stripping
+    keeps: bool = False
     held: str = ""
     hinted: str = ""
     spelled: str = ""
@@ -48,6 +49,12 @@ class Rule:
     def bare(self, words: Sequence[str]) -> Sequence[str]:
         """Take from words the space that the tokenizer adds."""
         return [word.removeprefix(" ") for word in words] if self.cuts.lead else words
+
+    def plain(self, words: Iterable[str]) -> bool:
+        """Whether words are such that they have no flags for sure: of ASCII only, as most are. Takes a tenth of the time of looking."""
+        joined = "\n".join([*words, ""])
+        seen = self.keeps and not self.held and not self.cuts.single and re.fullmatch(r"(?:[ -~]*[!-~]\n)*", joined) is not None
+        return seen and not (self.hinted and re.search(self.hinted, joined))
 
     def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
         """Return 0, `HINTED` or `HELD` for each word, uint8[N]."""
@@ -96,7 +103,8 @@ def find_rule(json: str) -> Rule | None:
     cuts = find_cuts(data)
     if cuts is None or own.encode("", add_special_tokens=False).ids:
         return None
-    return _guarded(Rule(cuts, _normalize(data)), data["added_tokens"], own.normalizer)
+    keeps = all(map(keeps_ascii, flat(data["normalizer"], "normalizers")))
+    return _guarded(Rule(cuts, _normalize(data), keeps), data["added_tokens"], own.normalizer)
 
 
 def _normalize(data: Mapping[str, Any]) -> Callable[[str], str] | None:

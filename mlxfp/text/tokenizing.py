@@ -13,9 +13,9 @@ from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_key
 from mlxfp.core.datasets import Dataset, RowWise, Stage, State
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.text.columns import Ragged, check_text_column, name_row, read_ragged, read_text
-from mlxfp.text.encoding import encode_chunk
-from mlxfp.text.framing import Frame, cut, find_frame, fit, put_around
+from mlxfp.text.columns import Ragged, check_text_column, name_row, read_text, to_lists
+from mlxfp.text.encoding import encode_few, encode_rows
+from mlxfp.text.framing import Frame, cut, find_frame, fit, put_around, put_around_few
 from mlxfp.text.tokenizers import Tokenizer
 
 Truncation = Literal["right", "left", "error"]
@@ -136,10 +136,17 @@ class _Tokenize(RowWise):
         return self.max_length if self.into == "input_ids" else tokens
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        encoded = [encode_chunk(self.tokenizer, read_text(chunk, name, "tokenize")) for name in self.columns]
-        if self.frame.bare and self.max_length is None:
-            return set_column(chunk, self.into, encoded[0])
-        ids, types = put_around(self.frame, self._shorten([read_ragged(column) for column in encoded], chunk))
+        texts = [read_text(chunk, name, "tokenize") for name in self.columns]
+        frame = self.frame
+        if frame.around is not None and self.truncation != "error":
+            few = encode_few(self.tokenizer, texts[0])
+            if few is not None:
+                room = None if self.max_length is None else self.max_length - frame.added
+                return set_column(chunk, self.into, put_around_few(frame.around, few, room, self.truncation))
+        encoded = [encode_rows(self.tokenizer, text) for text in texts]
+        if frame.bare and self.max_length is None:
+            return set_column(chunk, self.into, to_lists(encoded[0].values, encoded[0].lengths))
+        ids, types = put_around(frame, self._shorten(encoded, chunk))
         out = set_column(chunk, self.into, ids)
         return out if types is None else set_column(out, _TYPES, types)
 
@@ -177,8 +184,7 @@ class _TokenizeLong(Stage):
         return self.whole.longest(tokens)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        texts = encode_chunk(self.whole.tokenizer, read_text(chunk, self.whole.column, "tokenize"))
-        return state, self._pieces(chunk, read_ragged(texts))
+        return state, self._pieces(chunk, encode_rows(self.whole.tokenizer, read_text(chunk, self.whole.column, "tokenize")))
 
     def _pieces(self, chunk: RecordBatch, texts: Ragged) -> Iterator[RecordBatch]:
         rows, within, pieces = self._cut(texts)

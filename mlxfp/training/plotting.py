@@ -10,16 +10,19 @@ from mlxfp.core._optional import optional
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.training.observers.logs import read_log
 
+PathLike = str | os.PathLike[str]
 Points = list[tuple[int, float]]
 
 _SIDE_BY_SIDE = 2
+_IN_A_COLUMN = 10  # names of curves
 
 
-def plot_run(log: str | os.PathLike[str], picture: str | os.PathLike[str]) -> None:
+def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     """Draw the log of a run, as `log_metrics` writes it to `.jsonl`: loss, learning rate, evaluations, steps per second.
 
-    `picture` is a `.png` or `.svg` file. Numbers that are not finite leave a gap. Raises `MissingExtraError` where matplotlib is not
-    installed, `MissingFileError` and `DataError` for what is not such a log or has nothing to draw.
+    Several logs by name, such as those of folds, are drawn over each other. `picture` is a `.png` or `.svg` file. Numbers that are not
+    finite leave a gap. Raises `MissingExtraError` where matplotlib is not installed, `MissingFileError` and `DataError` for what is not
+    such a log or has nothing to draw.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5, "learning_rate": 0.1}}'
@@ -33,9 +36,15 @@ def plot_run(log: str | os.PathLike[str], picture: str | os.PathLike[str]) -> No
         raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Give it one of these endings.")
     figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
     matplotlib = optional("matplotlib", extra="plots", needed_by="plot_run")
-    panels = {title: curves for title, curves in _panels(read_log(Path(log))).items() if curves}
+    logs = log if isinstance(log, Mapping) else {"": log}
+    panels: dict[str, dict[str, Points]] = {}
+    for name, path in logs.items():
+        for title, curves in _panels(read_log(Path(path))).items():
+            for curve, points in curves.items():
+                panels.setdefault(title, {})[f"{name} {curve}".strip()] = points
     if not panels:
-        raise DataError(f"{os.fspath(log)} has nothing to draw: no metrics were read. Let the run take more steps, or lower log_every.")
+        named = ", ".join(os.fspath(path) for path in logs.values())
+        raise DataError(f"{named} has nothing to draw: no metrics were read. Let the run take more steps, or lower log_every.")
     rows = -(-len(panels) // _SIDE_BY_SIDE)
     figure = figures.Figure(figsize=(12, 3.5 * rows), layout="constrained")
     for place, (title, curves) in enumerate(panels.items(), 1):
@@ -44,7 +53,7 @@ def plot_run(log: str | os.PathLike[str], picture: str | os.PathLike[str]) -> No
         for name, points in curves.items():
             axes.plot(*zip(*points, strict=True), label=name, marker="." if len(points) == 1 else None)
         if len(curves) > 1:
-            axes.legend()
+            axes.legend(fontsize="x-small", ncols=-(-len(curves) // _IN_A_COLUMN))
     with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
         figure.savefig(os.fspath(picture))
 

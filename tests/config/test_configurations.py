@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.config.classes import DataConfig, RunConfig, TrainingConfig
-from mlxfp.config.documents import read_document, read_value, write_document
 from mlxfp.config.json_schemas import json_schema
 from mlxfp.config.loading import load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.config.structuring import structure, unstructure
+from mlxfp.core.documents import read_document, read_value, write_document
 from mlxfp.core.errors import ConfigError, MissingFileError, UnknownNameError
+from mlxfp.core.structuring import structure, unstructure
 
 
 def values_of(kind, checks):
@@ -32,7 +32,7 @@ def values_of(kind, checks):
     if kind is float:
         least, most = (bounds.get(word, other) for word, other in (("minimum", bounds.get("exclusiveMinimum", -5)), ("maximum", 0.75)))
         return st.floats(least, most, exclude_min="exclusiveMinimum" in bounds, allow_subnormal=False)
-    return st.booleans() if kind is bool else st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
+    return st.booleans() if kind is bool else st.text(st.characters(codec="utf-8"), max_size=12)
 
 
 def configs(kind=RunConfig):
@@ -120,22 +120,19 @@ def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
     )
     with pytest.raises(ConfigError) as caught:
         load_config(path, overrides=["observers.patience=0"])
-    assert (
-        str(caught.value).splitlines()
-        == [
-            "10 mistakes in the configuration:",
-            f"  training.epochs ({path}:2): expected an integer, got 3.7",
-            f"  training.size ({path}:3): expected an integer, got True",
-            f"  training.sede ({path}:4): no such name. Did you mean 'seed'?",
-            f"  training.ema ({path}:5): expected below 1, got 1.5",
-            f"  training.compute_dtype ({path}:6): expected 'float32' or 'bfloat16' or 'float16' (did you mean 'bfloat16'?), got 'bfloat'",
-            f"  optimizer.learning_rate ({path}:8): expected a number, got '1e-5'",
-            f"  data ({path}:9): expected names with values, got 'here'",
-            f"  modle ({path}:10): no such name. Did you mean 'model'?",
-            f"  observers.keep ({path}:13): expected at least 1, got 0",
-        ]
-        or str(caught.value).count("\n") == 10
-    )
+    assert str(caught.value).splitlines() == [
+        "10 mistakes in the configuration:",
+        f"  training.epochs ({path}:2): expected an integer, got 3.7",
+        f"  training.size ({path}:3): expected an integer, got True",
+        f"  training.sede ({path}:4): no such name. Did you mean 'seed'?",
+        f"  training.ema ({path}:5): expected below 1, got 1.5",
+        f"  training.compute_dtype ({path}:6): expected 'float32' or 'bfloat16' or 'float16' (did you mean 'bfloat16'?), got 'bfloat'",
+        f"  optimizer.learning_rate ({path}:8): expected a number, got '1e-5'",
+        f"  data ({path}:9): expected names with values, got 'here'",
+        f"  modle ({path}:10): no such name. Did you mean 'model'?",
+        f"  observers.keep ({path}:13): expected at least 1, got 0",
+        "  observers.patience (command line): expected at least 1, got 0",
+    ]
 
 
 def test_an_integer_is_a_number_and_nothing_else_is_taken_for_something():
@@ -159,7 +156,7 @@ def test_classes_check_themselves_too():
         ("training: !!python/object:os.system {}\n", r"has the tag '.*python/object:os\.system'\. Write a plain value"),
         ("1: 2\n", r"has the name 1, which is no text\. Put it in quotes\."),
         ("", r"holds nothing, where names and values belong"),
-        ("- 1\n", r"holds a CommentedSeq, where names and values belong"),
+        ("- 1\n", r"holds a list, where names and values belong"),
         ("preset: [a]\n", r"preset must be a name, got \['a'\]"),
     ],
 )

@@ -5,19 +5,22 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mlxfp.core.errors import CursorError, MissingExtraError, MissingFileError
+from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.data import remote_files
 from mlxfp.data.arrow_files import read_arrow
 from mlxfp.data.csv_files import read_csv
 from mlxfp.data.json_files import read_jsonl
+from mlxfp.data.media_files import read_audio, read_images
 from mlxfp.data.parquet_files import read_parquet
 from mlxfp.data.text_files import read_text
 from mlxfp.testing import laws
@@ -102,6 +105,36 @@ def test_what_is_not_there_and_what_is_missing_is_named(memory: Any, monkeypatch
         remote_files.find_remote("s3://bucket/a.csv", (".csv",))
 
 
+def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match=r"The address 'shop://a\.csv' cannot be read: Protocol not known: shop\. Use a scheme that"):
+        list(read_csv("shop://a.csv"))
+    known = import_module("fsspec.registry").known_implementations
+    monkeypatch.setitem(known, "shop", {"class": "no_such_package.Shop", "err": "Install shopfs"})
+    with pytest.raises(MissingExtraError, match=r"Reading shop://a\.csv needs a package that is not installed: Install shopfs\."):
+        list(read_csv("shop://a.csv"))
+
+
+def test_folders_of_images_and_sound_are_read_elsewhere(memory: Any, tmp_path: Path) -> None:
+    for name, data in {"cat/[1].png": b"1", "ant/b/2.JPG": b"2", "ant/.3.png": b"no", "ant/.d/4.png": b"no", "ant/5.txt": b"no"}.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+        memory.pipe(f"/pictures/in/{name}", data)
+        memory.pipe(f"/pictures/incoming/{name}", data)  # a neighbour with the same beginning
+    there = read_images("memory://pictures/in/")
+    laws.assert_same_items(there, read_images(tmp_path / "in"))
+    laws.assert_same_items(read_images((tmp_path / "in").as_uri()), read_images(tmp_path / "in"))
+    laws.check(there)
+    version = there.source.version()
+    memory.pipe("/pictures/in/cat/[1].png", b"12")
+    assert there.source.version() != version
+    memory.pipe("/pictures/in/cat/[1].png", b"")
+    with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in 'memory://pictures/in/cat/\[1\]\.png'"):
+        list(there)
+    for nowhere in ("memory://pictures/no", "https://example.org/pictures"):
+        with pytest.raises(MissingFileError, match=f"No file in the folder '{nowhere}' or below it ends in .wav"):
+            list(read_audio(nowhere))
+
+
 class Server(BaseHTTPRequestHandler):
     """Serves one file, in parts where a part is asked for, and notes which bytes it sent."""
 
@@ -115,7 +148,7 @@ class Server(BaseHTTPRequestHandler):
         self.answer(body=True)
 
     def answer(self, *, body: bool) -> None:
-        if not self.path.endswith("/a.tsv"):
+        if not self.path.endswith(("/a.tsv", "/a.parquet")):
             self.send_error(404)
             return
         asked, size = self.headers.get("Range"), len(self.data)
@@ -165,3 +198,13 @@ def test_over_http_a_resumed_run_fetches_only_what_follows() -> None:
         assert 0 < sum(end - start for start, end in sent) < len(data) // 2  # what follows, and what fsspec reads ahead of the header
         with pytest.raises(MissingFileError, match="No file is found at 'http://127"):
             list(read_tsv(f"{address}/b.tsv"))
+
+
+def test_over_http_only_the_columns_of_parquet_that_are_needed_are_fetched() -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    numbers = np.random.default_rng(0).random((8, 200_000))
+    data = parquet_of(pa.table({f"c{place}": column for place, column in enumerate(numbers)}))
+    with served(data) as (address, sent):
+        column = pa.concat_arrays([chunk["c5"] for chunk, _ in read_parquet(f"{address}/a.parquet", columns=["c5"]).source.read(0, None)])
+        assert column.equals(pa.array(numbers[5]))
+        assert sum(end - start for start, end in sent) < len(data) // 3

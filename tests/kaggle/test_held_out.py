@@ -95,7 +95,7 @@ FIRST, SECOND = FOLDS
             ArgumentError,
             r"must have one shape, got .*\['n', 2\]",
         ),
-        (lambda: out_of_fold(FOLDS, [0, 0], []), ArgumentError, r"one number for each of the 3 rows of the folds, got \[2\]"),
+        (lambda: out_of_fold(FOLDS, [0, 0], []), ArgumentError, r"must be \[N\] or \[N, T\] for the 3 rows of the folds, got \[2\]"),
         (
             lambda: compare(made(FOLDS, [0, 1, 1], [0, 1, 1]), made(custom([0, 1, 1]), [0, 1, 1], [0, 1, 1]), METRICS["mae"]),
             ArgumentError,

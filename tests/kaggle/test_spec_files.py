@@ -49,19 +49,22 @@ def test_yaml_follows_the_rules_of_1_2(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "mistakes"),
     [
-        (_BASE + "metrics: x\nid: 3\n", ["id: expected text, got 3", "the whole: No field is named 'metrics'. Did you mean 'metric'?"]),
-        (_BASE.replace("regression", "regresion"), ["kind: No choice is named 'regresion'. Did you mean 'regression'?"]),
-        (_BASE.replace("a.csv", "a.csv, rows: true"), ["train.rows: expected an integer, got True"]),
-        (_BASE.replace("[y]", "y"), ["target: expected a list, got 'y'"]),
-        (_BASE.replace("[y]", "[y, 3]"), ["target[1]: expected text, got 3"]),
-        (_BASE.replace("type: text", "type: txt"), ["columns[0].type: No choice is named 'txt'. Did you mean 'text'?"]),
-        (_BASE.replace("type: text", "type: categorical, values: {1: one}"), ["columns[0].values[1]: expected text, got 1"]),
-        (_BASE.replace("type: text", "type: text, values: {a: b}"), ["columns[0]: Column 'c' names its values and is text."]),
+        (_BASE + "metrics: x\nid: 3\n", ["metrics (line 7): no such name. Did you mean 'metric'?", "id (line 8): expected text, got 3"]),
+        (_BASE.replace("regression", "regresion"), ["kind (line 2): expected 'binary' or 'multiclass' or"]),
+        (_BASE.replace("a.csv", "a.csv, rows: true"), ["train.rows (line 3): expected an integer, got True"]),
+        (_BASE.replace("[y]", "y"), ["target (line 4): expected a list, got 'y'"]),
+        (_BASE.replace("[y]", "\n- y\n- 3"), ["target[1] (line 6): expected text, got 3"]),
+        (_BASE.replace("type: text", "type: txt"), ["columns[0].type (line 6): expected 'text' or 'categorical' or"]),
+        (_BASE.replace("type: text", "type: text, values: [a]"), ["columns[0].values (line 6): expected names with values, got ['a']"]),
+        (_BASE.replace("type: text", "type: categorical, values: {a: 1}"), ["columns[0].values.a (line 6): expected text, got 1"]),
+        (
+            _BASE.replace("type: text", "type: text, values: {a: b}"),
+            ["columns[0] (line 6): Column 'c' names its values and is text. Make it categorical, or leave values out."],
+        ),
         (_BASE.replace("metric: mae\n", ""), ["metric: a value is needed and there is none"]),
-        (_BASE.replace("{name: a.csv}", "a.csv"), ["train: expected names with values"]),
+        (_BASE.replace("{name: a.csv}", "a.csv"), ["train (line 3): expected names with values, got 'a.csv'"]),
+        (_BASE + "test: a.csv", ["test (line 7): expected names with values, got 'a.csv'"]),
         (_BASE.replace("[y]", "[]"), ["the whole: The spec of 'x': it has no target."]),
-        ("- 1\n", ["the whole: expected names with values"]),
-        ("", ["the whole: expected names with values"]),
     ],
 )
 def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mistakes: list[str]) -> None:
@@ -78,17 +81,22 @@ def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mista
 def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path) -> None:
     path = tmp_path / "specs.json"
     path.write_text('{"mine": {"name": 3}}')
-    with pytest.raises(ConfigError, match=r"\['mine'\].name: expected text, got 3"):
+    with pytest.raises(ConfigError, match=r"mine\.name \(line 1\): expected text, got 3"):
         load_specs(path)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", b"{", "is no JSON: .*Mend the file"),
-        ("a.yaml", b"a: [", "is no YAML: .*Mend the file"),
-        ("a.yaml", b"\xff", "is no YAML: .*utf-8.*Mend the file"),
-        ("a.yaml", b"!!python/object:os.system {}", "is no YAML: .*Mend the file"),
+        ("a.json", b"{", r"a\.json:1 is no JSON: .*Mend the line"),
+        ("a.json", b'{"name": 1, "name": 2}', "the name 'name' is there twice"),
+        ("a.yaml", b"a: [", r"a\.yaml:1 is no YAML: .*Mend the line"),
+        ("a.yaml", b"name: a\nname: b", r'a\.yaml:2 is no YAML: found duplicate key "name"'),
+        ("a.yaml", b"columns: [{values: {1: one}}]", r"a\.yaml:1 has the name 1, which is no text\. Put it in quotes"),
+        ("a.yaml", b"\xff", "is not text in UTF-8: .*Save it as UTF-8"),
+        ("a.yaml", b"!!python/object:os.system {}", "has the tag .*Write a plain value"),
+        ("a.yaml", b"- 1", r"a\.yaml holds a list, where names and values belong, as in `name: titanic`"),
+        ("a.json", b"null", r"a\.json holds nothing, where names and values belong"),
         ("a.toml", b"", "A spec is a file in YAML or JSON"),
     ],
 )

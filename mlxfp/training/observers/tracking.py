@@ -23,6 +23,7 @@ from mlxfp.training.observers.numbers import numbers_of
 from mlxfp.training.state import TrainState, leaves_of
 
 _LOGGER = logging.getLogger("mlxfp")
+_SQLITE = "sqlite:///"
 
 
 def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
@@ -39,8 +40,9 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
 
     Steps are batches. The metrics of steps are called `train/loss` and so on, those of epochs `epoch/loss`, those of evaluations have
     their own names. `uri` is the tracking server, such as `sqlite:///mlflow.db`, MLflow's own choice unless given; the experiment is
-    created if it is not there. `parent` is the id of the run in which this one is nested, as in cross-validation. With `model` the last
-    state is logged as an MLflow model (`state.safetensors`, for `load_state`) and registered under that name.
+    created if it is not there, of a store in SQLite with the files beside the database. `parent` is the id of the run in which this one
+    is nested, as in cross-validation. With `model` the last state is logged as an MLflow model (`state.safetensors`, for `load_state`)
+    and registered under that name.
 
     MLflow works in a thread of its own and never fails or slows the training: what goes wrong there becomes a `Warned` event, once for
     each kind, and a warning of the logger `mlxfp`. The end of a run waits for it. Raises `MissingExtraError` if there is no MLflow.
@@ -140,10 +142,22 @@ class _Tracker:
 
 def _begin(mlflow: Any, plan: _Plan) -> _Run:
     client = mlflow.MlflowClient(tracking_uri=plan.uri)
-    found = client.get_experiment_by_name(plan.experiment)
-    experiment = client.create_experiment(plan.experiment) if found is None else found.experiment_id
+    experiment = experiment_in(client, plan.experiment, plan.uri)
     tags = {} if plan.parent is None else {"mlflow.parentRunId": plan.parent}
     return _Run(client, client.create_run(experiment, tags=tags, run_name=plan.name).info.run_id)
+
+
+def experiment_in(client: Any, name: str, uri: str | None) -> str:
+    """Find an experiment by name, or create it: return its id.
+
+    Files of a store in SQLite go into a folder beside the database: MLflow itself would put them where the process happens to run.
+    """
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    file = None if uri is None or not uri.startswith(_SQLITE) else Path(uri.removeprefix(_SQLITE)).resolve()
+    place = {} if file is None else {"artifact_location": (file.parent / f"{file.stem}-artifacts").as_uri()}
+    return str(client.create_experiment(name, **place))
 
 
 def _log_params(mlflow: Any, params: Mapping[str, Any], run: _Run) -> None:

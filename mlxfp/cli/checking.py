@@ -1,0 +1,137 @@
+"""`mlxfp doctor`: what is there on this machine, and what is missing for training to run."""
+
+import os
+import platform
+import re
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
+from pathlib import Path
+
+from attrs import frozen
+
+from mlxfp.cli.parsing import Commands, add_command, say, start_mlx
+from mlxfp.core.errors import MlxfpError
+
+_REQUIREMENT = re.compile(r"(?P<name>[\w.-]+)(\[(?P<extras>[\w.,\s-]+)\])?(?P<rest>.*)")
+_PLACE = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
+
+
+@frozen
+class Finding:
+    """One thing that was looked at: what was found, and what to do if training cannot run so."""
+
+    name: str
+    found: str
+    problem: str = ""
+
+
+def add(commands: Commands) -> None:
+    """Add `doctor`."""
+    about = "Say what this machine has for training, and what is missing; exit code 1 if training cannot run."
+    add_command(commands, "doctor", _doctor, about=about, example="mlxfp doctor")
+
+
+def _doctor(_: Namespace) -> int:
+    findings = [
+        Finding("mlxfp", _version("mlxfp") or "not installed"),
+        Finding("python", f"{platform.python_version()}, {sys.executable}"),
+        Finding("platform", platform.platform()),
+        *_mlx(),
+        Finding("free disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:,.1f} GiB in {Path.cwd()}"),
+        *_credentials(),
+        *_extras(),
+    ]
+    width = max(len(finding.name) for finding in findings)
+    problems = [finding.problem for finding in findings if finding.problem]
+    for finding in findings:
+        say(f"{finding.name:<{width}}  {finding.found}")
+    say("\n".join(["", "Training can run." if not problems else "Training cannot run:", *(f"- {problem}" for problem in problems)]))
+    return 1 if problems else 0
+
+
+def _mlx() -> Iterator[Finding]:
+    """Look at MLX: whether it starts, on what, how it multiplies matrices, and whether it compiles."""
+    from mlxfp.runtime import report
+
+    try:
+        remarks = start_mlx()
+        now = report()
+    except MlxfpError as error:
+        yield Finding("mlx", "does not start", str(error))
+        return
+    yield Finding("mlx", f"{now.mlx}, {now.backend}: {now.device}")
+    yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}")
+    yield from (Finding("", remark) for remark in remarks)
+    if sys.platform == "linux" and now.backend == "cpu":
+        compiler = shutil.which("g++")
+        yield Finding(
+            "C++ compiler", compiler or "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"
+        )
+    yield _compiles()
+
+
+def _compiles() -> Finding:
+    import mlx.core as mx
+
+    try:
+        made = mx.compile(lambda x: mx.exp(x) * 0.0 + 1.0)(mx.zeros(4))
+        right = made.tolist() == [1.0] * 4
+    except Exception as error:  # noqa: BLE001  # whatever a compiler or a driver says
+        return Finding("mx.compile", "fails", f"mx.compile, which every training step uses, fails: {error}")
+    return (
+        Finding("mx.compile", "works")
+        if right
+        else Finding("mx.compile", "computes wrongly", "mx.compile gives wrong numbers: reinstall mlx.")
+    )
+
+
+def _credentials() -> Iterator[Finding]:
+    """Look for Kaggle's credentials: where they are, never what they are."""
+    try:
+        from mlxfp.kaggle.uploading import credentials_in
+    except ImportError:  # MLX does not start, which has been said
+        return
+    yield Finding("kaggle", credentials_in(os.environ, Path.home()) or "no credentials (mlxfp submit --yes needs them, nothing else does)")
+
+
+def _extras() -> Iterator[Finding]:
+    """Look at each extra of mlxfp: the versions of its packages, or how to install them."""
+    extras = [] if _version("mlxfp") is None else metadata("mlxfp").get_all("Provides-Extra") or []
+    for extra in sorted(extras):
+        versions = {name: _version(name) for name in dict.fromkeys(_packages("mlxfp", extra))}
+        missing = any(found is None for found in versions.values())
+        said = ", ".join(f"{name} {found or 'missing'}" for name, found in sorted(versions.items())) or "nothing on this platform"
+        yield Finding(f"extra {extra}", said + (f': pip install "mlxfp[{extra}]"' if missing else ""))
+
+
+def _packages(distribution: str, extra: str) -> Iterator[str]:
+    """Yield the packages that an extra brings on this platform; of an extra of another package, such as mlx[cpu], what that brings."""
+    try:
+        lines = requires(distribution) or []
+    except PackageNotFoundError:
+        yield distribution
+        return
+    for line in lines:
+        wanted, _, marker = line.partition(";")
+        found = _REQUIREMENT.match(wanted.strip())
+        if found is None or not re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
+            continue
+        if any(
+            value != {"sys_platform": sys.platform, "platform_system": platform.system()}[name] for name, value in _PLACE.findall(marker)
+        ):
+            continue
+        inner = [each.strip() for each in (found["extras"] or "").split(",") if each.strip()]
+        if found["name"] != distribution:
+            yield found["name"]
+        for each in inner:
+            yield from _packages(found["name"], each)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,84 @@
+"""The table of commands, and what becomes of a user's mistake: a sentence and an exit code, never a traceback."""
+
+import os
+import sys
+import traceback
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from collections.abc import Callable, Sequence
+
+from mlxfp import __version__
+from mlxfp.cli import checking, configuring, data_sets, inspecting, running, submitting
+from mlxfp.cli.parsing import Commands, show_example, warn
+from mlxfp.core.errors import MlxfpError
+
+# Each adds the commands of its file, in the order of the help.
+GROUPS: tuple[Callable[[Commands], None], ...] = (
+    running.add,
+    inspecting.add,
+    configuring.add,
+    data_sets.add,
+    submitting.add,
+    checking.add,
+)
+
+_ABOUT = "Competitions and training on MLX, from configuration files."
+_EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
+_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # as shells have it: 128 and the number of the signal
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, with the arguments of the process unless some are given, and return the exit code.
+
+    0: done; 1: it could not be done, and standard error says why; 2: it is no such command; 130: interrupted; 141: nobody reads on.
+    With MLXFP_DEBUG=1 in the environment, tracebacks are shown.
+
+    >>> main(["config", "check", "titanic", "training.epochs=3"])
+    The preset titanic makes a run named 'titanic': no mistakes.
+    0
+    """
+    try:
+        options = parse(arguments)
+    except SystemExit as end:  # the parser's way to say that all is said: help, or a usage that is none
+        return end.code if isinstance(end.code, int) else _MISUSED
+    try:
+        code: int = options.run(options)
+        sys.stdout.flush()  # a pipe that is closed says so here, and not when the process ends
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written when the process ends
+        return _CLOSED
+    except KeyboardInterrupt as error:
+        return _report(error, "interrupted", _INTERRUPTED)
+    except (MlxfpError, OSError) as error:
+        return _report(error, "\n".join([str(error), *getattr(error, "__notes__", ())]), _FAILED)
+    return code
+
+
+def parse(arguments: Sequence[str] | None = None) -> Namespace:
+    """Parse the arguments of a command; options may stand before, between and behind `key=value`. Exits as argparse does."""
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    # argparse takes positional arguments in one go: those behind an option are left over.
+    taken = [each for each in rest if "overrides" in options and not each.startswith("-")]
+    if len(taken) < len(rest):
+        parser.error(f"unrecognized arguments: {' '.join(each for each in rest if each not in taken)}")
+    if taken:
+        options.overrides = [*options.overrides, *taken]
+    return options
+
+
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
+        "mlxfp", description=_ABOUT, epilog=show_example(_EXAMPLE), formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--version", action="version", version=f"mlxfp {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    for add in GROUPS:
+        add(commands)
+    return parser
+
+
+def _report(error: BaseException, message: str, code: int) -> int:
+    if os.environ.get("MLXFP_DEBUG", "0") not in ("", "0"):
+        traceback.print_exception(error)
+    warn(message)
+    return code

@@ -1,0 +1,104 @@
+"""`mlxfp data`: what the files of a competition are, and whether they are what a spec says."""
+
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from textwrap import fill
+from typing import TYPE_CHECKING, get_args
+
+from mlxfp.cli.parsing import Commands, add_command, add_group, say
+from mlxfp.core.errors import ArgumentError, MlxfpError
+
+if TYPE_CHECKING:
+    from mlxfp.kaggle.specs import DatasetSpec
+
+
+def add(commands: Commands) -> None:
+    """Add `data check` and `data infer`."""
+    group = add_group(commands, "data", about="Check and describe the files of a competition.", example="mlxfp data check data/titanic")
+    about = "Say what the files are, and list all that is not as the spec says."
+    check = add_command(group, "check", _check, about=about, example="mlxfp data check data/titanic --spec titanic")
+    infer = add_command(
+        group,
+        "infer",
+        _infer,
+        about="Propose a spec, from the files themselves.",
+        example="mlxfp data infer data/cats --out cats.yaml",
+    )
+    for command in (check, infer):
+        command.add_argument("path", metavar="PATH", help="the folder of a competition, or a CSV file")
+        command.add_argument("--target", metavar="COLUMN", action="append", help="what is to be predicted, where that cannot be told")
+    check.add_argument(
+        "--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON; else what the files look like"
+    )
+    infer.add_argument("--out", metavar="FILE", help="write the spec there, as YAML or JSON by its suffix, in place of printing it")
+
+
+def find_spec(name: str) -> "DatasetSpec":
+    """Read a spec from a file, or else find the known one with that name.
+
+    >>> find_spec("titanic").target
+    ('Survived',)
+    """
+    from mlxfp.kaggle.catalogue import SPECS
+    from mlxfp.kaggle.spec_files import load_spec
+
+    return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]
+
+
+def _check(options: Namespace) -> int:
+    from mlxfp.kaggle.checking import check_spec
+
+    if options.spec and options.target:
+        raise ArgumentError(f"--target says {', '.join(options.target)}, and --spec {options.spec} knows the target. Leave one out.")
+    spec = find_spec(options.spec) if options.spec else _inferred(options)
+    say("\n".join(_lines(spec)))
+    check_spec(spec, options.path)
+    say("The files are as the spec says." if options.spec else "The spec is what the files look like; --spec checks them against another.")
+    return 0
+
+
+def _infer(options: Namespace) -> int:
+    from mlxfp.kaggle.spec_files import save_spec
+
+    spec = _inferred(options)
+    if options.out is None:
+        with TemporaryDirectory() as folder:
+            save_spec(spec, made := Path(folder, "spec.yaml"))
+            say(made.read_text("utf-8").rstrip("\n"))
+        return 0
+    if Path(options.out).exists():
+        raise ArgumentError(f"{options.out!r} is there already, and nothing is overwritten. Give another --out, or remove it.")
+    save_spec(spec, options.out)
+    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it there, then: --spec {options.out}")
+    return 0
+
+
+def _inferred(options: Namespace) -> "DatasetSpec":
+    from mlxfp.kaggle.inferring import infer_spec
+
+    try:
+        return infer_spec(options.path, target=options.target)
+    except MlxfpError as error:
+        if options.target is None and isinstance(error, ArgumentError):
+            error.add_note("On the command line: --target COLUMN.")
+        raise
+
+
+def _lines(spec: "DatasetSpec") -> Iterator[str]:
+    """Say what a data set is, in lines."""
+    from mlxfp.kaggle.specs import ColumnType
+
+    yield f"{spec.name}: {spec.kind}, judged by {spec.metric}"
+    for part, file in (("train", spec.train), ("test", spec.test), ("sample", spec.sample)):
+        if file is not None:
+            yield f"  {part:<12} {file.name}" + ("" if file.rows is None else f", {file.rows:,} rows")
+    yield f"  {'target':<12} {', '.join(spec.target)}" + (f": {' or '.join(spec.classes)}" if spec.classes else "")
+    for word, column in (("id", spec.id), ("group", spec.group), ("time", spec.time)):
+        if column is not None:
+            yield f"  {word:<12} {column}"
+    for kind in get_args(ColumnType):
+        names = [column.name for column in spec.columns if column.type == kind]
+        if names:
+            yield fill(f"  {kind:<12} {', '.join(names)}", 120, subsequent_indent=" " * 15)

@@ -1,0 +1,113 @@
+"""`mlxfp inspect`: what a model would be given, before anything is trained."""
+
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve
+
+from mlxfp.cli.configuring import add_config, loaded
+from mlxfp.cli.data_sets import find_spec
+from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
+
+if TYPE_CHECKING:
+    from mlxfp.config.classes import RunConfig
+    from mlxfp.tasks import Task
+
+_SHOWN = 2  # rows in full: a table of tokens is long
+
+
+def add(commands: Commands) -> None:
+    """Add `inspect`."""
+    command = add_command(
+        commands,
+        "inspect",
+        _inspect,
+        about="Show what a model would be given: rows as text and tokens, their cost, shapes, and where time goes. Trains nothing.",
+        example="mlxfp inspect titanic --data data/titanic\nmlxfp inspect run.yaml text.form=key_value --part tokens --part shapes",
+    )
+    add_config(command)
+    command.add_argument(
+        "--part", choices=tuple(_PARTS), action="append", help="show this only; may be there several times (else all of them)"
+    )
+
+
+def _inspect(options: Namespace) -> int:
+    config = loaded(options).config
+    for problem in start_mlx():
+        warn(problem)
+    made = _made(config)
+    for name, show in _PARTS.items():
+        if not options.part or name in options.part:
+            for line in (f"== {name}", *show(made, config), ""):
+                say(line)
+    return 0
+
+
+def _made(config: "RunConfig") -> "Task":
+    """Make the task, with rows that are too long cut off: to see what they cost is what one inspects for."""
+    from mlxfp.kaggle.making_up import make_up
+    from mlxfp.tasks import task
+
+    cut = evolve(config, text=evolve(config.text, overflow="cut"))
+    if config.data.path is not None or config.data.spec is None:
+        return task(cut)
+    with TemporaryDirectory() as folder:  # the rows are in memory once the task is made
+        make_up(find_spec(config.data.spec), folder, seed=config.training.seed)
+        warn("data.path says nothing, so these rows are made up.")
+        return task(evolve(cut, data=evolve(cut.data, path=folder)))
+
+
+def _preview(made: "Task", _: "RunConfig") -> Iterator[str]:
+    from mlxfp.core.pipelines import pipe
+    from mlxfp.data.columns import select_columns
+    from mlxfp.data.previewing import preview
+
+    texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
+    yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
+    yield preview(made.batches, count=1, tokenizer=made.tokenizer)
+
+
+def _schema(made: "Task", _: "RunConfig") -> Iterator[str]:
+    from mlxfp.core.describing import schema
+
+    for name, rows in (("rows", made.splits.train), ("groups of tokens", made.batches)):
+        yield f"{name}:"
+        yield from (f"  {field.name}: {field.type}" for field in schema(rows))
+
+
+def _tokens(made: "Task", config: "RunConfig") -> Iterator[str]:
+    """Count tokens: of the training rows column by column, and those of the others, which may be longer, as a whole."""
+    parts = {"train": made.splits.train, "valid": made.splits.valid, "test": made.splits.test}
+    budgets = {name: made.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
+    for name, budget in budgets.items():
+        whole, *columns = str(budget).splitlines()
+        yield from (f"{name}: {whole}", *(columns if name == "train" else ()))
+    if config.text.overflow == "refuse" and any(budget.over for budget in budgets.values()):
+        yield "A run would be refused: raise text.max_length, or allow it with text.overflow=cut."
+
+
+def _shapes(made: "Task", _: "RunConfig") -> Iterator[str]:
+    """Count the shapes of an epoch's batches: each is compiled once."""
+    from mlxfp.data.shaping import shapes
+
+    found = Counter(tuple(batch["input_ids"].shape) for batch in made.batches)
+    yield from (f"{count:>6,} batches of {rows} rows x {length} tokens" for (rows, length), count in sorted(found.items()))
+    yield f"shapes in the first epoch: {len(found)}; in any epoch at most: {len(shapes(made.batches))}"
+
+
+def _profile(made: "Task", _: "RunConfig") -> Iterator[str]:
+    from mlxfp.data.profiling import profile
+
+    yield repr(profile(made.batches))
+
+
+_PARTS: Mapping[str, Callable[[Any, Any], Iterator[str]]] = {
+    "preview": _preview,
+    "schema": _schema,
+    "tokens": _tokens,
+    "shapes": _shapes,
+    "profile": _profile,
+}

@@ -1,0 +1,127 @@
+"""`mlxfp submit`: a file checked against the sample and handed in, on an explicit yes."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from mlxfp.cli.parsing import Commands, add_command, say
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mlxfp.config.classes import RunConfig
+    from mlxfp.kaggle.specs import DatasetSpec
+    from mlxfp.kaggle.submissions import Spelling
+
+# What Kaggle calls the competitions whose specs have other names, as in the address of each.
+_KAGGLES = {
+    "disaster_tweets": "nlp-getting-started",
+    "house_prices": "house-prices-advanced-regression-techniques",
+    "spaceship_titanic": "spaceship-titanic",
+}
+
+
+def add(commands: Commands) -> None:
+    """Add `submit`."""
+    command = add_command(
+        commands,
+        "submit",
+        _submit,
+        about="Check a submission against the sample and, with --yes, hand it in on Kaggle and wait for its score.",
+        example="mlxfp submit runs/titanic\nmlxfp submit submission.csv --competition titanic --sample gender_submission.csv --yes",
+    )
+    command.add_argument("path", metavar="FILE_OR_RUN_FOLDER", help="a CSV file, or the folder of a run that has made one")
+    command.add_argument("--competition", metavar="NAME", help="as in its address on Kaggle; of a run, that of its data set")
+    command.add_argument("--message", metavar="TEXT", help="what Kaggle shows beside it; else the name of the run, or of the file")
+    command.add_argument("--sample", metavar="FILE", help="the sample submission to check against; of a run, that of its data")
+    command.add_argument("--yes", action="store_true", help="send it: nothing is sent without this")
+
+
+@frozen
+class _Handed:
+    """A file to hand in, and what is known about it."""
+
+    file: Path
+    message: str
+    competition: str | None = None
+    sample: Path | None = None
+    spelling: "Mapping[str, Spelling] | None" = None
+    made_up: bool = False
+
+
+def _submit(options: Namespace) -> int:
+    from mlxfp.kaggle.submissions import check_submission
+    from mlxfp.kaggle.uploading import submit
+
+    found = _said(_of_run(Path(options.path)) if Path(options.path).is_dir() else _of_file(Path(options.path)), options)
+    if found.competition is None:
+        raise ArgumentError(f"Which competition is {options.path} for? Name it as its address on Kaggle does: --competition titanic.")
+    if found.sample is None:
+        say(f"{found.file} was not checked: no sample is known. --sample FILE names one.")
+    else:
+        problems = check_submission(found.file, sample=found.sample, spelling=found.spelling)
+        if problems:
+            listed = "".join(f"\n- {problem}" for problem in problems)
+            raise DataError(f"{found.file} does not fit the sample {found.sample}, and was not sent:{listed}")
+        say(f"{found.file} fits the sample {found.sample}.")
+    if found.made_up and options.yes:
+        raise DataError(
+            f"{found.file} predicts rows that were made up, and was not sent. Run it on the competition's files: data.path=FOLDER."
+        )
+    verdict = submit(found.file, found.competition, message=found.message, yes=options.yes)
+    if verdict.status == "not sent":
+        say(f"It was not sent to {found.competition}: --yes does that.")
+        return 0
+    say(f"{found.competition}: {verdict.status}. {verdict.message}")
+    return 1 if verdict.status in ("failed", "error") else 0
+
+
+def _said(found: _Handed, options: Namespace) -> _Handed:
+    """Put what the command line says before what is known."""
+    return evolve(
+        found,
+        competition=options.competition or found.competition,
+        message=options.message or found.message,
+        sample=Path(options.sample) if options.sample else found.sample,
+    )
+
+
+def _of_file(path: Path) -> _Handed:
+    if not path.is_file():
+        raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
+    return _Handed(path, path.name)
+
+
+def _of_run(folder: Path) -> _Handed:
+    """Find what a run has made, with the sample that it was made by."""
+    from mlxfp.kaggle.spec_files import load_spec
+    from mlxfp.runs.folders import MADE_UP, SPEC, read_config
+
+    config = read_config(folder)
+    file = folder / config.competition.submission
+    if not file.is_file():
+        raise MissingFileError(f"The run in {folder} has made no {file.name}. Continue it first: mlxfp resume {folder}")
+    spec = load_spec(folder / SPEC)
+    data = folder / MADE_UP if config.data.path is None else Path(config.data.path)
+    sample = None if spec.sample is None else data / spec.sample.name
+    return _Handed(
+        file,
+        folder.resolve().name,
+        _KAGGLES.get(spec.name, spec.name),
+        sample if sample is not None and sample.is_file() else None,
+        _spelling(spec, config),
+        config.data.path is None,
+    )
+
+
+def _spelling(spec: "DatasetSpec", config: "RunConfig") -> "Mapping[str, Spelling] | None":
+    """Say that probabilities are wanted where the metric is of such, though the sample may have classes."""
+    from mlxfp.kaggle.scoring import METRICS
+
+    judged = METRICS[config.competition.metric or spec.metric]
+    if spec.kind not in ("binary", "multiclass", "ordinal") or judged.needs == "labels" or spec.submission is None:
+        return None
+    return dict.fromkeys(spec.submission.columns[1:], "number")

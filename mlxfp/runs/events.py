@@ -1,0 +1,96 @@
+"""What happens in a run of a configuration, as frozen values: what `run` yields."""
+
+from pathlib import Path
+
+from attrs import frozen
+
+from mlxfp.kaggle.held_out import Score
+from mlxfp.training import events
+
+
+@frozen
+class RunEvent:
+    """Something that happened in a run, whose files are in `folder`.
+
+    >>> RunEvent(Path("runs/titanic")).folder.name
+    'titanic'
+    """
+
+    folder: Path
+
+
+@frozen
+class Began(RunEvent):
+    """A run begins, or continues: of its `folds` so many are `done` already.
+
+    >>> Began(Path("runs/titanic"), folds=5, done=2).done
+    2
+    """
+
+    folds: int
+    done: int
+
+
+@frozen
+class FoldBegan(RunEvent):
+    """A fold, counted from 1, begins to train on so many rows, or goes on from `step`.
+
+    >>> FoldBegan(Path("runs/titanic"), 1, rows=712, step=0).fold
+    1
+    """
+
+    fold: int
+    rows: int
+    step: int
+
+
+@frozen
+class Trained(RunEvent):
+    """Something happened in the training of a fold: one of `mlxfp.training.events`.
+
+    >>> from mlxfp.training.state import TrainState
+    >>> stepped = events.Stepped(TrainState({}, {}, {}, step=7, seed=0), None, 0, {"loss": 0.5})
+    >>> Trained(Path("runs/titanic"), 1, stepped).event.metrics
+    {'loss': 0.5}
+    """
+
+    fold: int
+    event: events.Event
+
+
+@frozen
+class FoldEnded(RunEvent):
+    """A fold is done: its predictions are in its folder. `score` is None where the metric is undefined on its rows.
+
+    >>> FoldEnded(Path("runs/titanic"), 1, metric="accuracy", score=0.8).score
+    0.8
+    """
+
+    fold: int
+    metric: str
+    score: float | None
+
+
+@frozen
+class Noted(RunEvent):
+    """Something that a person should know, and that does not end the run.
+
+    >>> Noted(Path("runs/titanic"), "The test file has 1 category that is new.").message
+    'The test file has 1 category that is new.'
+    """
+
+    message: str
+
+
+@frozen
+class Ended(RunEvent):
+    """All folds are done, and what is made of them is written. `score` is that of the out-of-fold predictions, None where undefined.
+
+    `submission` is None where there is no test file or no sample.
+
+    >>> Ended(Path("runs/titanic"), Score("accuracy", (0.75, 0.85), 0.8), submission=None).score.overall
+    0.8
+    """
+
+    score: Score | None
+    submission: Path | None

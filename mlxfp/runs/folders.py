@@ -1,0 +1,161 @@
+"""The folder of a run: what is in it, whose it is, and files that are whole or not there."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from io import BytesIO
+from os import PathLike
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxfp.config.classes import RunConfig
+from mlxfp.core.documents import read_document, write_document
+from mlxfp.core.errors import ConfigError, DataError, MissingFileError
+from mlxfp.core.structuring import structure, unstructure
+
+CONFIG, SPEC, DATA, FOLDS, METRICS, RECEIPT = "config.yaml", "spec.yaml", "data.json", "folds.csv", "metrics.json", "receipt.json"
+OOF, TEST, ENVIRONMENT, MADE_UP, PICTURE, MODEL = (
+    "oof.csv",
+    "test_predictions.csv",
+    "environment.json",
+    "data",
+    "run.png",
+    "model.safetensors",
+)
+
+# What may differ when a run is continued: it changes where things are, or what is seen of them, and no result.
+_FREE = frozenset(
+    {"name", "output", "data.path", "data.prefetch", "competition.submission"}
+    | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "plots")}
+)
+_SHOWN = 5
+
+
+def claim(folder: Path, config: RunConfig) -> None:
+    """Make the folder of a run, or make sure that it holds this run: never is anything of another one overwritten.
+
+    Raises `ConfigError` naming the first values that differ, and for a folder that holds something else.
+    """
+    plain = unstructure(config)
+    if (folder / CONFIG).is_file():
+        own = unstructure(read_config(folder))
+        there, here = dict(_flat(own)), dict(_flat(plain))
+        differ = [
+            f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
+            for name in here
+            if there.get(name) != here.get(name) and name not in _FREE
+        ]
+        if differ:
+            more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+            raise ConfigError(
+                f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
+                "Choose another name, as in name=second, or remove the folder."
+            )
+        return
+    if folder.exists() and any(path.name not in (".lock", MADE_UP) for path in folder.iterdir()):
+        raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / CONFIG, write_document(plain))
+
+
+def read_config(folder: str | PathLike[str]) -> RunConfig:
+    """Read the configuration of a run from its folder; raises `MissingFileError` where there is none."""
+    path = Path(folder) / CONFIG
+    if not path.is_file():
+        raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
+    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path))
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a run's folder; raises `ConfigError` if one is in it. A process that is killed lets go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ConfigError(f"Another process is running in {folder}. Wait for it, or give this run another name.") from error
+        yield
+
+
+def hold(folder: Path, name: str, values: Mapping[str, Any], about: str) -> None:
+    """Write values to a JSON file, or make sure that they are those that it has: else the run would not be the one that was begun."""
+    path = folder / name
+    if not path.is_file():
+        write_json(path, values)
+        return
+    own = read_json(path)
+    differ = [key for key in values if own.get(key) != values[key]]
+    if differ:
+        raise DataError(
+            f"{about} of the run in {folder} have changed since it began: {', '.join(differ)} (see {name}). Bring back what was, or begin "
+            "another run, as in name=second."
+        )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file; it is complete before it takes its name."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_json(path: Path, values: Mapping[str, Any]) -> None:
+    """Write values as JSON, with names in their order."""
+    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read what `write_json` wrote; raises `DataError` for what is damaged."""
+    try:
+        values = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error}. Remove it, and what depends on it is made again.") from error
+    return dict(values)
+
+
+def write_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array in numpy's format."""
+    file = BytesIO()
+    np.save(file, array, allow_pickle=False)
+    write_bytes(path, file.getvalue())
+
+
+def read_array(path: Path) -> NDArray[Any]:
+    """Read what `write_array` wrote."""
+    array: NDArray[Any] = np.load(path, allow_pickle=False)
+    return array
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file; it is complete before it takes its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{token_hex(4)}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else ((f"{prefix}{name}", value),)
+
+
+def flat(config: RunConfig) -> dict[str, Any]:
+    """Return the values of a configuration by their paths, such as training.epochs."""
+    return dict(_flat(unstructure(config)))

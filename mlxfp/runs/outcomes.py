@@ -1,0 +1,240 @@
+"""What is made of a run's folds: scores, predictions of the test rows, the file to hand in, the picture, the receipt."""
+
+import csv
+import platform
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from io import StringIO
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from mlxfp.core.errors import DataError, MissingExtraError
+from mlxfp.core.identity import fingerprint
+from mlxfp.kaggle import ensembles
+from mlxfp.kaggle.held_out import OutOfFold, Score, out_of_fold, score
+from mlxfp.kaggle.reading import PARTS, hash_file
+from mlxfp.kaggle.scoring import Metric, Numbers, labels_of
+from mlxfp.kaggle.second_stages import second_stage
+from mlxfp.kaggle.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.submissions import submission
+from mlxfp.kaggle.tables import column_values
+from mlxfp.kaggle.thresholds import Threshold, threshold
+from mlxfp.runs.events import Ended, Noted, RunEvent
+from mlxfp.runs.folders import FOLDS, METRICS, OOF, PICTURE, RECEIPT, TEST, flat, hash_of, read_json, write_json, write_text
+from mlxfp.runs.folding import FoldFolder
+from mlxfp.runs.plans import Plan
+from mlxfp.training.plotting import plot_run
+
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
+_COMBINE = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
+
+
+@frozen
+class Decision:
+    """How predictions of new rows are made of those of the folds' models, as the whole run found it."""
+
+    ensemble: str
+    threshold: float | None = None
+
+    def __call__(self, predictions: Sequence[Numbers]) -> Numbers:
+        """Combine the predictions of all folds: float64[N], or [N, C]; labels where there is a threshold."""
+        made = _COMBINE[self.ensemble](predictions)
+        return made if self.threshold is None else Threshold(self.threshold)((made,))
+
+
+def environment() -> dict[str, Any]:
+    """Return the versions that results may depend on."""
+    return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **_versions()}
+
+
+def write_folds(plan: Plan) -> None:
+    """Write who validates where: a line for each row, a column for each repeat."""
+    ids = _ids(plan)
+    names = [f"repeat_{repeat + 1}" for repeat in range(plan.folds.repeats)]
+    columns = [ids, *(assigned + 1 for assigned in plan.folds.assignments)]
+    write_text(plan.folder / FOLDS, _csv([_id_name(plan), *names], columns))
+
+
+def outcome(plan: Plan) -> Ended | None:
+    """Return how a run ended whose files are all there, or None: then there is something left to do."""
+    folder = plan.folder
+    if not (folder / RECEIPT).is_file() or not all((folder / name).is_file() for name in read_json(folder / RECEIPT)["outputs"]):
+        return None
+    numbers, handed = read_json(folder / METRICS), folder / plan.config.competition.submission
+    found = Score(numbers["metric"], tuple(numbers["folds"]), numbers["oof"]) if "oof" in numbers else None
+    return Ended(folder, found, handed if handed.is_file() else None)
+
+
+def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
+    """Make everything of folds that are done."""
+    folder, competition = plan.folder, plan.config.competition
+    oof = out_of_fold(plan.folds, plan.problem.targets, [each.oof(fold) for each, fold in zip(files, plan.folds, strict=True)])
+    _write_oof(plan, oof)
+    decision, judged = Decision(competition.ensemble), oof
+    if competition.threshold:
+        tuned = second_stage(threshold(plan.metric), oof)
+        assert isinstance(tuned.combine, Threshold)
+        decision, judged = evolve(decision, threshold=tuned.combine.value), tuned.oof
+    found: Score | None = None
+    try:
+        found = score(judged, plan.metric)
+    except DataError as error:
+        yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
+    write_json(folder / METRICS, _metrics(plan, oof, found, decision))
+    handed: Path | None = None
+    if plan.problem.test is not None:
+        made = decision([each.test() for each in files])
+        _write_test(plan, made)
+        handed, why = _hand_in(plan, made)
+        if why:
+            yield Noted(folder, why)
+    if plan.config.observers.plots:
+        try:
+            plot_run({f"fold {each.fold}": each.log for each in files}, folder / PICTURE)
+        except MissingExtraError as error:
+            yield Noted(folder, f"No picture was drawn. {error}")
+    _write_receipt(plan, files)
+    yield Ended(folder, found, handed)
+
+
+def hand_in(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sample: Path) -> Any:
+    """Make the submission of predictions: labels as the file writes classes, probabilities, or values, as metric and sample ask for."""
+    columns = _header(sample)[1:]
+    if spec.kind not in CLASSED:
+        values = made.reshape(len(made), -1)
+        return submission({name: values[:, place] for place, name in enumerate(columns)}, test=test, sample=sample)
+    if spec.kind == "multilabel":
+        wanted = made if metric.needs != "labels" else (made > 0.5).astype(np.float64)
+        places = [spec.target.index(name) if name in spec.target else place for place, name in enumerate(columns)]
+        return submission({name: wanted[:, place] for name, place in zip(columns, places, strict=True)}, test=test, sample=sample)
+    if len(columns) > 1:  # a probability for each class
+        return submission({name: made[:, _class_of(name, spec)] for name in columns}, test=test, sample=sample)
+    if metric.needs == "labels":
+        numbers = labels_of(made).astype(np.int64)
+        return submission({columns[0]: _spelled(spec, numbers)}, test=test, sample=sample)
+    return submission({columns[0]: made}, test=test, sample=sample, spelling={columns[0]: "number"})
+
+
+def _class_of(column: str, spec: DatasetSpec) -> int:
+    """Find the class that a column of a submission is about: of its name, or named at its end."""
+    found = [place for place, name in enumerate(spec.classes) if name == column] or [
+        place for place, name in enumerate(spec.classes) if column.endswith(name)
+    ]
+    if len(found) != 1:
+        raise DataError(f"The column {column!r} of the sample is none of the classes {', '.join(spec.classes)}. Name the classes so.")
+    return found[0]
+
+
+def _spelled(spec: DatasetSpec, numbers: Any) -> Any:
+    """Return classes as values that the sample's spelling can write: numbers or truths where they are such, else their names."""
+    names = np.array(spec.classes)
+    if spec.submission is not None and spec.submission.spelling == "boolean":
+        return np.array([name.lower() in ("true", "1", "yes") for name in spec.classes])[numbers]
+    try:
+        return names.astype(np.float64)[numbers]
+    except ValueError:
+        return names[numbers]
+
+
+def _hand_in(plan: Plan, made: Numbers) -> tuple[Path | None, str]:
+    test, sample = plan.problem.path_of("test"), plan.problem.path_of("sample")
+    if test is None or sample is None:
+        return None, f"There is no sample submission in {plan.problem.folder}, so none was made. The predictions are in {TEST}."
+    path = plan.folder / plan.config.competition.submission
+    hand_in(plan.metric, plan.problem.spec, made, test=test, sample=sample).write(path)
+    return path, ""
+
+
+def _write_oof(plan: Plan, oof: OutOfFold) -> None:
+    truth = oof.targets.reshape(len(oof.targets), -1)
+    targets = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.problem.spec.target]
+    names, columns = [_id_name(plan), *targets], [_ids(plan), *truth.T]
+    for repeat, predictions in enumerate(oof.predictions):
+        prefix = f"repeat_{repeat + 1}_" if plan.folds.repeats > 1 else ""
+        names += _names(plan, predictions, prefix)
+        columns += list(predictions.reshape(len(predictions), -1).T)
+    write_text(plan.folder / OOF, _csv(names, columns))
+
+
+def _write_test(plan: Plan, made: Numbers) -> None:
+    assert plan.problem.test is not None
+    id_name = plan.problem.spec.id
+    ids = np.arange(len(made)) if id_name is None else column_values(plan.problem.test, id_name)
+    write_text(plan.folder / TEST, _csv([_id_name(plan), *_names(plan, made, "")], [ids, *made.reshape(len(made), -1).T]))
+
+
+def prediction_names(spec: DatasetSpec, predictions: Numbers) -> tuple[str, ...]:
+    """Name the columns of predictions, [N] or [N, C]: classes, or the targets where they are several."""
+    if predictions.ndim == 1:
+        return ("prediction",)
+    return spec.classes if spec.kind in CLASSED and spec.kind != "multilabel" else spec.target
+
+
+def _names(plan: Plan, predictions: Numbers, prefix: str) -> list[str]:
+    return [f"{prefix}{name}" for name in prediction_names(plan.problem.spec, predictions)]
+
+
+def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, decision: Decision) -> dict[str, Any]:
+    numbers = {} if found is None else {"oof": found.overall, "folds": list(found.folds), "mean": found.mean, "sd": found.sd}
+    if found is not None and isnan(found.sd):
+        numbers["sd"] = None
+    plain = {"threshold": decision.threshold, "oof_at_one_half": score(oof, plan.metric).overall} if decision.threshold is not None else {}
+    return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers, **plain}
+
+
+def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
+    """Say what the run was made of, and the hashes of what it made: the same receipt is the same run."""
+    made = [plan.folder / name for name in (FOLDS, OOF, TEST, METRICS, plan.config.competition.submission)]
+    parts = {part: plan.problem.path_of(part) for part in PARTS}
+    write_json(
+        plan.folder / RECEIPT,
+        {
+            "config": flat(plan.config),
+            "versions": environment(),
+            "data": {"files": {part: hash_file(path) for part, path in parts.items() if path is not None}, **identities(plan)},
+            "folds": [each.result() for each in files],
+            "outputs": {path.name: hash_of(path) for path in made if path.is_file()},
+        },
+    )
+
+
+def identities(plan: Plan) -> dict[str, str]:
+    """Return what identifies the data and the folds of a run: another of these is another run."""
+    test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
+    return {"spec": fingerprint(plan.problem.spec), "rows": fingerprint(plan.rows), **test, "folds": plan.folds.fingerprint}
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _id_name(plan: Plan) -> str:
+    return plan.problem.spec.id or "row"
+
+
+def _ids(plan: Plan) -> Any:
+    name = plan.problem.spec.id
+    return np.arange(plan.folds.size) if name is None else column_values(plan.rows, name)
+
+
+def _header(path: Path) -> list[str]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        return next(csv.reader(file), [])
+
+
+def _csv(names: Sequence[str], columns: Sequence[Any]) -> str:
+    """Write columns as CSV: floats with all digits that they have, nothing for NaN."""
+    text = StringIO()
+    lists = [["" if value != value else value for value in np.asarray(column).tolist()] for column in columns]
+    csv.writer(text, lineterminator="\n").writerows([names, *zip(*lists, strict=True)])
+    return text.getvalue()

@@ -1,0 +1,144 @@
+"""Runs: a configuration to a folder with everything that came out, as a stream of events."""
+
+from collections.abc import Iterator, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+
+from mlxfp.config.classes import RunConfig
+from mlxfp.config.loading import apply_overrides
+from mlxfp.core.checks import check_types
+from mlxfp.core.errors import DataError, MissingFileError
+from mlxfp.data.csv_files import read_csv
+from mlxfp.kaggle.reading import read_part
+from mlxfp.kaggle.spec_files import load_spec, save_spec
+from mlxfp.kaggle.specs import FileSpec
+from mlxfp.runs.events import Began, Ended, Noted, RunEvent
+from mlxfp.runs.folders import DATA, ENVIRONMENT, FOLDS, METRICS, SPEC, claim, hold, locked, read_config, read_json, write_json
+from mlxfp.runs.folding import FoldFolder, load_fold, run_fold
+from mlxfp.runs.outcomes import Decision, environment, finish, identities, outcome, prediction_names, write_folds
+from mlxfp.runs.plans import Plan, plan
+from mlxfp.runs.tracking import Tracking, track
+
+
+def run(config: RunConfig) -> Iterator[RunEvent]:
+    """Run a configuration, lazily: train and judge every fold, predict the test rows, write the submission; yield what happens.
+
+    Everything is in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
+    predictions, metrics, submission, picture, and a receipt with the hashes of all that decides or came out. A run that was stopped or
+    killed, at whatever moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, or data
+    that have changed, are refused, and nothing in it is touched.
+
+    Nothing happens until the events are consumed. Raises `ConfigError` for a folder that is another run's or in use, `DataError` for rows
+    that are longer than `text.max_length`, and what reading the data raises.
+
+    >>> import mlxfp as fp
+    >>> from tempfile import TemporaryDirectory
+    >>> changes = ["data.limit=60", "training.epochs=1", "validation.folds=2", "observers.progress=false", "observers.plots=false"]
+    >>> with TemporaryDirectory() as folder:
+    ...     config = fp.config.load_config(preset="titanic", overrides=[*changes, f"output={folder}"]).config
+    ...     *_, end = fp.runs.run(config)
+    ...     end.submission.name, len(end.score.folds)
+    ('submission.csv', 2)
+
+    See also: `resume`, which needs the folder only; `predict`; `plan`, the values that a run is made of.
+    """
+    check_types(RunConfig, config=config)
+    return _run(config)
+
+
+def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Iterator[RunEvent]:
+    """Continue the run in a folder, or read what came out of it: `run` with its own configuration, wherever the folder is now.
+
+    `overrides` may say where the data are now, as in `data.path=FOLDER`, and what changes no result. Raises `MissingFileError` for a
+    folder that holds no run, and what `run` raises.
+
+    >>> import mlxfp as fp
+    >>> resume("no such folder")
+    Traceback (most recent call last):
+    mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    """
+    path = Path(folder)
+    config = evolve(apply_overrides(read_config(path), overrides), output=fspath(path.parent), name=path.resolve().name)
+    return _run(config)
+
+
+def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str, Any]:
+    """Predict the rows of a file with all models of a run that is done: columns by name, the id first where the file has it.
+
+    The file has the columns of the test file. Predictions are those of the run's ensemble: probabilities of class 1 or of every class,
+    values, or labels where a threshold was tuned.
+
+    Raises `MissingFileError` for a folder that holds no run and for a file that is not there, `DataError` for a run that is not done.
+
+    >>> predict("no such folder", "test.csv")
+    Traceback (most recent call last):
+    mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+    """
+    run_folder, file = Path(folder), Path(path)
+    config, spec = read_config(run_folder), load_spec(run_folder / SPEC)
+    folds = sorted(each for each in run_folder.glob("fold-*") if each.is_dir())
+    files = [FoldFolder(run_folder, place + 1) for place in range(len(folds))]
+    if not (run_folder / METRICS).is_file() or not all(each.done for each in files):
+        raise DataError(f"The run in {run_folder} is not done. Continue it first: mlxfp resume {run_folder}.")
+    if not file.is_file():
+        raise MissingFileError(f"There is no file {str(file)!r}. Give a CSV file with the columns of the test file.")
+    rows = read_part(evolve(spec, test=FileSpec(name=file.name)), file.parent, part="test")
+    decision = Decision(config.competition.ensemble, read_json(run_folder / METRICS).get("threshold"))
+    made = decision([load_fold(config, spec, each)(rows) for each in files])
+    ids = {spec.id: [row[spec.id] for row in rows]} if spec.id is not None and spec.id in next(iter(read_csv(file)), {}) else {}
+    return {**ids, **dict(zip(prediction_names(spec, made), made.reshape(len(made), -1).T, strict=True))}
+
+
+def _run(config: RunConfig) -> Iterator[RunEvent]:
+    config = _placed(config)
+    folder = Path(config.output) / config.name
+    with locked(folder):
+        claim(folder, config)
+        made = plan(config)
+        yield from _prepared(made)
+        files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
+        yield Began(folder, len(files), sum(each.done for each in files))
+        over = outcome(made)
+        if over is not None:
+            yield over
+            return
+        tracking = Tracking(made)
+        for each in track(made):
+            if isinstance(each, Tracking):
+                tracking = each
+            else:
+                yield each
+        for fold, own in zip(made.folds, files, strict=True):
+            yield from run_fold(made, fold, own, () if own.done else tracking.fold(own.fold))
+        for event in finish(made, files):
+            if isinstance(event, Ended):
+                yield from tracking.ended(event.score, event.submission)
+            yield event
+
+
+def _placed(config: RunConfig) -> RunConfig:
+    """Say where the data are so that it is true from any folder."""
+    if config.data.path is None:
+        return config
+    return evolve(config, data=evolve(config.data, path=str(Path(config.data.path).resolve())))
+
+
+def _prepared(made: Plan) -> Iterator[RunEvent]:
+    """Write what the run is made of, or make sure that it is still that."""
+    folder = made.folder
+    hold(folder, DATA, identities(made), "The data")
+    if not (folder / SPEC).is_file():
+        save_spec(made.problem.spec, folder / SPEC)
+    if not (folder / FOLDS).is_file():
+        write_folds(made)
+    now = environment()
+    if not (folder / ENVIRONMENT).is_file():
+        write_json(folder / ENVIRONMENT, now)
+    elif (before := read_json(folder / ENVIRONMENT)) != now:
+        changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
+        yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
+    if made.problem.mismatches:
+        yield Noted(folder, made.problem.mismatches)

@@ -1,0 +1,151 @@
+"""Numbers beside the text: the numerical columns of a table, scaled by the training rows."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_columns
+from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
+from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.data.columns import select_columns
+from mlxfp.kaggle.numbers import as_floats
+from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec
+from mlxfp.kaggle.tables import to_table
+
+NUMBERS = "numbers"
+_LIMIT = 5.0  # standard deviations: what is farther out, in whatever rows, says no more than that it is far out
+_SKEWED = 1.0  # the skewness from which on logarithms are taken
+_LARGEST = 1e60  # larger numbers, and infinite ones, count as this: the sum of their squares is finite
+_EQUAL = 1e-9  # of the largest number: numbers that spread less are one number, written with rounding errors
+
+
+@frozen
+class Scale:
+    """How one column is scaled: its logarithm or itself, less the mean, by the standard deviation; the median where it is missing.
+
+    `absent` are values that say that there is nothing: they count as missing. With `flag` a second number says that a value is.
+    """
+
+    column: str
+    mean: float
+    sd: float
+    median: float
+    log: bool
+    flag: bool
+    absent: tuple[float, ...] = ()
+
+    def write(self, values: NDArray[np.float64]) -> NDArray[np.float32]:
+        """Scale values, float64[N] with NaN for missing ones: float32[N, 1], or [N, 2] with the flag."""
+        missing = np.isnan(values) | np.isin(values, self.absent)
+        known = np.clip(np.where(missing, self.median, values), -_LARGEST, _LARGEST)
+        known = _log(known) if self.log else known
+        with np.errstate(over="ignore"):  # what is beyond every float is beyond the limit
+            scaled = np.clip((known - self.mean) / self.sd, -_LIMIT, _LIMIT)
+        columns = [scaled, missing] if self.flag else [scaled]
+        return np.stack(columns, axis=1).astype(np.float32)
+
+
+@frozen(repr=False)
+class Scales(RowWise):
+    """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that knows only its training rows.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> ages = Scale("age", mean=40.0, sd=10.0, median=35.0, log=False, flag=True)
+    >>> [row["numbers"] for row in Scales((ages,))(from_examples([{"age": 45.0}, {"age": None}]))]
+    [[0.5, 0.0], [-0.5, 1.0]]
+
+    See also: `fit_scales`, which finds them.
+    """
+
+    scales: tuple[Scale, ...]
+
+    @property
+    def count(self) -> int:
+        """How many numbers a row has."""
+        return sum(1 + scale.flag for scale in self.scales)
+
+    def schema(self, schema: Schema) -> Schema:
+        """Add the column; raise `SchemaError` for columns that are not there or hold no numbers."""
+        check_columns([scale.column for scale in self.scales], [name for name in schema.names if name not in HIDDEN], "fit_scales")
+        for scale in self.scales:
+            check_number(schema, scale.column, f"Column {scale.column!r}")
+        return set_field(schema, NUMBERS, pa.list_(pa.float32(), self.count))
+
+    def looks_at(self) -> tuple[str, ...]:
+        """Say which columns are read."""
+        return tuple(scale.column for scale in self.scales)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Scale the numbers of each row."""
+        parts = [scale.write(as_floats(chunk.column(scale.column))) for scale in self.scales]
+        flat = pa.array(np.concatenate(parts, axis=1).ravel())
+        return set_column(chunk, NUMBERS, pa.FixedSizeListArray.from_arrays(flat, self.count))
+
+
+def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
+    """Find how the numerical columns of a spec are scaled, from the training rows: a stage for these and any other rows.
+
+    Columns of skewed numbers from 0 on are scaled by their logarithms, log(1 + x). Missing values, and those that the spec calls absent,
+    become the median of the others, and a second number says so if a training row lacks one, or the spec says what counts as absent.
+    Whatever other rows hold, numbers stay within 5 standard deviations; those of a column that is constant stay within 5 of it. Reads the
+    rows once. Raises `SchemaError` if the spec has no numerical columns, or they hold no numbers, and `DataError` if there are no rows.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.kaggle.specs import FileSpec
+    >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
+    >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="size", type="numerical")], **about)
+    >>> scales = fit_scales(spec, from_examples([{"size": 1.0}, {"size": 3.0}]))
+    >>> [row["numbers"] for row in scales(from_examples([{"size": 3.0}, {"size": None}, {"size": 100.0}]))]
+    [[1.0], [0.0], [5.0]]
+    """
+    columns = [column for column in spec.columns if column.type == "numerical"]
+    if not columns:
+        raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Leave model.numeric out, or name some.")
+    table = to_table(select_columns([column.name for column in columns])(rows))
+    for column in columns:
+        check_number(table.schema, column.name, f"Column {column.name!r}")
+    if not table.num_rows:
+        raise DataError(f"Scales are found from training rows, and {rows!r} has none. Give at least one.")
+    return Scales(tuple(_scale(column, as_floats(table.column(column.name).combine_chunks())) for column in columns))
+
+
+def check_number(schema: Schema, name: str, what: str) -> None:
+    """Raise `SchemaError` unless a column holds numbers, or nothing."""
+    kind = schema.field(name).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
+    if not any(test(kind) for test in tests):
+        raise SchemaError(f"{what} must hold numbers, got {kind}. Read it as a number, or say in the spec what it is.")
+
+
+def spread(values: NDArray[np.float64]) -> float:
+    """Return the standard deviation of numbers, to divide by: 1 where they are equal, but for rounding errors.
+
+    >>> spread(np.array([1.0, 3.0])), spread(np.array([0.1, 0.1, 0.1]))
+    (1.0, 1.0)
+    """
+    sd = float(values.std())
+    return sd if sd > _EQUAL * float(np.abs(values).max()) else 1.0
+
+
+def _scale(column: ColumnSpec, values: NDArray[np.float64]) -> Scale:
+    absent = tuple(float(value) for value in column.absent)
+    finite = np.clip(values[np.isfinite(values)], -_LARGEST, _LARGEST)
+    there = finite[~np.isin(finite, absent)]
+    known = there if len(there) else finite if len(finite) else np.zeros(1)
+    log = bool(known.min() >= 0 and _skewness(known) > _SKEWED)
+    shown = _log(known) if log else known
+    flag = bool(np.isnan(values).any() or absent)
+    return Scale(column.name, float(shown.mean()), spread(shown), float(np.median(known)), log, flag, absent)
+
+
+def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+
+
+def _skewness(values: NDArray[np.float64]) -> float:
+    return float((((values - values.mean()) / spread(values)) ** 3).mean())

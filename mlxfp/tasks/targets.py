@@ -1,0 +1,204 @@
+"""What is predicted, as numbers: classes by their place, values scaled by the training rows."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_columns
+from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field, source_rows
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.data.columns import select_columns
+from mlxfp.kaggle.numbers import as_floats
+from mlxfp.kaggle.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.wording import spell
+from mlxfp.tasks.scaling import check_number, spread
+
+LABELS = "labels"
+Answer = Literal["class", "labels", "value"]
+Numbers = NDArray[np.float64]
+
+
+@frozen(repr=False)
+class NumberClasses(RowWise):
+    """Give the classes in some columns their numbers: what a spec calls its first class is 0.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> [row["y"] for row in NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": "yes"}, {"y": "no"}]))]
+    [1, 0]
+    """
+
+    columns: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def schema(self, schema: Schema) -> Schema:
+        """Say that the columns hold whole numbers; raise `SchemaError` for such that are not there, or have no text."""
+        check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "the target")
+        for name in self.columns:
+            _check_spelled(name, schema.field(name).type)
+        for name in self.columns:
+            schema = set_field(schema, name, pa.int64())
+        return schema
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Find the number of each class; raises `DataError` for a target that is none, naming its row."""
+        for name in self.columns:
+            texts = spell(chunk, name)
+            numbers = pc.index_in(texts, pa.array(self.classes)).cast(pa.int64())
+            if numbers.null_count:
+                place = numbers.is_null().to_pylist().index(True)
+                raise DataError(
+                    f"The target {name!r} must be one of the classes {_listed(self.classes)}, got {texts[place].as_py()!r} in source row "
+                    f"{int(source_rows(chunk)[place])}. Correct the row or leave it out, or name the class in the spec."
+                )
+            chunk = set_column(chunk, name, numbers)
+        return chunk
+
+
+def numbered(spec: DatasetSpec, rows: Dataset[Any]) -> Dataset[Any]:
+    """Return training rows whose targets are numbers: of classes their places, else what they are."""
+    return NumberClasses(spec.target, spec.classes)(rows) if spec.kind in CLASSED else rows
+
+
+@frozen
+class Target:
+    """How answers of a model are read: as classes, as labels that each are there or not, or as values; made by `fit_target`.
+
+    `outputs` is how many numbers a model answers with: one for each class, each label or each value. Values are learned as
+    (value - mean) / scale, of their logarithms log(1 + value) with `log`; `mean` and `scale` have a number for each column.
+
+    >>> price = Target(("price",), "value", 1, mean=(100.0,), scale=(50.0,))
+    >>> price.labels({"price": np.array([100.0, 200.0])}).to_pylist(), price.read(np.array([0.0, 2.0])).tolist()
+    ([0.0, 2.0], [100.0, 200.0])
+    >>> Target(("Survived",), "class", 2).read(np.array([[0.75, 0.25]])).tolist()
+    [0.25]
+
+    See also: `Labelled`, the stage that adds the labels to rows.
+    """
+
+    columns: tuple[str, ...]
+    answer: Answer
+    outputs: int
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    log: bool = False
+
+    def labels(self, numbers: Mapping[str, Numbers]) -> pa.Array:
+        """Return what a model is to say of rows, of their numbered targets: int64[N], float32[N], or float32[N, columns] as lists."""
+        if self.answer == "class":
+            return pa.array(numbers[self.columns[0]].astype(np.int64))
+        values = np.stack([numbers[name] for name in self.columns], axis=1)
+        if self.answer == "value":
+            values = ((np.log1p(values) if self.log else values) - self.mean) / self.scale
+        if len(self.columns) == 1 and self.answer == "value":
+            return pa.array(values[:, 0].astype(np.float32))
+        return pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).ravel()), len(self.columns))
+
+    def read(self, answers: Numbers) -> Numbers:
+        """Turn what a model said, float[N] or [N, outputs] of probabilities or scaled values, into predictions: float64[N], or [N, C].
+
+        Of two classes the probability of the second; values in the units of the target, never below 0 where logarithms were learned.
+        """
+        if self.answer == "class":
+            return answers[:, 1] if self.outputs == 2 else answers
+        if self.answer == "labels":
+            return answers[:, 0] if len(self.columns) == 1 else answers
+        values: Numbers = answers.reshape(len(answers), len(self.columns)) * np.asarray(self.scale) + np.asarray(self.mean)
+        values = np.maximum(np.expm1(values), 0) if self.log else values
+        return values[:, 0] if len(self.columns) == 1 else values
+
+
+def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
+    """Find how targets are read: of values, mean and standard deviation of the training rows, of their logarithms if the metric is rmsle.
+
+    Of classes and labels nothing is learned, and no row is read. Raises `DataError` for values that are missing or infinite, for such
+    below 0 where their logarithms are needed, and where there are no rows; `SchemaError` for values that are no numbers.
+
+    >>> from mlxfp.data.sources import from_table
+    >>> from mlxfp.kaggle.specs import FileSpec
+    >>> spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], columns=[], metric="rmse")
+    >>> target = fit_target(spec, from_table({"y": [1.0, 3.0]}))
+    >>> target.mean, target.scale, target.read(np.array([0.0, 1.0])).tolist()
+    ((2.0,), (1.0,), [2.0, 3.0])
+    """
+    if spec.kind == "multilabel":
+        return Target(spec.target, "labels", len(spec.target))
+    if spec.kind in CLASSED:
+        return Target(spec.target, "class", len(spec.classes))
+    log = spec.metric == "rmsle"
+    read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
+    chunks = [read.numbers(chunk) for chunk, _ in run(select_columns(list(spec.target))(rows), start(0, None))]
+    columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
+    if not len(columns[0]):
+        raise DataError(f"The scale of {_listed(spec.target)} is found from training rows, and {rows!r} has none. Give at least one.")
+    columns = [np.log1p(values) for values in columns] if log else columns
+    mean, scale = (tuple(map(found, columns)) for found in (_mean, spread))
+    return Target(spec.target, "value", len(columns), mean, scale, log)
+
+
+@frozen(repr=False)
+class Labelled(RowWise):
+    """Add what a model is to say of each row, in the column `labels`; the targets are numbers, as `NumberClasses` makes them of classes.
+
+    >>> from mlxfp.data.sources import from_examples
+    >>> target = Target(("y",), "value", 1, mean=(1.0,), scale=(2.0,))
+    >>> [row["labels"] for row in Labelled(target)(from_examples([{"y": 3.0}, {"y": 0.0}]))]
+    [1.0, -0.5]
+    """
+
+    target: Target
+
+    def schema(self, schema: Schema) -> Schema:
+        """Say that there are labels; raise `SchemaError` for targets that are not there, or no numbers."""
+        check_columns(self.target.columns, [name for name in schema.names if name not in HIDDEN], "the target")
+        for name in self.target.columns:
+            check_number(schema, name, f"The target {name!r}")
+        kinds = {"class": pa.int64(), "value": pa.float32()}
+        several = len(self.target.columns) > 1 or self.target.answer == "labels"
+        kind = pa.list_(pa.float32(), len(self.target.columns)) if several else kinds[self.target.answer]
+        return set_field(schema, LABELS, kind)
+
+    def looks_at(self) -> tuple[str, ...]:
+        """Say which columns are read."""
+        return self.target.columns
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Add the column; raises `DataError` for a target that is missing or infinite, or below 0 where its logarithm is learned."""
+        return set_column(chunk, LABELS, self.target.labels(self.numbers(chunk)))
+
+    def numbers(self, chunk: RecordBatch) -> Mapping[str, Numbers]:
+        """Read the targets of a chunk, float64[N] of each column."""
+        found = {name: as_floats(chunk.column(name)) for name in self.target.columns}
+        for name, values in found.items():
+            if not np.isfinite(values).all():
+                raise DataError(f"The target {name!r} must be finite, got {_first(chunk, values, ~np.isfinite(values))}. Leave it out.")
+            if self.target.log and (values < 0).any():
+                raise DataError(f"rmsle needs targets of 0 and more, got {_first(chunk, values, values < 0)} of {name!r}. {_OTHER}")
+        return found
+
+
+_OTHER = "Correct it, or choose another metric."
+
+
+def _first(chunk: RecordBatch, values: Numbers, wrong: NDArray[np.bool_]) -> str:
+    place = int(np.argmax(wrong))
+    return f"{values[place]:g} in source row {int(source_rows(chunk)[place])}"
+
+
+def _mean(values: Numbers) -> float:
+    return float(values.mean())
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _check_spelled(name: str, kind: pa.DataType) -> None:
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read it as text or numbers.")

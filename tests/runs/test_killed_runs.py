@@ -1,0 +1,56 @@
+"""A run that is killed with -9 at any moment, and started again by the same command, ends with the same bytes."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+COMMAND = (
+    *("mlxfp", "run", "titanic", "model.name=encoder", "data.limit=80", "text.vocab_size=300", "training.epochs=3", "training.size=16"),
+    *("validation.folds=2", "observers.progress=false", "observers.every=1", "observers.checkpoint_every=2", "observers.plots=false"),
+    *(
+        "text.permute=true",
+        "text.drop=0.1",
+        "training.ema=0.9",
+        "competition.views=2",
+        "observers.patience=2",
+        "competition.threshold=true",
+    ),
+)
+RESULTS = ("submission.csv", "oof.csv", "test_predictions.csv", "metrics.json", "folds.csv", "spec.yaml")
+
+
+def start(output: Path):
+    return subprocess.Popen([sys.executable, "-m", *COMMAND, f"output={output}"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def results(output):
+    folder = Path(output) / "titanic"
+    folds = sorted(folder.glob("fold-*/*.npy")) + sorted(folder.glob("fold-*/model.safetensors"))
+    return {str(path.relative_to(folder)): path.read_bytes() for path in [*(folder / name for name in RESULTS), *folds]}
+
+
+def test_a_killed_run_ends_as_one_that_was_not(tmp_path):
+    began = time.monotonic()
+    whole = start(tmp_path / "whole")
+    said, _ = whole.communicate()
+    assert whole.returncode == 0, said.decode()
+    seconds = time.monotonic() - began
+
+    chance, kills = random.Random(0), 0
+    while True:
+        process = start(tmp_path / "killed")
+        try:
+            # Later and later: imports take the first second or so, and whoever is killed before that has done nothing.
+            said, _ = process.communicate(timeout=seconds * chance.uniform(0.3, 0.6) * (1 + kills / 4))
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            continue
+        assert process.returncode == 0, said.decode()
+        break
+    assert kills
+    assert results(tmp_path / "killed") == results(tmp_path / "whole")

@@ -16,9 +16,9 @@ COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/installed-run  ## install and run the main job: passengers to sentences to a trained model
+demo: $(VENV)/installed-run  ## install and run the main job: a table to sentences to trained folds to a submission
 	@$(PYTHON) -m mlxfp.runtime
-	@$(PYTHON) examples/titanic.py $(ARGS)
+	@$(PYTHON) -m mlxfp run titanic name=demo $(ARGS)
 
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
 	$(PYTEST) $(COVERAGE) $(ARGS)
@@ -44,8 +44,8 @@ clean:  ## remove .venv and the caches of the tools
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
-	@echo "Installing mlxfp[$(BACKEND)] into $(VENV) ..."
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND)]"
+	@echo "Installing mlxfp[$(BACKEND),config,plots] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots]"
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)

@@ -97,6 +97,7 @@ def _of_file(path: Path) -> _Handed:
 
 def _of_run(folder: Path) -> _Handed:
     """Find what a run has made, with the sample that it was made by."""
+    from mlxfp.kaggle.reading import folder_of
     from mlxfp.kaggle.spec_files import load_spec
     from mlxfp.runs.folders import MADE_UP, SPEC, read_config
 
@@ -105,7 +106,7 @@ def _of_run(folder: Path) -> _Handed:
     if not file.is_file():
         raise MissingFileError(f"The run in {folder} has made no {file.name}. Continue it first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
-    data = folder / MADE_UP if config.data.path is None else Path(config.data.path)
+    data = folder / MADE_UP if config.data.path is None else folder_of(config.data.path)
     sample = None if spec.sample is None else data / spec.sample.name
     return _Handed(
         file,

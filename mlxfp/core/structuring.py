@@ -47,9 +47,9 @@ def structure(values: Mapping[str, Any], kind: type[T], *, what: str = "the conf
       sise: no such name. Did you mean 'size'?
       size: expected above 0, got 0
     """
-    beyond = [*_beyond_bounds(values, kind, ())]
+    beyond, converter = [*_beyond_bounds(values, kind, ())], _converter()
     try:
-        made: T = _converter().structure(values, kind)
+        made: T = converter.structure(values, kind)
     except Exception as error:
         mistakes = [*_mistakes(error, (), values, kind), *beyond]
         if not mistakes:  # a bug in a class

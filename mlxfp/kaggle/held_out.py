@@ -1,6 +1,7 @@
 """Out-of-fold predictions: what every row was said to be by a model that never saw it, and what can be told from that."""
 
 from collections.abc import Iterable
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,8 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
 class Score:
     """A metric of out-of-fold predictions: in each fold, and overall; made by `score`.
 
+    A fold in which the metric is undefined, such as roc_auc of rows of one class, is NaN, and left out of mean and standard deviation.
+
     >>> Score("accuracy", (0.75, 0.85), 0.8)
     accuracy 0.8000, in folds 0.8000 +- 0.0707
     """
@@ -139,13 +142,17 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """The mean over folds."""
-        return float(np.mean(self.folds))
+        """The mean over folds; NaN where none has a score."""
+        return float(np.mean(known)) if (known := self._known) else float("nan")
 
     @property
     def sd(self) -> float:
         """The standard deviation over folds (of a sample); NaN for one fold."""
-        return float(np.std(self.folds, ddof=1)) if len(self.folds) > 1 else float("nan")
+        return float(np.std(known, ddof=1)) if len(known := self._known) > 1 else float("nan")
+
+    @property
+    def _known(self) -> list[float]:
+        return [value for value in self.folds if not isnan(value)]
 
     def __repr__(self) -> str:
         """Show the numbers."""
@@ -155,6 +162,8 @@ class Score:
 def score(oof: OutOfFold, metric: Metric) -> Score:
     """Measure out-of-fold predictions: each fold, and all validated rows together (with repeats, the mean over them).
 
+    Raises `DataError` where the metric is undefined on all rows together.
+
     >>> from mlxfp.kaggle.folds import custom
     >>> from mlxfp.kaggle.scoring import METRICS
     >>> folds = custom([0, 1, 0, 1])
@@ -162,12 +171,19 @@ def score(oof: OutOfFold, metric: Metric) -> Score:
     >>> score(out_of_fold(folds, [0, 1, 1, 1], parts), METRICS["accuracy"]).folds
     (0.5, 0.5)
     """
-    folds = tuple(metric(*oof.of(fold)) for fold in oof.folds)
+    folds = tuple(_in_fold(metric, oof, fold) for fold in oof.folds)
     overall = [
         metric(oof.targets[assigned >= 0], predictions[assigned >= 0])
         for assigned, predictions in zip(oof.folds.assignments, oof.predictions, strict=True)
     ]
     return Score(metric.name, folds, float(np.mean(overall)))
+
+
+def _in_fold(metric: Metric, oof: OutOfFold, fold: Fold) -> float:
+    try:
+        return metric(*oof.of(fold))
+    except DataError:
+        return float("nan")
 
 
 @frozen
@@ -214,6 +230,11 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     sign = 1 if metric.greater_is_better else -1
     differences = np.subtract(score(run, metric).folds, score(baseline, metric).folds) * sign
     count = len(differences)
+    if np.isnan(differences).any():
+        place = int(np.argmax(np.isnan(differences)))
+        raise DataError(
+            f"{metric.name} is undefined on fold {place + 1}, so the runs cannot be compared by it. Choose another, or stratify."
+        )
     if count < 2:
         raise DataError("A comparison needs two folds at least, got one.")
     shared = np.mean([len(fold.valid) / len(fold.train) for fold in run.folds])

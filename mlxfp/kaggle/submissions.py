@@ -64,7 +64,9 @@ def submission(
 
     The ids are read from the test file as text, so nothing about them changes. Columns, their order and how values are spelled come from
     the sample: whole numbers where it has whole numbers ("1", never "1.0"), its spelling of true and false, any number where it has such,
-    text otherwise. `spelling` says otherwise by column, such as {"Survived": "number"} where the sample has 0 and probabilities are wanted.
+    text otherwise. Predictions that are text, such as names of classes, stay as they are ("007") wherever that fits the sample, else the
+    number or the truth that they name is written. `spelling` says otherwise by column, such as {"Survived": "number"} where the sample has
+    0 and probabilities are wanted.
 
     Raises `DataError` with every problem in its message: see `check_submission`.
 
@@ -164,6 +166,8 @@ class _Column:
         return [self._written(value) for value in array.tolist()]
 
     def _written(self, value: Any) -> str:
+        if isinstance(value, str):
+            return self._respelled(value)
         if self.kind == "boolean" and value in (0, 1):
             return self.truths[0] if value else self.truths[1]
         if self.kind in ("integer", "number") and isinstance(value, bool):
@@ -171,6 +175,17 @@ class _Column:
         if self.kind == "integer" and isinstance(value, float) and value.is_integer():
             return str(int(value))
         return str(value)
+
+    def _respelled(self, name: str) -> str:
+        """Write the name of a class as the sample writes such, if it has a spelling there."""
+        if self._fits(name):
+            return name
+        truth = _NAMES.get(name.lower())
+        if self.kind == "boolean":
+            return name if truth is None else self.truths[0] if truth else self.truths[1]
+        if _is_number(name):
+            return str(int(float(name))) if float(name).is_integer() else name
+        return name if truth is None else str(int(truth))
 
     def problems(self, name: str, values: tuple[str, ...]) -> Iterator[str]:
         """Yield what is wrong with the values of a column."""
@@ -188,6 +203,7 @@ class _Column:
 
 
 _ABSENT = (("", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infinity"), ("",))  # of values that are numbers, and of text
+_NAMES = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}  # of truths
 _WANTED = {"integer": "whole numbers", "number": "numbers", "text": "text"}
 
 

@@ -100,11 +100,7 @@ def fit_wording(  # noqa: PLR0913  # what has a default is keyword-only; each is
     check_text(into=into)
     if into in HIDDEN or not into:
         raise ArgumentError(f"into={into!r} cannot name a column; choose another name.")
-    least = {"raw": 0, "round": 0, "significant": 1, "quantile": 2}[numbers]
-    if digits < least:
-        raise ArgumentError(f"digits must be at least {least} for numbers={numbers!r}, got {digits}.")
-    if not spec.columns:
-        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Name those that a model may see.")
+    _check_written(spec, numbers, digits)
     bins = _find_bins(spec, rows, digits) if numbers == "quantile" else {}
     return write_rows(spec, bins, form=form, missing=missing, numbers=numbers, digits=digits, seed=seed, into=into)
 
@@ -113,9 +109,18 @@ def write_rows(  # noqa: PLR0913  # those of `fit_wording`
     spec: DatasetSpec, bins: Bins, *, form: Form, missing: Missing, numbers: Numbers, digits: int, seed: int | None, into: str = "text"
 ) -> "Wording":
     """Make the stage of what `fit_wording` learns: the `bins` of its quantiles, none where numbers are written otherwise."""
+    _check_written(spec, numbers, digits)
     words = tuple(_Words(column, NumberFormat(numbers, digits, bins.get(column.name, ()))) for column in _said(spec))
     question = _question(spec) if form == "sentence" else ""
     return Wording(words, question, spec.time if spec.kind == "time_series" else None, form, missing, seed, into)
+
+
+def _check_written(spec: DatasetSpec, numbers: Numbers, digits: int) -> None:
+    least = {"raw": 0, "round": 0, "significant": 1, "quantile": 2}[numbers]
+    if digits < least:
+        raise ArgumentError(f"digits must be at least {least} for numbers={numbers!r}, got {digits}.")
+    if not spec.columns:
+        raise ArgumentError(f"The spec of {spec.name!r} has no columns to write. Name those that a model may see.")
 
 
 def _said(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:

@@ -32,37 +32,48 @@ OOF, TEST, ENVIRONMENT, MADE_UP, PICTURE, MODEL = (
 
 # What may differ when a run is continued: it changes where things are, or what is seen of them, and no result.
 _FREE = frozenset(
-    {"name", "output", "data.path", "data.prefetch", "competition.submission"}
+    {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "plots")}
 )
 _SHOWN = 5
 
 
+def check_place(folder: Path, name: str) -> None:
+    """Raise `ConfigError` for a name that is none, and for a folder that holds something else than a run."""
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise ConfigError(f"A run needs a name that a folder can have, got name={name!r}. The folder around it is output.")
+    if (
+        folder.is_dir()
+        and not (folder / CONFIG).is_file()
+        and any(not path.name.startswith(".") and path.name != MADE_UP for path in folder.iterdir())
+    ):
+        raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
+
+
 def claim(folder: Path, config: RunConfig) -> None:
     """Make the folder of a run, or make sure that it holds this run: never is anything of another one overwritten.
 
-    Raises `ConfigError` naming the first values that differ, and for a folder that holds something else.
+    Where nothing has been trained yet, a configuration that was mended takes the place of the one that would not run. Raises
+    `ConfigError` naming the first values that differ.
     """
-    plain = unstructure(config)
+    for left in folder.glob(".*.part"):  # of a process that was killed while it wrote
+        left.unlink()
     if (folder / CONFIG).is_file():
-        own = unstructure(read_config(folder))
-        there, here = dict(_flat(own)), dict(_flat(plain))
-        differ = [
-            f"{name} is {there.get(name)!r} there and {here.get(name)!r} here"
-            for name in here
-            if there.get(name) != here.get(name) and name not in _FREE
-        ]
-        if differ:
+        there, here = settled(read_config(folder)), settled(config)
+        differ = [f"{name} is {there.get(name)!r} there and {here[name]!r} here" for name in here if there.get(name) != here[name]]
+        if differ and not any(folder.glob("fold-*/**/*.safetensors")):
+            for name in (DATA, SPEC, FOLDS, ENVIRONMENT):
+                (folder / name).unlink(missing_ok=True)
+            write_text(folder / CONFIG, write_document(unstructure(config)))
+        elif differ:
             more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
             raise ConfigError(
                 f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
                 "Choose another name, as in name=second, or remove the folder."
             )
         return
-    if folder.exists() and any(path.name not in (".lock", MADE_UP) for path in folder.iterdir()):
-        raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG, write_document(plain))
+    write_text(folder / CONFIG, write_document(unstructure(config)))
 
 
 def read_config(folder: str | PathLike[str]) -> RunConfig:
@@ -92,7 +103,7 @@ def hold(folder: Path, name: str, values: Mapping[str, Any], about: str) -> None
         write_json(path, values)
         return
     own = read_json(path)
-    differ = [key for key in values if own.get(key) != values[key]]
+    differ = [key for key in {**own, **values} if own.get(key) != values.get(key)]
     if differ:
         raise DataError(
             f"{about} of the run in {folder} have changed since it began: {', '.join(differ)} (see {name}). Bring back what was, or begin "
@@ -127,8 +138,11 @@ def write_array(path: Path, array: NDArray[Any]) -> None:
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Read what `write_array` wrote."""
-    array: NDArray[Any] = np.load(path, allow_pickle=False)
+    """Read what `write_array` wrote; raises `DataError` for what is damaged."""
+    try:
+        array: NDArray[Any] = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise DataError(f"{path} is damaged: {error}. Remove it, and it is made again.") from error
     return array
 
 
@@ -151,6 +165,11 @@ def hash_of(path: Path) -> str:
     return sha256(path.read_bytes()).hexdigest()
 
 
+def is_as_written(path: Path, digest: str) -> bool:
+    """Whether a file is there, and has the hash that it had."""
+    return path.is_file() and hash_of(path) == digest
+
+
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         yield from _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else ((f"{prefix}{name}", value),)
@@ -159,3 +178,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 def flat(config: RunConfig) -> dict[str, Any]:
     """Return the values of a configuration by their paths, such as training.epochs."""
     return dict(_flat(unstructure(config)))
+
+
+def settled(config: RunConfig) -> dict[str, Any]:
+    """Return what decides the results of a run: the values of its configuration that must not change while it is continued."""
+    return {name: value for name, value in flat(config).items() if name not in _FREE}

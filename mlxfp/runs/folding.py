@@ -1,9 +1,10 @@
 """One fold of a run: fit, predict, keep; whatever of it is done already is not done again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from attrs import evolve, frozen
 from mlx import nn
 from mlx.optimizers import SGD
@@ -11,24 +12,25 @@ from mlx.optimizers import SGD
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import DataError
+from mlxfp.core.errors import CheckpointError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.selecting import select
 from mlxfp.data.splitting import Splits
 from mlxfp.kaggle.folds import Fold
 from mlxfp.kaggle.held_out import FoldPredictions, fold_predictions
+from mlxfp.kaggle.scoring import Numbers
 from mlxfp.kaggle.specs import DatasetSpec
 from mlxfp.kaggle.validating import parts_of, unseen
 from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
-from mlxfp.runs.folders import MODEL, read_array, read_json, write_array, write_json
+from mlxfp.runs.folders import MODEL, hash_of, is_as_written, read_array, read_json, write_array, write_json
 from mlxfp.runs.plans import Plan
 from mlxfp.tasks import objectives
 from mlxfp.tasks.objectives import make_model, make_optimizer, make_step, objective, shown
 from mlxfp.tasks.one_call import labelled_batches, training_batches
 from mlxfp.tasks.recipes import Recipe, fit_recipe, recipe_from_plain, recipe_to_plain
 from mlxfp.training import events, observers
-from mlxfp.training.checkpoints import load_latest, load_state, save_state
+from mlxfp.training.checkpoints import Checkpoint, load_latest, load_state, save_state
 from mlxfp.training.loops import evaluate, fit
 from mlxfp.training.state import TrainState, train_state
 
@@ -57,8 +59,19 @@ class FoldFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the fold has been trained and has predicted."""
-        return (self.path / _RESULT).is_file()
+        """Whether the fold has been trained and has predicted, and its files are as they were written."""
+        return (self.path / _RESULT).is_file() and not self.damaged()
+
+    def damaged(self) -> list[Path]:
+        """Find what is missing of a fold that was done, or is no longer as it was written."""
+        if not (self.path / _RESULT).is_file():
+            return []
+        files = self.result()["files"]
+        return [path for path, digest in ((self.path / name, files[name]) for name in files) if not is_as_written(path, digest)]
+
+    def hashes(self) -> dict[str, str]:
+        """Return the hash of each file that predictions are made of, or are in."""
+        return {path.name: hash_of(path) for path in (self.path / name for name in (_RECIPE, MODEL, _OOF, _TEST)) if path.is_file()}
 
     def result(self) -> dict[str, Any]:
         """Return what is known of a fold that is done."""
@@ -74,9 +87,20 @@ class FoldFolder:
 
 
 def run_fold(plan: Plan, fold: Fold, files: FoldFolder, beside: Sequence[events.Observer]) -> Iterator[RunEvent]:
-    """Train a fold, or go on with it, and predict; yield what happens. What is done already is read from its files."""
+    """Train a fold, or go on with it, and predict; yield what happens. What is done already is read from its files.
+
+    Files that are damaged, as far as can be told, are made again. Raises `CheckpointError`, naming the file, where it cannot be told.
+    """
+    for path in files.damaged():
+        yield Noted(plan.folder, f"{path} is missing or damaged, and is made again.")
+        path.unlink(missing_ok=True)
+        (files.path / _RESULT).unlink(missing_ok=True)
     if not files.done:
-        yield from _trained_and_predicted(plan, fold, files, beside)
+        try:
+            yield from _trained_and_predicted(plan, fold, files, beside)
+        except CheckpointError as error:
+            error.add_note("Remove that file and run again: what is missing of a fold is made again.")
+            raise
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 
@@ -103,13 +127,16 @@ def _trained_and_predicted(plan: Plan, fold: Fold, files: FoldFolder, beside: Se
     parts = parts_of(fold, plan.rows, "none" if config.observers.patience is None else "inner", _SHARE)
     others, test = unseen(fold, plan.rows, plan.problem.spec.target), plan.problem.test
     recipe = fit_recipe(plan.problem.spec, parts.train, text=config.text, model=config.model, seed=seed)
-    yield from _budgeted(plan, recipe, [rows for rows in (parts.train, parts.valid, others, test) if rows is not None])
+    every = {"train on": parts.train, "stop by": parts.valid, "judge by": others, "predict": test}
+    yield from _budgeted(plan, recipe, {name: rows for name, rows in every.items() if rows is not None})
+    for number in range(1, config.competition.views):
+        recipe.view(others, number)  # what cannot be seen so says so now, and not after the training
     write_json(files.path / _RECIPE, recipe_to_plain(recipe))
     work = _Work(plan, fold, files, parts, recipe, make_model(recipe, config.model, seed=seed))
     if not (files.path / MODEL).is_file():
         yield from _training(work, beside)
     predict = _loaded(files, recipe, work.model, config.competition.views)
-    made = fold_predictions(fold, predict(others))
+    made = fold_predictions(fold, _finite(predict(others), files))
     write_array(files.path / _OOF, made.predictions)
     if test is not None:
         write_array(files.path / _TEST, predict(test))
@@ -121,15 +148,25 @@ def _trained_and_predicted(plan: Plan, fold: Fold, files: FoldFolder, beside: Se
     batches = training_batches(recipe, parts.train, config.training, prefetched=0)
     rows = {"train": length(parts.train), "predicted": len(fold.valid)}
     result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": seed, "rows": rows}
-    write_json(files.path / _RESULT, {**result, "pipeline": fingerprint(batches)})
+    write_json(files.path / _RESULT, {**result, "pipeline": fingerprint(batches), "files": files.hashes()})
 
 
-def _budgeted(plan: Plan, recipe: Recipe, parts: Sequence[Dataset[Any]]) -> Iterator[RunEvent]:
+def _finite(predictions: Numbers, files: FoldFolder) -> Numbers:
+    if not np.isfinite(predictions).all():
+        raise DataError(
+            f"The model of fold {files.fold} predicts NaN or infinity: its training went astray. Begin another run, as in name=second, "
+            "with a lower optimizer.learning_rate, with optimizer.clip_norm=1, or with training.compute_dtype=float32."
+        )
+    return predictions
+
+
+def _budgeted(plan: Plan, recipe: Recipe, parts: Mapping[str, Dataset[Any]]) -> Iterator[RunEvent]:
     """Refuse rows that are too long before anything is trained, or say how many are cut."""
-    for rows in parts:
+    for name, rows in parts.items():
         budget = recipe.budget(rows)
         if budget.over:
-            yield Noted(plan.folder, f"{100 * budget.over:.1f} % of {budget.rows:,} rows are cut off at {budget.max_length} tokens.")
+            cut = f"To {name}: {100 * budget.over:.1f} % of {budget.rows:,} rows are cut off at {budget.max_length} tokens."
+            yield Noted(plan.folder, cut)
 
 
 def _training(work: _Work, beside: Sequence[events.Observer]) -> Iterator[RunEvent]:
@@ -140,7 +177,10 @@ def _training(work: _Work, beside: Sequence[events.Observer]) -> Iterator[RunEve
     updates = max(2, training.epochs * (length(batches) or 0) // training.accumulate)
     optimizer = make_optimizer(config.optimizer, config.schedule, updates=updates)
     step = make_step(work.model, goal, optimizer, config.optimizer, training)
-    begin = load_latest(files.path / _CHECKPOINTS, step.start(train_state(work.model, optimizer, seed=seed)))
+    start = step.start(train_state(work.model, optimizer, seed=seed))
+    begin = load_latest(files.path / _CHECKPOINTS, start)
+    if parts.valid is not None and begin.history and not (files.path / _BEST).is_file():
+        begin = Checkpoint(start)  # the best state so far is lost
     yield FoldBegan(plan.folder, files.fold, length(parts.train) or 0, begin.state.step)
 
     check, stops = evaluate(work.model, goal.measure), parts.valid is not None
@@ -160,7 +200,8 @@ def _training(work: _Work, beside: Sequence[events.Observer]) -> Iterator[RunEve
         end = event
         yield Trained(plan.folder, files.fold, event)
     assert end is not None
-    state = load_state(files.path / _BEST, begin.state).state if stops else end.state
+    best = files.path / _BEST  # none where time was up before the first evaluation
+    state = load_state(best, begin.state).state if stops and best.is_file() else end.state
     save_state(files.path / MODEL, _weights(state))
 
 

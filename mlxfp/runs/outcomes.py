@@ -5,7 +5,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from io import StringIO
-from math import isnan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +17,29 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle import ensembles
 from mlxfp.kaggle.held_out import OutOfFold, Score, out_of_fold, score
 from mlxfp.kaggle.reading import PARTS, hash_file
-from mlxfp.kaggle.scoring import Metric, Numbers, labels_of
+from mlxfp.kaggle.scoring import Numbers
 from mlxfp.kaggle.second_stages import second_stage
 from mlxfp.kaggle.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.submissions import submission
 from mlxfp.kaggle.tables import column_values
 from mlxfp.kaggle.thresholds import Threshold, threshold
 from mlxfp.runs.events import Ended, Noted, RunEvent
-from mlxfp.runs.folders import FOLDS, METRICS, OOF, PICTURE, RECEIPT, TEST, flat, hash_of, read_json, write_json, write_text
+from mlxfp.runs.folders import (
+    FOLDS,
+    METRICS,
+    OOF,
+    PICTURE,
+    RECEIPT,
+    TEST,
+    flat,
+    hash_of,
+    is_as_written,
+    read_json,
+    settled,
+    write_json,
+    write_text,
+)
 from mlxfp.runs.folding import FoldFolder
+from mlxfp.runs.handing_in import hand_in
 from mlxfp.runs.plans import Plan
 from mlxfp.training.plotting import plot_run
 
@@ -60,12 +74,17 @@ def write_folds(plan: Plan) -> None:
 
 
 def outcome(plan: Plan) -> Ended | None:
-    """Return how a run ended whose files are all there, or None: then there is something left to do."""
-    folder = plan.folder
-    if not (folder / RECEIPT).is_file() or not all((folder / name).is_file() for name in read_json(folder / RECEIPT)["outputs"]):
+    """Return how a run ended whose files are all there, as they were written, or None: then there is something left to do."""
+    folder, handed = plan.folder, plan.folder / plan.config.competition.submission
+    if not (folder / RECEIPT).is_file():
         return None
-    numbers, handed = read_json(folder / METRICS), folder / plan.config.competition.submission
-    found = Score(numbers["metric"], tuple(numbers["folds"]), numbers["oof"]) if "oof" in numbers else None
+    outputs = read_json(folder / RECEIPT)["outputs"]
+    renamed = _can_hand_in(plan) and handed.name not in outputs
+    if renamed or not all(is_as_written(folder / name, digest) for name, digest in outputs.items()):
+        return None
+    numbers = read_json(folder / METRICS)
+    folds = [nan if value is None else value for value in numbers.get("folds", ())]
+    found = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
     return Ended(folder, found, handed if handed.is_file() else None)
 
 
@@ -101,43 +120,8 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     yield Ended(folder, found, handed)
 
 
-def hand_in(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sample: Path) -> Any:
-    """Make the submission of predictions: labels as the file writes classes, probabilities, or values, as metric and sample ask for."""
-    columns = _header(sample)[1:]
-    if spec.kind not in CLASSED:
-        values = made.reshape(len(made), -1)
-        return submission({name: values[:, place] for place, name in enumerate(columns)}, test=test, sample=sample)
-    if spec.kind == "multilabel":
-        wanted = made if metric.needs != "labels" else (made > 0.5).astype(np.float64)
-        places = [spec.target.index(name) if name in spec.target else place for place, name in enumerate(columns)]
-        return submission({name: wanted[:, place] for name, place in zip(columns, places, strict=True)}, test=test, sample=sample)
-    if len(columns) > 1:  # a probability for each class
-        return submission({name: made[:, _class_of(name, spec)] for name in columns}, test=test, sample=sample)
-    if metric.needs == "labels":
-        numbers = labels_of(made).astype(np.int64)
-        return submission({columns[0]: _spelled(spec, numbers)}, test=test, sample=sample)
-    return submission({columns[0]: made}, test=test, sample=sample, spelling={columns[0]: "number"})
-
-
-def _class_of(column: str, spec: DatasetSpec) -> int:
-    """Find the class that a column of a submission is about: of its name, or named at its end."""
-    found = [place for place, name in enumerate(spec.classes) if name == column] or [
-        place for place, name in enumerate(spec.classes) if column.endswith(name)
-    ]
-    if len(found) != 1:
-        raise DataError(f"The column {column!r} of the sample is none of the classes {', '.join(spec.classes)}. Name the classes so.")
-    return found[0]
-
-
-def _spelled(spec: DatasetSpec, numbers: Any) -> Any:
-    """Return classes as values that the sample's spelling can write: numbers or truths where they are such, else their names."""
-    names = np.array(spec.classes)
-    if spec.submission is not None and spec.submission.spelling == "boolean":
-        return np.array([name.lower() in ("true", "1", "yes") for name in spec.classes])[numbers]
-    try:
-        return names.astype(np.float64)[numbers]
-    except ValueError:
-        return names[numbers]
+def _can_hand_in(plan: Plan) -> bool:
+    return plan.problem.path_of("test") is not None and plan.problem.path_of("sample") is not None
 
 
 def _hand_in(plan: Plan, made: Numbers) -> tuple[Path | None, str]:
@@ -179,9 +163,10 @@ def _names(plan: Plan, predictions: Numbers, prefix: str) -> list[str]:
 
 
 def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, decision: Decision) -> dict[str, Any]:
-    numbers = {} if found is None else {"oof": found.overall, "folds": list(found.folds), "mean": found.mean, "sd": found.sd}
-    if found is not None and isnan(found.sd):
-        numbers["sd"] = None
+    numbers: dict[str, Any] = {}
+    if found is not None:
+        mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
+        numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd}
     plain = {"threshold": decision.threshold, "oof_at_one_half": score(oof, plan.metric).overall} if decision.threshold is not None else {}
     return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers, **plain}
 
@@ -205,7 +190,20 @@ def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
 def identities(plan: Plan) -> dict[str, str]:
     """Return what identifies the data and the folds of a run: another of these is another run."""
     test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
-    return {"spec": fingerprint(plan.problem.spec), "rows": fingerprint(plan.rows), **test, "folds": plan.folds.fingerprint}
+    test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
+    given = [*_pretrained(plan.config.model.path), Path(plan.config.text.tokenizer)]
+    return {
+        "config": fingerprint(settled(plan.config)),
+        "spec": fingerprint(plan.problem.spec),
+        "rows": fingerprint(plan.rows),
+        **test,
+        "folds": plan.folds.fingerprint,
+        **{file.name: hash_of(file) for file in given if file.is_file()},
+    }
+
+
+def _pretrained(path: str | None) -> list[Path]:
+    return [] if path is None else sorted(file for file in Path(path).iterdir() if file.suffix in (".json", ".safetensors"))
 
 
 def _versions() -> dict[str, str]:
@@ -225,11 +223,6 @@ def _id_name(plan: Plan) -> str:
 def _ids(plan: Plan) -> Any:
     name = plan.problem.spec.id
     return np.arange(plan.folds.size) if name is None else column_values(plan.rows, name)
-
-
-def _header(path: Path) -> list[str]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        return next(csv.reader(file), [])
 
 
 def _csv(names: Sequence[str], columns: Sequence[Any]) -> str:

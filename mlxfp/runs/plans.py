@@ -3,15 +3,19 @@
 from pathlib import Path
 from typing import Any
 
-from attrs import field, frozen
+import numpy as np
+from attrs import evolve, field, frozen
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ConfigError
+from mlxfp.core.describing import length
+from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.core.randomness import fold_in
 from mlxfp.kaggle.folds import Fold, Folds
 from mlxfp.kaggle.scoring import Metric
 from mlxfp.kaggle.specs import CLASSED
+from mlxfp.runs.folders import FOLDS, MADE_UP, OOF, TEST
+from mlxfp.runs.handing_in import hand_in
 from mlxfp.tasks.problems import Problem, deal, problem
 
 _SEEDS = 2**31
@@ -62,12 +66,32 @@ def plan(config: RunConfig) -> Plan:
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
     folder = Path(config.output) / config.name
-    found = problem(config.data, made_up=folder / "data", seed=config.training.seed)
+    found = problem(config.data, made_up=folder / MADE_UP, seed=config.training.seed)
     metric = found.metric(config.competition.metric)
+    found = evolve(found, spec=evolve(found.spec, metric=metric.name))  # what is learned depends on what is judged
     problems = _problems(config, found, metric)
     if problems:
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {problem}" for problem in problems))
+    _check_sample(found, metric, decided=config.competition.threshold or config.competition.ensemble == "vote")
     return Plan(config, found, deal(found, config.validation), metric)
+
+
+def _check_sample(found: Problem, metric: Metric, *, decided: bool) -> None:
+    """Make a submission of predictions that say nothing: what is wrong with the files is said now, and not after all folds are trained."""
+    test, sample = found.path_of("test"), found.path_of("sample")
+    if test is None or sample is None or found.test is None:
+        return
+    spec, count = found.spec, length(found.test) or 0
+    single = spec.kind in CLASSED and spec.kind != "multilabel"
+    width = len(spec.classes) if single else len(spec.target)
+    flat = width == 1 or (single and (width == 2 or decided))
+    try:
+        hand_in(metric, spec, np.full(count if flat else (count, width), 0.0 if decided else 0.4), test=test, sample=sample)
+    except DataError as error:
+        error.add_note(
+            "No submission could be made of any predictions, so nothing was trained. Mend the files, or leave sample out of a spec."
+        )
+        raise
 
 
 def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
@@ -81,6 +105,10 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
             metric.needs != "values" and kind not in CLASSED,
             f"competition.metric: {metric.name} compares classes, and the target is no class",
         ),
+        (
+            metric.name.startswith("map_at") and kind not in ("multiclass", "ordinal"),
+            f"competition.metric: {metric.name} ranks the classes of a row, and {found.spec.name} is {kind}",
+        ),
         (competition.ensemble == "vote" and not single, "competition.ensemble: a vote is on classes; take mean"),
         (
             competition.ensemble == "rank" and not (ordered and (kind == "binary" or kind not in CLASSED)),
@@ -91,4 +119,26 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
             "competition.threshold: it is for the mean of binary decisions, with a metric of labels",
         ),
     )
-    return [message for wrong, message in checks if wrong]
+    return [
+        *_name_problems(competition.submission),
+        *(
+            []
+            if found.spec.columns
+            else [f"data.spec: {found.spec.name} has no columns to predict from; those without any value do not count"]
+        ),
+        *(
+            [f"text.template: {config.text.template!r} has no {{column}}"]
+            if config.text.template is not None and "{" not in config.text.template
+            else []
+        ),
+        *[message for wrong, message in checks if wrong],
+    ]
+
+
+def _name_problems(submission: str) -> list[str]:
+    """Say why a file to hand in cannot have this name: it stays in the folder of the run, and replaces nothing there."""
+    if Path(submission).name != submission or submission in (FOLDS, OOF, TEST) or not submission.endswith(".csv"):
+        return [
+            f"competition.submission: {submission!r} is not the name of a CSV file that the run does not write anyway; take submission.csv"
+        ]
+    return []

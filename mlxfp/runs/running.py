@@ -11,12 +11,28 @@ from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import DataError, MissingFileError
+from mlxfp.core.identity import fingerprint
 from mlxfp.data.csv_files import read_csv
 from mlxfp.kaggle.reading import read_part
 from mlxfp.kaggle.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs import FileSpec
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
-from mlxfp.runs.folders import DATA, ENVIRONMENT, FOLDS, METRICS, SPEC, claim, hold, locked, read_config, read_json, write_json
+from mlxfp.runs.folders import (
+    CONFIG,
+    DATA,
+    ENVIRONMENT,
+    FOLDS,
+    METRICS,
+    SPEC,
+    check_place,
+    claim,
+    hold,
+    locked,
+    read_config,
+    read_json,
+    settled,
+    write_json,
+)
 from mlxfp.runs.folding import FoldFolder, load_fold, run_fold
 from mlxfp.runs.outcomes import Decision, environment, finish, identities, outcome, prediction_names, write_folds
 from mlxfp.runs.plans import Plan, plan
@@ -79,6 +95,9 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
     """
     run_folder, file = Path(folder), Path(path)
     config, spec = read_config(run_folder), load_spec(run_folder / SPEC)
+    held = read_json(run_folder / DATA)
+    if (held["config"], held["spec"]) != (fingerprint(settled(config)), fingerprint(spec)):
+        raise DataError(f"{CONFIG} or {SPEC} in {run_folder} has changed since the run began. Bring back what was.")
     folds = sorted(each for each in run_folder.glob("fold-*") if each.is_dir())
     files = [FoldFolder(run_folder, place + 1) for place in range(len(folds))]
     if not (run_folder / METRICS).is_file() or not all(each.done for each in files):
@@ -95,13 +114,14 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
 def _run(config: RunConfig) -> Iterator[RunEvent]:
     config = _placed(config)
     folder = Path(config.output) / config.name
+    check_place(folder, config.name)
     with locked(folder):
         claim(folder, config)
         made = plan(config)
         yield from _prepared(made)
         files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
         yield Began(folder, len(files), sum(each.done for each in files))
-        over = outcome(made)
+        over = outcome(made) if all(each.done for each in files) else None
         if over is not None:
             yield over
             return
@@ -120,10 +140,20 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
 
 
 def _placed(config: RunConfig) -> RunConfig:
-    """Say where the data are so that it is true from any folder."""
-    if config.data.path is None:
-        return config
-    return evolve(config, data=evolve(config.data, path=str(Path(config.data.path).resolve())))
+    """Say where files are so that it is true from any folder."""
+    data, text, model = config.data, config.text, config.model
+    spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)
+    tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
+    return evolve(
+        config,
+        data=evolve(data, path=_absolute(data.path), spec=spec),
+        text=evolve(text, tokenizer=tokenizer),
+        model=evolve(model, path=_absolute(model.path)),
+    )
+
+
+def _absolute(path: str | None) -> Any:
+    return None if path is None else str(Path(path).resolve())
 
 
 def _prepared(made: Plan) -> Iterator[RunEvent]:

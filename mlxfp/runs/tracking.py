@@ -1,8 +1,12 @@
 """A run in MLflow: a parent with a child for each fold. What goes wrong there never ends the run."""
 
 from collections.abc import Callable, Iterator, Mapping
+from math import isnan
 from pathlib import Path
+from socket import create_connection
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from attrs import frozen
 
@@ -15,6 +19,7 @@ from mlxfp.training import events, observers
 from mlxfp.training.observers.tracking import experiment_in
 
 _FILE = "mlflow.json"
+_PATIENCE = 10.0  # seconds
 
 
 @frozen
@@ -40,7 +45,11 @@ class Tracking:
 
         def log(client: Any, mlflow: Any) -> None:
             if score is not None:
-                folds = [mlflow.entities.Metric(f"fold/{score.metric}", value, 0, place + 1) for place, value in enumerate(score.folds)]
+                folds = [
+                    mlflow.entities.Metric(f"fold/{score.metric}", value, 0, place + 1)
+                    for place, value in enumerate(score.folds)
+                    if not isnan(value)
+                ]
                 client.log_batch(run, metrics=[*folds, mlflow.entities.Metric(f"oof/{score.metric}", score.overall, 0, 0)])
             for path in (folder / CONFIG, folder / METRICS, folder / RECEIPT, folder / PICTURE, submission):
                 if path is not None and path.is_file():
@@ -84,6 +93,14 @@ def track(plan: Plan) -> Iterator[RunEvent | Tracking]:
 def _quietly(plan: Plan, uri: str | None, job: Callable[[Any, Any], None]) -> Iterator[RunEvent]:
     mlflow = optional("mlflow", extra="tracking", needed_by="observers.mlflow")
     try:
+        _reach(uri or "")
         job(mlflow.MlflowClient(tracking_uri=uri), mlflow)
     except Exception as error:  # noqa: BLE001  # whatever a tracking server does, the run goes on
         yield Noted(plan.folder, f"MLflow: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+
+
+def _reach(uri: str) -> None:
+    """Raise `OSError` at once where no server answers: MLflow's client would try for minutes, in silence."""
+    address = urlsplit(uri)
+    if address.scheme in ("http", "https") and address.hostname and address.scheme not in getproxies():
+        create_connection((address.hostname, address.port or {"http": 80, "https": 443}[address.scheme]), timeout=_PATIENCE).close()

@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, fields, frozen
 from mlx import nn, optimizers
 
 from mlxfp.collators.collating import collate
@@ -19,6 +19,7 @@ from mlxfp.evaluation.metrics import accuracy
 from mlxfp.kaggle.scoring import Numbers
 from mlxfp.models.catalogue import create
 from mlxfp.models.heads import Classifier, Regressor
+from mlxfp.models.layers import Dropout
 from mlxfp.models.side_channels import WithNumbers
 from mlxfp.models.weights import load_body
 from mlxfp.tasks.recipes import Recipe
@@ -38,8 +39,8 @@ _ROWS_TO_PREDICT = 64  # a batch: shapes matter, their number of rows does not
 def make_model(recipe: Recipe, config: ModelConfig, *, seed: int) -> nn.Module:
     """Make the model that a configuration names, with the head that the target needs, its weights drawn from `seed`.
 
-    With `config.path`, the body comes from a folder of pretrained weights, and only the head is new. With scaled numbers in the recipe,
-    the head is in `models.WithNumbers`. Raises `ArgumentError` for pretrained weights that know fewer tokens than the tokenizer, or
+    With `config.path`, the body comes from a folder of pretrained weights, and only the head is new; it averages the tokens' vectors.
+    With scaled numbers in the recipe, the head is in `models.WithNumbers`. Raises `ArgumentError` for pretrained weights that know fewer tokens than the tokenizer, or
     shorter rows than the recipe makes, and what `models.create` and `models.load_body` raise.
 
     >>> from mlxfp.data.sources import from_examples
@@ -65,7 +66,7 @@ def make_model(recipe: Recipe, config: ModelConfig, *, seed: int) -> nn.Module:
             numbers=numbers,
             seed=seed,
         )
-    body = _body(recipe, config.path)
+    body = _body(recipe, config.path, config.dropout)
     settings: dict[str, Any] = {} if config.dropout is None else {"dropout": config.dropout}
     model: nn.Module
     if target.answer == "value":
@@ -75,7 +76,8 @@ def make_model(recipe: Recipe, config: ModelConfig, *, seed: int) -> nn.Module:
     return WithNumbers(model, numbers, outputs=target.outputs, seed=seed, **settings) if numbers else model
 
 
-def _body(recipe: Recipe, path: str) -> nn.Module:
+def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
+    """Read a pretrained body that fits the recipe; with `dropout`, the share that all its dropouts take, as in `models.create`."""
     body = load_body(path)
     tokenizer, longest, config = recipe.tokenizer, recipe.config.max_length, body.config
     if tokenizer.vocab_size > config.vocabulary:  # MLX reads whatever lies beyond the last embedding
@@ -87,6 +89,11 @@ def _body(recipe: Recipe, path: str) -> nn.Module:
         raise ArgumentError(
             f"The model reads rows of {config.max_length} tokens, got text.max_length={longest} with model.path={path!r}. Lower it."
         )
+    if dropout is not None:
+        body.config = evolve(config, **{each.name: dropout for each in fields(type(config)) if each.name.endswith("dropout")})
+        for layer in body.modules():
+            if isinstance(layer, Dropout):
+                layer.rate = dropout
     return body
 
 

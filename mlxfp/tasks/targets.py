@@ -13,6 +13,7 @@ from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field, source_rows
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.columns import select_columns
 from mlxfp.kaggle.numbers import as_floats
@@ -133,6 +134,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, "class", len(spec.classes))
     log = spec.metric == "rmsle"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
+    read.schema(schema(rows))  # raises for what is no number
     chunks = [read.numbers(chunk) for chunk, _ in run(select_columns(list(spec.target))(rows), start(0, None))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):

@@ -1,10 +1,13 @@
 """The command as a whole: help, mistakes, exit codes, and what it imports."""
 
 import os
+import re
+import shlex
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace, _SubParsersAction
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +139,17 @@ def test_help_and_config_load_neither_mlx_nor_arrow(arguments):
     )
     ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "0 set()"
+
+
+ROOT = Path(__file__).parents[2]
+LINES = re.findall(r"^\s*(mlxfp [a-z].*)$", "\n".join(page.read_text("utf-8") for page in ROOT.glob("docs/**/*.md")), re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_every_command_on_a_page_is_one(line):
+    words = shlex.split(line.split(" > ")[0], comments=True)
+    commands.parse(words[1:])  # exits if it is none
+
+
+def test_pages_show_commands():
+    assert any(line.startswith("mlxfp config show") for line in LINES)

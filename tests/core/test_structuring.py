@@ -1,5 +1,6 @@
 """Classes come from plain values as they go into them; every mistake is said, with its place."""
 
+import sys
 from typing import Literal
 
 import pytest
@@ -7,7 +8,8 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ConfigError
+from mlxfp.core import structuring
+from mlxfp.core.errors import ArgumentError, ConfigError, MissingExtraError
 from mlxfp.core.structuring import structure, unstructure
 
 
@@ -126,3 +128,11 @@ def test_mistakes_come_in_the_order_of_the_values_and_with_their_origins() -> No
 def test_an_error_that_is_no_mistake_of_the_values_is_not_hidden() -> None:
     with pytest.RaisesGroup(RuntimeError):
         structure({"count": 1, "limit": 13}, Whole)
+
+
+def test_without_cattrs_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cattrs", None)
+    structuring._converter.cache_clear()
+    with pytest.raises(MissingExtraError, match=r"mlxfp\[config\]"):
+        structure({"name": "x"}, Part)
+    structuring._converter.cache_clear()

@@ -7,14 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
+from mlxfp.core.errors import DataError
 from mlxfp.text import encoding, tokenizing
 from mlxfp.text.calls import find_caller
+from mlxfp.text.columns import to_lists
 from mlxfp.text.encoding import encode_chunk
 from mlxfp.text.framing import put_around_few
 from mlxfp.text.rules import Rule, find_rule
@@ -232,3 +235,29 @@ def test_threads_share_a_lexicon() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(encode, range(4)))
+
+
+def test_long_texts_and_many_empty_ones_are_no_snippets() -> None:
+    tokenizer = trained("bpe")
+    long = " ".join(SENTENCES[:2]) * 200
+    for texts in ([long, "", long], [""] * 40, ["in"] * 40):
+        assert encode_chunk(tokenizer, pa.array(texts)).to_pylist() == [tokenizer.encode(text, special=False) for text in texts]
+    lexicon = encoding._encoder(tokenizer.json).lexicon
+    assert lexicon is not None
+    assert len(lexicon) == 0
+
+
+def test_a_text_longer_than_a_block_goes_by_words_where_there_is_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_BLOCK", 10_000)
+    tokenizer = trained("bpe")
+    long = " ".join(SENTENCES[:2]) * 200
+    expected = [tokenizer.encode(text, special=False) for text in (long, "in")]
+    encoder = encoding._encoder(tokenizer.json)
+    encoder.credit = 60_000
+    assert encode_chunk(tokenizer, pa.array([long, "in"])).to_pylist() == expected
+    assert encoder.memo
+
+
+def test_a_list_column_that_would_be_too_long_is_refused() -> None:
+    with pytest.raises(DataError, match=r"fewer than 2\*\*31 values in a chunk, got 4294967296\. Read fewer rows at a time"):
+        to_lists(np.empty(0, np.int32), np.array([2**31, 2**31]))

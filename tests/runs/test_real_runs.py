@@ -1,0 +1,36 @@
+"""Runs on the real files: a submission that fits Kaggle's sample, whatever the training is worth in a few seconds."""
+
+import pytest
+
+import mlxfp as fp
+from mlxfp.kaggle import SPECS, check_submission
+
+QUICK = (
+    "model.name=encoder",
+    "training.epochs=1",
+    "validation.folds=2",
+    "data.limit=200",
+    "observers.progress=false",
+    "observers.plots=false",
+)
+
+
+@pytest.mark.parametrize("name", ["titanic", "house_prices"])
+def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, name):
+    folder = data_folder / name
+    config = fp.config.load_config(preset=name, overrides=[*QUICK, f"data.path={folder}", f"output={tmp_path}"]).config
+    events = list(fp.runs.run(config))
+    end = events[-1]
+    assert isinstance(end, fp.runs.Ended)
+    assert end.score.metric == SPECS[name].metric
+    assert check_submission(end.submission, sample=folder / SPECS[name].sample.name) == ()
+    assert not [event.message for event in events if isinstance(event, fp.runs.Noted)]  # the files are those that the spec knows
+
+
+@pytest.mark.parametrize("name", ["titanic", "house_prices"])
+def test_no_row_of_the_real_files_is_cut_by_its_preset(data_folder, name):
+    config = fp.config.load_config(preset=name, overrides=[f"data.path={data_folder / name}"]).config
+    task = fp.tasks.task(config)  # refuses rows that are too long, of any part
+    budgets = [task.recipe.budget(rows) for rows in (task.splits.train, task.splits.valid, task.splits.test)]
+    assert max(budget.longest for budget in budgets) <= config.text.max_length
+    assert {budget.over for budget in budgets} == {0.0}

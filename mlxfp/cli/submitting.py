@@ -107,22 +107,21 @@ def _of_run(folder: Path) -> _Handed:
         raise MissingFileError(f"The run in {folder} has made no {file.name}. Continue it first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
     data = folder / MADE_UP if config.data.path is None else folder_of(config.data.path)
-    sample = None if spec.sample is None else data / spec.sample.name
+    named = None if spec.sample is None else data / spec.sample.name
+    sample = named if named is not None and named.is_file() else None
     return _Handed(
         file,
         folder.resolve().name,
         _KAGGLES.get(spec.name, spec.name),
-        sample if sample is not None and sample.is_file() else None,
-        _spelling(spec, config),
+        sample,
+        None if sample is None else _spelling(spec, config, sample),
         config.data.path is None,
     )
 
 
-def _spelling(spec: "DatasetSpec", config: "RunConfig") -> "Mapping[str, Spelling] | None":
-    """Say that probabilities are wanted where the metric is of such, though the sample may have classes."""
+def _spelling(spec: "DatasetSpec", config: "RunConfig", sample: Path) -> "Mapping[str, Spelling]":
+    """Say which columns hold probabilities or values, though the sample may have classes or whole numbers there."""
     from mlxfp.kaggle.scoring import METRICS
+    from mlxfp.runs.handing_in import header, spelling_of
 
-    judged = METRICS[config.competition.metric or spec.metric]
-    if spec.kind not in ("binary", "multiclass", "ordinal") or judged.needs == "labels" or spec.submission is None:
-        return None
-    return dict.fromkeys(spec.submission.columns[1:], "number")
+    return spelling_of(METRICS[config.competition.metric or spec.metric], spec, header(sample)[1:])

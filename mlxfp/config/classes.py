@@ -69,7 +69,9 @@ class OptimizerConfig:
 
     name: Literal["adamw", "adam", "sgd", "lion", "adafactor"] = option("adamw", "The method.")
     learning_rate: float = option(5e-4, "The highest rate.", above(0))
-    weight_decay: float = option(0.01, "Decay, of matrices only: not of norms and biases.", at_least(0))
+    weight_decay: float = option(
+        0.01, "Decay, of matrices only: not of norms and biases. Adam and SGD add it to the gradient.", at_least(0)
+    )
     clip_norm: float | None = option(1.0, "The norm that gradients are cut to. Null: they are not.", above(0))
 
 

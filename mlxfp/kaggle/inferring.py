@@ -167,7 +167,9 @@ def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ..
     if test and len(only) == 1:
         return only
     why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
-    raise ArgumentError(f"The target in {facts.path!r} cannot be told: {why}. Name it with target=; columns: {', '.join(map(repr, only))}.")
+    raise ArgumentError(
+        f"The target in {facts.path!r} cannot be told: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
+    )
 
 
 def _kind(facts: _Facts, names: tuple[str, ...], time: str | None) -> Kind:

@@ -42,6 +42,8 @@ def check_place(folder: Path, name: str) -> None:
     """Raise `ConfigError` for a name that is none, and for a folder that holds something else than a run."""
     if name in ("", ".", "..") or Path(name).name != name:
         raise ConfigError(f"A run needs a name that a folder can have, got name={name!r}. The folder around it is output.")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, and a run needs a folder of that name. Choose another name or output.")
     if (
         folder.is_dir()
         and not (folder / CONFIG).is_file()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import numpy as np
@@ -180,7 +181,8 @@ def _training(work: _Work, beside: Sequence[events.Observer]) -> Iterator[RunEve
     start = step.start(train_state(work.model, optimizer, seed=seed))
     begin = load_latest(files.path / _CHECKPOINTS, start)
     if parts.valid is not None and begin.history and not (files.path / _BEST).is_file():
-        begin = Checkpoint(start)  # the best state so far is lost
+        rmtree(files.path / _CHECKPOINTS)  # the best state so far is lost, so the fold begins anew
+        begin = Checkpoint(start)
     yield FoldBegan(plan.folder, files.fold, length(parts.train) or 0, begin.state.step)
 
     check, stops = evaluate(work.model, goal.measure), parts.valid is not None

@@ -26,7 +26,7 @@ def hand_in(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sam
         by_name = {name: wanted[:, place] for name, place in zip(columns, places, strict=True)}
     elif len(columns) > 1:
         chances = _chances(made, spec, sample)
-        by_name = {name: chances[:, _class_of(name, spec)] for name in columns}
+        by_name = {name: chances[:, place] for name, place in zip(columns, _classes(columns, spec, sample), strict=True)}
     elif metric.needs == "labels":
         by_name = {name: np.array(spec.classes)[labels_of(made).astype(np.int64)] for name in columns}
     elif made.ndim > 1:
@@ -76,9 +76,16 @@ def _chances(made: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
     return np.stack([1 - made, made], axis=1)
 
 
-def _class_of(column: str, spec: DatasetSpec) -> int:
-    """Find the class that a column of a submission is about: of its name, or the longest that its name ends in."""
-    ends = [place for place, name in enumerate(spec.classes) if column.endswith(name)]
-    if not ends:
-        raise DataError(f"The column {column!r} of the sample is none of the classes {', '.join(spec.classes)}. Name the classes so.")
-    return max(ends, key=lambda place: len(spec.classes[place]))
+def _classes(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+    """Find the class that each column of a sample is about: that of its name, or the longest that its name ends in."""
+    found = []
+    for column in columns:
+        ends = [place for place, name in enumerate(spec.classes) if column.endswith(name)]
+        found.append(max(ends, key=lambda place: len(spec.classes[place]), default=None))
+    places = [place for place in found if place is not None]
+    if len(set(places)) < len(columns):
+        raise DataError(
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and not each is a class of its own: the spec has the classes "
+            f"{', '.join(spec.classes)}. Name them as the sample does."
+        )
+    return places

@@ -19,6 +19,7 @@ from mlxfp.kaggle.held_out import OutOfFold, Score, out_of_fold, score
 from mlxfp.kaggle.reading import PARTS, hash_file
 from mlxfp.kaggle.scoring import Numbers
 from mlxfp.kaggle.second_stages import second_stage
+from mlxfp.kaggle.spec_files import save_spec
 from mlxfp.kaggle.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.tables import column_values
 from mlxfp.kaggle.thresholds import Threshold, threshold
@@ -29,6 +30,7 @@ from mlxfp.runs.folders import (
     OOF,
     PICTURE,
     RECEIPT,
+    SPEC,
     TEST,
     flat,
     hash_of,
@@ -73,14 +75,17 @@ def write_folds(plan: Plan) -> None:
     write_text(plan.folder / FOLDS, _csv([_id_name(plan), *names], columns))
 
 
+def is_done(folder: Path) -> bool:
+    """Whether a run has ended in a folder, and what came out is as it was written."""
+    if not (folder / RECEIPT).is_file():
+        return False
+    return all(is_as_written(folder / name, digest) for name, digest in read_json(folder / RECEIPT)["outputs"].items())
+
+
 def outcome(plan: Plan) -> Ended | None:
     """Return how a run ended whose files are all there, as they were written, or None: then there is something left to do."""
     folder, handed = plan.folder, plan.folder / plan.config.competition.submission
-    if not (folder / RECEIPT).is_file():
-        return None
-    outputs = read_json(folder / RECEIPT)["outputs"]
-    renamed = _can_hand_in(plan) and handed.name not in outputs
-    if renamed or not all(is_as_written(folder / name, digest) for name, digest in outputs.items()):
+    if not is_done(folder) or (_can_hand_in(plan) and handed.name not in read_json(folder / RECEIPT)["outputs"]):
         return None
     numbers = read_json(folder / METRICS)
     folds = [nan if value is None else value for value in numbers.get("folds", ())]
@@ -91,6 +96,8 @@ def outcome(plan: Plan) -> Ended | None:
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Make everything of folds that are done."""
     folder, competition = plan.folder, plan.config.competition
+    save_spec(plan.problem.spec, folder / SPEC)
+    write_folds(plan)
     oof = out_of_fold(plan.folds, plan.problem.targets, [each.oof(fold) for each, fold in zip(files, plan.folds, strict=True)])
     _write_oof(plan, oof)
     decision, judged = Decision(competition.ensemble), oof
@@ -173,7 +180,7 @@ def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, decision: Decision
 
 def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
     """Say what the run was made of, and the hashes of what it made: the same receipt is the same run."""
-    made = [plan.folder / name for name in (FOLDS, OOF, TEST, METRICS, plan.config.competition.submission)]
+    made = [plan.folder / name for name in (SPEC, FOLDS, OOF, TEST, METRICS, plan.config.competition.submission)]
     parts = {part: plan.problem.path_of(part) for part in PARTS}
     write_json(
         plan.folder / RECEIPT,

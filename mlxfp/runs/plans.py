@@ -66,7 +66,7 @@ def plan(config: RunConfig) -> Plan:
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
     folder = Path(config.output) / config.name
-    found = problem(config.data, made_up=folder / MADE_UP, seed=config.training.seed)
+    found = problem(config.data, made_up=folder / MADE_UP, seed=config.training.seed, metric=config.competition.metric)
     metric = found.metric(config.competition.metric)
     found = evolve(found, spec=evolve(found.spec, metric=metric.name))  # what is learned depends on what is judged
     problems = _problems(config, found, metric)
@@ -99,7 +99,13 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
     kind, competition = found.spec.kind, config.competition
     single = kind in CLASSED and kind != "multilabel"
     ordered = metric.name in ("roc_auc", "spearman")
+    template, weights, name = config.text.template, config.model.path, competition.submission
     checks = (
+        (not found.spec.columns, f"data.spec: {found.spec.name} has no columns to predict from; those without any value do not count"),
+        (found.test is not None and not length(found.test), "the test file has no rows"),
+        (weights is not None and not Path(weights).is_dir(), f"model.path: there is no folder {weights!r} of pretrained weights"),
+        (template is not None and "{" not in template, f"text.template: {template!r} has no {{column}}"),
+        (_replaces(name), f"competition.submission: {name!r} is no name of a CSV file that the run does not write anyway"),
         (metric.needs == "values" and single, f"competition.metric: {metric.name} compares values, and {found.spec.name} has classes"),
         (
             metric.needs != "values" and kind not in CLASSED,
@@ -119,26 +125,9 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
             "competition.threshold: it is for the mean of binary decisions, with a metric of labels",
         ),
     )
-    return [
-        *_name_problems(competition.submission),
-        *(
-            []
-            if found.spec.columns
-            else [f"data.spec: {found.spec.name} has no columns to predict from; those without any value do not count"]
-        ),
-        *(
-            [f"text.template: {config.text.template!r} has no {{column}}"]
-            if config.text.template is not None and "{" not in config.text.template
-            else []
-        ),
-        *[message for wrong, message in checks if wrong],
-    ]
+    return [message for wrong, message in checks if wrong]
 
 
-def _name_problems(submission: str) -> list[str]:
-    """Say why a file to hand in cannot have this name: it stays in the folder of the run, and replaces nothing there."""
-    if Path(submission).name != submission or submission in (FOLDS, OOF, TEST) or not submission.endswith(".csv"):
-        return [
-            f"competition.submission: {submission!r} is not the name of a CSV file that the run does not write anyway; take submission.csv"
-        ]
-    return []
+def _replaces(submission: str) -> bool:
+    """Whether a file of this name would lie outside the folder of the run, or in place of another one there."""
+    return Path(submission).name != submission or submission in (FOLDS, OOF, TEST) or not submission.endswith(".csv")

@@ -10,12 +10,14 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
+from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError, MissingFileError
 from mlxfp.core.identity import fingerprint
-from mlxfp.data.csv_files import read_csv
+from mlxfp.data.sources import from_table
 from mlxfp.kaggle.reading import read_part
 from mlxfp.kaggle.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs import FileSpec
+from mlxfp.kaggle.tables import column_values, to_table
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.folders import (
     CONFIG,
@@ -34,7 +36,8 @@ from mlxfp.runs.folders import (
     write_json,
 )
 from mlxfp.runs.folding import FoldFolder, load_fold, run_fold
-from mlxfp.runs.outcomes import Decision, environment, finish, identities, outcome, prediction_names, write_folds
+from mlxfp.runs.handing_in import header
+from mlxfp.runs.outcomes import Decision, environment, finish, identities, is_done, outcome, prediction_names, write_folds
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.tracking import Tracking, track
 
@@ -76,8 +79,8 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Ite
     Traceback (most recent call last):
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
-    path = Path(folder)
-    config = evolve(apply_overrides(read_config(path), overrides), output=fspath(path.parent), name=path.resolve().name)
+    path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
+    config = evolve(apply_overrides(read_config(path), overrides), output=fspath(path.parent), name=path.name)
     return _run(config)
 
 
@@ -95,19 +98,24 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
     """
     run_folder, file = Path(folder), Path(path)
     config, spec = read_config(run_folder), load_spec(run_folder / SPEC)
-    held = read_json(run_folder / DATA)
-    if (held["config"], held["spec"]) != (fingerprint(settled(config)), fingerprint(spec)):
-        raise DataError(f"{CONFIG} or {SPEC} in {run_folder} has changed since the run began. Bring back what was.")
     folds = sorted(each for each in run_folder.glob("fold-*") if each.is_dir())
     files = [FoldFolder(run_folder, place + 1) for place in range(len(folds))]
-    if not (run_folder / METRICS).is_file() or not all(each.done for each in files):
+    if not is_done(run_folder) or not all(each.done for each in files):
         raise DataError(f"The run in {run_folder} is not done. Continue it first: mlxfp resume {run_folder}.")
+    if read_json(run_folder / DATA)["config"] != fingerprint(settled(config)):
+        raise DataError(f"{CONFIG} in {run_folder} has changed since the run began. Bring back what was.")
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}. Give a CSV file with the columns of the test file.")
-    rows = read_part(evolve(spec, test=FileSpec(name=file.name)), file.parent, part="test")
+    shown = evolve(spec, id=spec.id if spec.id in header(file) else None, group=None, test=FileSpec(name=file.name))
+    rows = from_table(to_table(read_part(shown, file.parent, part="test")))
+    if not length(rows):
+        raise DataError(f"{str(file)!r} has no rows, only a header. Give a CSV file with rows to predict.")
+    models = [load_fold(config, spec, each) for each in files]
+    for model in models:
+        model.recipe.budget(rows)  # says how many tokens are too many, and of which columns
     decision = Decision(config.competition.ensemble, read_json(run_folder / METRICS).get("threshold"))
-    made = decision([load_fold(config, spec, each)(rows) for each in files])
-    ids = {spec.id: [row[spec.id] for row in rows]} if spec.id is not None and spec.id in next(iter(read_csv(file)), {}) else {}
+    made = decision([model(rows) for model in models])
+    ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
     return {**ids, **dict(zip(prediction_names(spec, made), made.reshape(len(made), -1).T, strict=True))}
 
 

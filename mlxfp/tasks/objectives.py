@@ -40,8 +40,8 @@ def make_model(recipe: Recipe, config: ModelConfig, *, seed: int) -> nn.Module:
     """Make the model that a configuration names, with the head that the target needs, its weights drawn from `seed`.
 
     With `config.path`, the body comes from a folder of pretrained weights, and only the head is new; it averages the tokens' vectors.
-    With scaled numbers in the recipe, the head is in `models.WithNumbers`. Raises `ArgumentError` for pretrained weights that know fewer tokens than the tokenizer, or
-    shorter rows than the recipe makes, and what `models.create` and `models.load_body` raise.
+    With scaled numbers in the recipe, the head is in `models.WithNumbers`. Raises `ArgumentError` for pretrained weights that know fewer
+    tokens than the tokenizer, or shorter rows than the recipe makes, and what `models.create` and `models.load_body` raise.
 
     >>> from mlxfp.data.sources import from_examples
     >>> from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec

@@ -31,7 +31,18 @@ from mlxfp.training.state import TrainState
 class Task:
     """All that training on a competition's data needs, fitted on its training rows alone; made by `task`.
 
-    `splits` holds rows as the files have them, targets as numbers; `batches` trains and `held_out` evaluates.
+    `splits` holds rows as the files have them, targets as numbers; `batches` trains and `held_out` evaluates. Batches are what
+    `recipe.collator` makes: `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes such, `numbers`.
+
+    >>> import mlxfp as fp
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     spec = fp.kaggle.make_up(fp.kaggle.SPECS["titanic"], folder, rows=60)
+    ...     made = task(folder)
+    >>> state = fp.train_state(made.model, fp.optimizers.adamw(1e-3), seed=0)  # or that of the last step of a training
+    >>> predict = made.trained(state)
+    >>> made.recipe.target.answer, length(made.splits.train), predict(made.splits.valid).shape
+    ('class', 48, (12,))
     """
 
     config: RunConfig = field(repr=False)

@@ -51,7 +51,7 @@ class Problem:
     See also: `problem`, which makes it.
     """
 
-    spec: DatasetSpec
+    spec: DatasetSpec = field(repr=lambda spec: repr(spec.name))
     folder: Path
     rows: Dataset[Any] = field(repr=False)
     test: Dataset[Any] | None = field(default=None, repr=False)

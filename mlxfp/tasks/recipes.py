@@ -105,6 +105,11 @@ class Recipe:
         longest = self.config.max_length
         return tuple(sorted({*range(_MULTIPLE, longest, _MULTIPLE), longest}))
 
+    def __repr__(self) -> str:
+        """Say what it is for, and what it makes."""
+        numbers = "" if self.scales is None else f", {self.scales.count} numbers"
+        return f"Recipe({self.spec.name!r}: {self.tokenizer!r}{numbers}, {self.target.answer} of {self.target.outputs})"
+
     def _collator(self, label: str | None) -> Collator:
         kind: Any = "class" if self.target.answer == "class" else "value"
         numbers = [] if self.scales is None else [NUMBERS]

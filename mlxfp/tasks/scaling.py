@@ -43,8 +43,7 @@ class Scale:
         missing = np.isnan(values) | np.isin(values, self.absent)
         known = np.clip(np.where(missing, self.median, values), -_LARGEST, _LARGEST)
         known = _log(known) if self.log else known
-        with np.errstate(over="ignore"):  # what is beyond every float is beyond the limit
-            scaled = np.clip((known - self.mean) / self.sd, -_LIMIT, _LIMIT)
+        scaled = np.clip((known - self.mean) / self.sd, -_LIMIT, _LIMIT)
         columns = [scaled, missing] if self.flag else [scaled]
         return np.stack(columns, axis=1).astype(np.float32)
 

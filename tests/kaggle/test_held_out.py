@@ -116,3 +116,20 @@ FIRST, SECOND = FOLDS
 def test_predictions_that_do_not_belong_together_are_refused(make, kind: type[Exception], message: str):
     with pytest.raises(kind, match=message):
         make()
+
+
+def test_a_fold_in_which_a_metric_is_undefined_is_left_out_of_the_mean_and_cannot_be_compared():
+    folds = custom([0, 0, 1, 1, 2, 2])
+    oof = made(folds, [0, 0, 0, 1, 1, 0], [0.1, 0.2, 0.3, 0.4, 0.1, 0.9])
+    found = score(oof, METRICS["roc_auc"])
+    assert np.isnan(found.folds[0])
+    assert found.folds[1:] == (1.0, 0.0)
+    assert (found.mean, found.sd) == (0.5, np.std([1.0, 0.0], ddof=1))
+    assert found.overall == METRICS["roc_auc"](oof.targets, oof.predictions[0])
+    with pytest.raises(DataError, match="roc_auc is undefined on fold 1, so the runs cannot be compared by it"):
+        compare(oof, oof, METRICS["roc_auc"])
+
+
+def test_a_metric_that_is_undefined_on_all_rows_has_no_score():
+    with pytest.raises(DataError, match="two classes at least"):
+        score(made(custom([0, 1]), [1, 1], [0.2, 0.3]), METRICS["roc_auc"])

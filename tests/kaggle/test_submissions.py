@@ -171,3 +171,29 @@ def test_real_samples_are_met(data_folder: Path, tmp_path: Path, name: str, targ
     assert check_submission(tmp_path / "submission.csv", sample=sample) == ()
     assert [float(row[1]) for row in made.rows] == [float(value) for value in wanted]
     assert name != "titanic" or {row[1] for row in made.rows} == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "names", "written_as"),
+    [
+        ("007", ["012", "007"], ["012", "007"]),
+        ("3", ["1.0", "2.0"], ["1", "2"]),
+        ("0", ["True", "False"], ["1", "0"]),
+        ("0.5", ["yes", "2.5"], ["1", "2.5"]),
+        ("FALSE", ["yes", "0"], ["TRUE", "FALSE"]),
+        ("cat", ["1.0", "True"], ["1.0", "True"]),
+    ],
+)
+def test_names_of_classes_stay_as_they_are_or_say_the_same_as_the_sample_says_it(
+    tmp_path: Path, sample: str, names: list[str], written_as: list[str]
+):
+    model = written(tmp_path / "sample.csv", ["id", "y"], "ab", [sample, sample])
+    made = submission({"y": np.array(names)}, test=written(tmp_path / "test.csv", ["id"], "ab"), sample=model)
+    assert [value for _, value in made.rows] == written_as
+
+
+@pytest.mark.parametrize(("sample", "name"), [("0", "good"), ("True", "good"), ("0", "1.5"), ("True", "2")])
+def test_names_that_the_sample_has_no_way_to_say_are_refused(tmp_path: Path, sample: str, name: str):
+    model = written(tmp_path / "sample.csv", ["id", "y"], "a", [sample])
+    with pytest.raises(DataError, match=rf"1 values are not .* as in the sample: {name} in row 1"):
+        submission({"y": np.array([name])}, test=written(tmp_path / "test.csv", ["id"], "a"), sample=model)

@@ -16,7 +16,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources import from_iterable, from_table
 from mlxfp.kaggle.key_values import read_key_values
 from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec
-from mlxfp.kaggle.wording import fit_wording, spell
+from mlxfp.kaggle.wording import fit_wording, spell, write_rows
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import rechunkings
 from tests.kaggle.drawing import dataset_specs, tables_for
@@ -211,3 +211,11 @@ def test_columns_that_do_not_fit_the_spec_are_refused_before_any_row_is_read() -
         _ = pipe(from_table(TRAIN.set_column(2, "Age", pa.array(["a", "b"]))), stage).resolved
     with pytest.raises(SchemaError, match="Column 'Name' holds list<item: int64>, which has no text"):
         _ = pipe(from_table(TRAIN.set_column(1, "Name", pa.array([[1], [2]]))), stage).resolved
+
+
+def test_what_cannot_be_written_is_refused_also_where_nothing_is_fitted():
+    given = {"form": "sentence", "missing": "drop", "seed": None}
+    with pytest.raises(ArgumentError, match="digits must be at least 1 for numbers='significant', got 0"):
+        write_rows(SPEC, {}, numbers="significant", digits=0, **given)
+    with pytest.raises(ArgumentError, match="has no columns to write"):
+        write_rows(evolve(SPEC, columns=[]), {}, numbers="raw", digits=0, **given)

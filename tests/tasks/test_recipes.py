@@ -128,6 +128,9 @@ def test_training_rows_change_from_epoch_to_epoch_and_others_do_not():
     assert [row for row, _ in iterate(recipe(rows), epoch=1)] == made(recipe(rows))
     plain = fit_recipe(spec_of(), rows, text=CUT)
     assert made(plain.training(rows)) == made(plain(rows))
+    moved = made(fit_recipe(spec_of(), rows, text=evolve(CUT, permute=True)).training(rows))
+    assert [row["input_ids"] for row in moved] != [row["input_ids"] for row in made(plain(rows))]
+    assert [sorted(row["input_ids"]) for row in moved] == [sorted(row["input_ids"]) for row in made(plain(rows))]
 
 
 def test_views_are_orders_of_the_columns():
@@ -155,6 +158,12 @@ def test_batches_have_what_a_model_needs(kind: str, labels):
     assert made["numbers"].shape == (4, recipe.scales.count)
     (unlabelled,) = pipe(recipe.view(rows, 0), batch(4), collate(recipe.unlabelled))
     assert sorted(unlabelled) == ["attention_mask", "input_ids", "numbers"]
+
+
+def test_a_recipe_prints_what_it_makes():
+    recipe = fit_recipe(spec_of("multiclass"), rows_of("multiclass"), text=CUT, model=SIDE)
+    size = recipe.tokenizer.vocab_size
+    assert repr(recipe) == f"Recipe('ships': Tokenizer(WordPiece, vocab_size={size}), 3 numbers, class of 3)"
 
 
 def test_rows_that_are_too_long_are_refused_or_cut():

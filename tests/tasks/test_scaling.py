@@ -66,6 +66,7 @@ def test_numbers_of_ordinary_columns_have_mean_0_and_spread_1(values):
         pytest.param([1, 3], {}, [None, np.nan], [[0], [0]], id="missing elsewhere only"),
         pytest.param([1, 3, np.inf], {}, [3, np.inf, -np.inf], [[1], [5], [-5]], id="infinite"),
         pytest.param([0.1] * 3, {}, [0.1, 0.6, 99, None], [[0], [0.5], [5], [0]], id="constant, but for rounding"),
+        pytest.param([0, 1e-100], {}, [0, 1e60, -1e300], [[-1], [5], [-5]], id="tiny, and huge elsewhere"),
         pytest.param([None, np.nan], {}, [None, 2, -99], [[0, 1], [2, 0], [-5, 0]], id="nothing there"),
         pytest.param([1, 3, -999, None], {"absent": ["-999"]}, [3, -999, None], [[1, 0], [0, 1], [0, 1]], id="absent"),
         pytest.param([0, 0], {"absent": ["0"]}, [0, 1], [[0, 1], [1, 0]], id="all absent"),

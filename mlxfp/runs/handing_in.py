@@ -85,7 +85,7 @@ def _classes(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[in
     places = [place for place in found if place is not None]
     if len(set(places)) < len(columns):
         raise DataError(
-            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and not each is a class of its own: the spec has the classes "
-            f"{', '.join(spec.classes)}. Name them as the sample does."
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and not each is a class of its own: the spec has the "
+            f"classes {', '.join(spec.classes)}. Name them as the sample does."
         )
     return places

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
@@ -67,8 +67,7 @@ def plan(config: RunConfig) -> Plan:
     """
     folder = Path(config.output) / config.name
     found = problem(config.data, made_up=folder / MADE_UP, seed=config.training.seed, metric=config.competition.metric)
-    metric = found.metric(config.competition.metric)
-    found = evolve(found, spec=evolve(found.spec, metric=metric.name))  # what is learned depends on what is judged
+    metric = found.metric()
     problems = _problems(config, found, metric)
     if problems:
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {problem}" for problem in problems))

@@ -18,6 +18,7 @@ from mlxfp.kaggle.reading import read_part
 from mlxfp.kaggle.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs import FileSpec
 from mlxfp.kaggle.tables import column_values, to_table
+from mlxfp.runs.doubts import doubts
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.folders import (
     CONFIG,
@@ -178,5 +179,5 @@ def _prepared(made: Plan) -> Iterator[RunEvent]:
     elif (before := read_json(folder / ENVIRONMENT)) != now:
         changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
         yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
-    if made.problem.mismatches:
-        yield Noted(folder, made.problem.mismatches)
+    for message in doubts(made):
+        yield Noted(folder, message)

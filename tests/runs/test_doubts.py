@@ -4,7 +4,6 @@ import mlxfp as fp
 from mlxfp.runs.doubts import doubts
 from tests.runs.competitions import competition, configured
 
-
 SPEC = """
 name: sales
 kind: binary

@@ -26,7 +26,7 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "name": "titanic",
             "data": {"spec": "titanic"},
             "text": {"form": "sentence", "max_length": 128},
-            "training": {"epochs": 12, "ema": 0.98},
+            "training": {"epochs": 2, "ema": 0.98},  # 700 sentences are soon known by heart: 12 epochs lose four points
         },
         "house_prices": {
             "name": "house_prices",

@@ -16,7 +16,9 @@ QUICK = (
 
 
 # House Prices in few words: 1,459 rows to predict take their time.
-@pytest.mark.parametrize(("name", "short"), [("titanic", ()), ("house_prices", ("text.template={Neighborhood}, {HouseStyle}.",))])
+@pytest.mark.parametrize(
+    ("name", "short"), [("titanic", ()), ("house_prices", ("text.template=A house in {Neighborhood}, {HouseStyle}.",))]
+)
 def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, name, short):
     folder = data_folder / name
     config = fp.config.load_config(preset=name, overrides=[*QUICK, *short, f"data.path={folder}", f"output={tmp_path}"]).config

@@ -35,24 +35,13 @@ def add(commands: Commands) -> None:
     infer.add_argument("--out", metavar="FILE", help="write the spec there, as YAML or JSON by its suffix, in place of printing it")
 
 
-def find_spec(name: str) -> "DatasetSpec":
-    """Read a spec from a file, or else find the known one with that name.
-
-    >>> find_spec("titanic").target
-    ('Survived',)
-    """
-    from mlxfp.kaggle.catalogue import SPECS
-    from mlxfp.kaggle.spec_files import load_spec
-
-    return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]
-
-
 def _check(options: Namespace) -> int:
+    from mlxfp.kaggle.catalogue import named_spec
     from mlxfp.kaggle.checking import check_spec
 
     if options.spec and options.target:
         raise ArgumentError(f"--target says {', '.join(options.target)}, and --spec {options.spec} knows the target. Leave one out.")
-    spec = find_spec(options.spec) if options.spec else _inferred(options)
+    spec = named_spec(options.spec) if options.spec else _inferred(options)
     say("\n".join(_lines(spec)))
     check_spec(spec, options.path)
     say("The files are as the spec says." if options.spec else "The spec is what the files look like; --spec checks them against another.")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve
 
 from mlxfp.cli.configuring import add_config, loaded
-from mlxfp.cli.data_sets import find_spec
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
 
 if TYPE_CHECKING:
@@ -48,6 +47,7 @@ def _inspect(options: Namespace) -> int:
 
 def _made(config: "RunConfig") -> "Task":
     """Make the task, with rows that are too long cut off: to see what they cost is what one inspects for."""
+    from mlxfp.kaggle.catalogue import named_spec
     from mlxfp.kaggle.making_up import make_up
     from mlxfp.tasks import task
 
@@ -55,7 +55,7 @@ def _made(config: "RunConfig") -> "Task":
     if config.data.path is not None or config.data.spec is None:
         return task(cut)
     with TemporaryDirectory() as folder:  # the rows are in memory once the task is made
-        make_up(find_spec(config.data.spec), folder, seed=config.training.seed)
+        make_up(named_spec(config.data.spec), folder, seed=config.training.seed)
         warn("data.path says nothing, so these rows are made up.")
         return task(evolve(cut, data=evolve(cut.data, path=folder)))
 

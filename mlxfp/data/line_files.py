@@ -185,7 +185,7 @@ def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBat
     check_block(source, block)
     try:
         parsed = source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:
+    except pa.ArrowNotImplementedError as error:  # Arrow's name for a type that its reader does not know
         raise SchemaError(
             f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
         ) from error

@@ -139,3 +139,15 @@ def _look(path: Path) -> DatasetSpec | None:
         return infer_spec(path) if any(map(is_train_file, files)) else None
     except ValueError as error:
         raise DataError(f"No spec can be told from {str(path)!r}: {error} Or write it to spec.yaml in that folder.") from error
+
+
+def named_spec(name: str) -> DatasetSpec:
+    """Return the known spec of this name, or read it from a YAML or JSON file. A file that is there goes first.
+
+    Raises `UnknownNameError` for a name that is not known, `MissingFileError` for a path without a file, and `ConfigError` for a file
+    with mistakes.
+
+    >>> named_spec("titanic").target
+    ('Survived',)
+    """
+    return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]

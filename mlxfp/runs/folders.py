@@ -5,7 +5,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
@@ -19,6 +18,7 @@ from mlxfp.config.classes import RunConfig
 from mlxfp.core.documents import read_document, write_document
 from mlxfp.core.errors import ConfigError, DataError, MissingFileError
 from mlxfp.core.structuring import structure, unstructure
+from mlxfp.kaggle.reading import hash_file
 
 CONFIG, SPEC, DATA, FOLDS, METRICS, RECEIPT = "config.yaml", "spec.yaml", "data.json", "folds.csv", "metrics.json", "receipt.json"
 OOF, TEST, ENVIRONMENT, MADE_UP, PICTURE, MODEL = (
@@ -162,14 +162,9 @@ def write_bytes(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def hash_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    return sha256(path.read_bytes()).hexdigest()
-
-
 def is_as_written(path: Path, digest: str) -> bool:
     """Whether a file is there, and has the hash that it had."""
-    return path.is_file() and hash_of(path) == digest
+    return path.is_file() and hash_file(path) == digest
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

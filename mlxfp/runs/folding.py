@@ -20,11 +20,12 @@ from mlxfp.data.selecting import select
 from mlxfp.data.splitting import Splits
 from mlxfp.kaggle.folds import Fold
 from mlxfp.kaggle.held_out import FoldPredictions, fold_predictions
+from mlxfp.kaggle.reading import hash_file
 from mlxfp.kaggle.scoring import Numbers
 from mlxfp.kaggle.specs import DatasetSpec
 from mlxfp.kaggle.validating import parts_of, unseen
 from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
-from mlxfp.runs.folders import MODEL, hash_of, is_as_written, read_array, read_json, write_array, write_json
+from mlxfp.runs.folders import MODEL, is_as_written, read_array, read_json, write_array, write_json
 from mlxfp.runs.plans import Plan
 from mlxfp.tasks import objectives
 from mlxfp.tasks.objectives import make_model, make_optimizer, make_step, objective, shown
@@ -72,7 +73,7 @@ class FoldFolder:
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of each file that predictions are made of, or are in."""
-        return {path.name: hash_of(path) for path in (self.path / name for name in (_RECIPE, MODEL, _OOF, _TEST)) if path.is_file()}
+        return {path.name: hash_file(path) for path in (self.path / name for name in (_RECIPE, MODEL, _OOF, _TEST)) if path.is_file()}
 
     def result(self) -> dict[str, Any]:
         """Return what is known of a fold that is done."""

@@ -33,7 +33,6 @@ from mlxfp.runs.folders import (
     SPEC,
     TEST,
     flat,
-    hash_of,
     is_as_written,
     read_json,
     settled,
@@ -189,14 +188,13 @@ def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
             "versions": environment(),
             "data": {"files": {part: hash_file(path) for part, path in parts.items() if path is not None}, **identities(plan)},
             "folds": [each.result() for each in files],
-            "outputs": {path.name: hash_of(path) for path in made if path.is_file()},
+            "outputs": {path.name: hash_file(path) for path in made if path.is_file()},
         },
     )
 
 
 def identities(plan: Plan) -> dict[str, str]:
     """Return what identifies the data and the folds of a run: another of these is another run."""
-    test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
     test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
     given = [*_pretrained(plan.config.model.path), Path(plan.config.text.tokenizer)]
     return {
@@ -205,7 +203,7 @@ def identities(plan: Plan) -> dict[str, str]:
         "rows": fingerprint(plan.rows),
         **test,
         "folds": plan.folds.fingerprint,
-        **{file.name: hash_of(file) for file in given if file.is_file()},
+        **{file.name: hash_file(file) for file in given if file.is_file()},
     }
 
 

@@ -16,14 +16,13 @@ from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.selecting import select
 from mlxfp.data.sources import from_table
 from mlxfp.kaggle import folds as dealing
-from mlxfp.kaggle.catalogue import SPECS
+from mlxfp.kaggle.catalogue import named_spec
 from mlxfp.kaggle.checking import check_spec
 from mlxfp.kaggle.folds import Folds
 from mlxfp.kaggle.inferring import infer_spec
 from mlxfp.kaggle.making_up import make_up
 from mlxfp.kaggle.reading import Part, folder_of, part_file, read_part
 from mlxfp.kaggle.scoring import METRICS, Metric, Numbers
-from mlxfp.kaggle.spec_files import load_spec
 from mlxfp.kaggle.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.tables import column_values, to_table
 from mlxfp.kaggle.validating import target_numbers
@@ -88,7 +87,7 @@ def problem(config: DataConfig, *, made_up: Path | None = None, metric: str | No
     >>> length(found.rows), length(found.test), set(found.targets.tolist()) == {0.0, 1.0}, found.mismatches
     (50, 200, True, '')
     """
-    named = _named(config.spec)
+    named = None if config.spec is None else named_spec(config.spec)
     if config.path is None:
         if made_up is None:
             raise MissingFileError("There is no data: data.path says nothing. Give the folder of the competition, data.path=FOLDER.")
@@ -146,12 +145,6 @@ def deal(found: Problem, config: ValidationConfig) -> Folds:
     if method == "grouped":
         return dealing.grouped(groups, **dealt)
     return dealing.stratified_grouped(_strata(found), groups, **dealt)
-
-
-def _named(name: str | None) -> DatasetSpec | None:
-    if name is None:
-        return None
-    return load_spec(name) if name not in SPECS and Path(name).suffix in (".yaml", ".yml", ".json") else SPECS[name]
 
 
 def _mismatches(spec: DatasetSpec, folder: Path) -> str:

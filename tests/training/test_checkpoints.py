@@ -13,11 +13,11 @@ from mlx import optimizers
 
 from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentTypeError, CheckpointError, CursorMismatchError, MissingFileError
+from mlxfp.testing.laws import assert_saves
 from mlxfp.training import checkpoints
 from mlxfp.training.checkpoints import Checkpoint, load_latest, load_state, name_of, numbered, save_state
 from mlxfp.training.events import Evaluation
 from mlxfp.training.state import TrainState, train_state
-from tests.training.laws import assert_saves
 from tests.training.samples import dataset, group, net, setting
 
 DTYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int8, mx.uint64, mx.bool_, mx.complex64]

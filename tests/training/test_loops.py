@@ -17,11 +17,11 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.sources import from_examples
 from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
+from mlxfp.testing.laws import assert_continues
 from mlxfp.training import observers
 from mlxfp.training.events import Evaluation, RunStarted, Steered, Stepped, Stopped
 from mlxfp.training.loops import evaluate, fit, last, predict
 from mlxfp.training.losses import cross_entropy
-from tests.training.laws import assert_continues
 from tests.training.samples import dataset, group, net, setting
 
 

@@ -12,10 +12,10 @@ from mlxfp.core.trees import flatten, paths
 from mlxfp.data.batching import batch
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_examples
+from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import mse
 from mlxfp.training.state import train_state
 from mlxfp.training.steps import train_step
-from tests.training.laws import assert_compiled_equals_eager, assert_pure_step
 
 STEPS = 3
 KINDS = ["whole", "lora", "quantized lora"]

@@ -8,11 +8,11 @@ from mlx import nn
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from mlxfp.core.trees import flatten
 from mlxfp.distributed import connect
+from mlxfp.testing.laws import assert_compiled_equals_eager, assert_continues, assert_pure_step, assert_saves
 from mlxfp.training.checkpoints import load_state, save_state
 from mlxfp.training.optimizers import adamw
 from mlxfp.training.state import leaves_of, same_arrays, trees_of
 from mlxfp.training.steps import train_step
-from tests.training.laws import assert_compiled_equals_eager, assert_continues, assert_pure_step, assert_saves
 from tests.training.samples import dataset, deep, group, loss, net, setting
 
 ALONE = [

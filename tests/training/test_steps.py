@@ -8,11 +8,11 @@ from mlx import nn, optimizers
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import flatten
+from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimizers import adamw
 from mlxfp.training.state import same_arrays, train_state
 from mlxfp.training.steps import clip, train_step
-from tests.training.laws import assert_compiled_equals_eager, assert_pure_step
 from tests.training.samples import group, loss, net, setting
 
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Ends
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.pieces import Pieces
 from mlxfp.data.shaping import check_lengths
 
 Side = Literal["left", "right"]
@@ -95,3 +98,47 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
         out = np.zeros(shape, values.dtype)
     out[real] = values
     return out
+
+
+def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64], fill: float, side: Side) -> NDArray[Any]:
+    """Pad rows to lengths of their own, int64[N], and put them end to end: [sum of lengths, ...] of the values' dtype.
+
+    That is what `pad_rows` makes of each group of rows of one length, in a third of the time for many small groups.
+
+    >>> pad_end_to_end(np.array([5, 6, 7]), np.array([0, 1, 3]), np.array([2, 3]), 0, "right").tolist()
+    [5, 0, 6, 7, 0]
+    """
+    return _with_padding(values, ends[:-1], ends[1:] - ends[:-1], lengths, (fill, side))
+
+
+def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArray[np.int32]:
+    """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths].
+
+    >>> mask_end_to_end(np.array([0, 1, 3]), np.array([2, 3]), "left").tolist()
+    [0, 1, 0, 1, 1]
+    """
+    counts = ends[1:] - ends[:-1]
+    return _with_padding(_constant(np.dtype(np.int32), 1, int(counts.max())), np.zeros_like(counts), counts, lengths, (0, side))
+
+
+def _with_padding(
+    values: NDArray[Any], begins: NDArray[np.int64], counts: NDArray[np.int64], lengths: NDArray[np.int64], pads: tuple[float, Side]
+) -> NDArray[Any]:
+    fill, side = pads
+    width = values.dtype.itemsize * prod(values.shape[1:])
+    missing = lengths - counts
+    padding = _constant(values.dtype, fill, int(missing.max()) * prod(values.shape[1:]))
+    pieces, behind = Pieces(2 * len(counts)), int(side == "right")
+    pieces.put(slice(1 - behind, None, 2), pa.py_buffer(np.ascontiguousarray(values)), begins * width, counts * width)
+    pieces.put(slice(behind, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
+    return np.frombuffer(pieces.joined()[1], values.dtype).reshape(-1, *values.shape[1:])
+
+
+def _constant(dtype: np.dtype[Any], fill: float, size: int) -> NDArray[Any]:
+    """Return at least so many times one number."""
+    return _constants(dtype, fill, 1 << max(0, size - 1).bit_length())
+
+
+@lru_cache(maxsize=64)
+def _constants(dtype: np.dtype[Any], fill: float, size: int) -> NDArray[Any]:
+    return np.full(size, fill, dtype)

@@ -3,7 +3,7 @@
 Arrow's own `Table.take` joins all chunks of a table first, which reads the whole of a memory-mapped file for every few rows.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,15 +15,13 @@ from toolz import identity
 
 from mlxfp.core.chunks import RecordBatch, concat_chunks, no_rows
 from mlxfp.core.errors import DataError
+from mlxfp.core.pieces import LAST_BYTE, Pieces
 
 Indices = NDArray[np.int64]
-Parts = list[
-    tuple[pa.Array, Indices, Indices]
-]  # of a column: a chunk's array, the places in the result, the rows of the chunk that go there
+At = Indices | slice  # places in the result
+Parts = list[tuple[pa.Array, At, Indices]]  # of a column: a chunk's array, where in the result its rows go, and which rows these are
 
 _SLICES_PER_TAKE = 16  # slices of neighbouring rows that cost what taking rows from one chunk does: measured on 3 columns
-_INLINE = 12  # bytes of a value that an Arrow view holds in itself
-_LAST = 2**31 - 1  # the last byte of a buffer that a view can say
 
 
 @frozen(eq=False)
@@ -39,6 +37,8 @@ class Rows:
         """Return the rows of these numbers, int64[N], in that order, touching the chunks that hold them and no others."""
         if not len(rows):
             return no_rows(self.schema)
+        if len(self.chunks) == 1:
+            return self._from_one(rows)
         which = np.searchsorted(self.starts, rows, side="right") - 1
         places = rows - self.starts[which]
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(which, prepend=-1) != 0))  # of runs of neighbours
@@ -49,10 +49,16 @@ class Rows:
             return concat_chunks([self.chunks[chunk]().slice(place, size) for chunk, place, size in runs])
         chunks = [self.chunks[chunk]() for chunk in which[order[cuts]].tolist()]
         into = np.split(order, cuts[1:])
-        columns = [
-            _gather([(chunk.column(number), at, places[at]) for chunk, at in zip(chunks, into, strict=True)], len(rows))
-            for number in range(len(self.schema))
-        ]
+        return self._gathered([(chunk, at, places[at]) for chunk, at in zip(chunks, into, strict=True)], len(rows))
+
+    def _from_one(self, rows: Indices) -> RecordBatch:
+        chunk = self.chunks[0]()
+        if rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] - rows[:-1] == 1).all():
+            return chunk.slice(rows[0], len(rows))
+        return self._gathered([(chunk, slice(None), rows)], len(rows))
+
+    def _gathered(self, parts: Sequence[tuple[RecordBatch, At, Indices]], count: int) -> RecordBatch:
+        columns = [_gather([(chunk.column(number), at, rows) for chunk, at, rows in parts], count) for number in range(len(self.schema))]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -89,11 +95,11 @@ def _gather(parts: Parts, count: int) -> pa.Array:
             return found
     taken = [array.take(pa.array(rows)) for array, _, rows in parts]
     back = np.empty(count, np.int64)
-    back[np.concatenate([at for _, at, _ in parts])] = np.arange(count)
+    back[np.concatenate([np.arange(count)[at] for _, at, _ in parts])] = np.arange(count)
     return concat_chunks([pa.RecordBatch.from_arrays([array], ["x"]) for array in taken]).column(0).take(pa.array(back))
 
 
-def _gather_plain(parts: Iterable[tuple[NDArray[Any], Indices, Indices]], count: int) -> NDArray[Any]:
+def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int) -> NDArray[Any]:
     out: NDArray[Any] = np.empty(0)
     for values, at, rows in parts:
         if not len(out):
@@ -122,29 +128,20 @@ def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
     lists with nulls inside, and rows beyond the first 2 GB of a chunk.
     """
     kind = parts[0][0].type
-    width, views = _width(kind), np.empty((count, 4), np.int32)
-    buffers: list[pa.Buffer] = []
+    width, pieces = _width(kind), Pieces(count)
     for array, at, rows in parts:
         ends, buffer, first = _bytes_of(array)
-        if buffer is None or (len(array) and (int(ends[-1]) + first) * width > _LAST):
+        if buffer is None or (len(array) and (int(ends[-1]) + first) * width > LAST_BYTE):
             return None
         begins = ends[rows]
         lengths = (ends[rows + 1] - begins) * width
         begins = (begins + first) * width
         if len(rows) and (lengths.min() < 0 or begins.min() < 0 or (begins + lengths).max() > buffer.size):
             raise DataError(f"A column of {kind} is damaged: it has rows outside its bytes. Write the file again.")
-        views[at, 0], views[at, 2], views[at, 3] = lengths, len(buffers), begins  # column 1, the first bytes once more, is not read
-        short = np.flatnonzero(lengths <= _INLINE)
-        if len(short):
-            inside = np.arange(_INLINE)
-            raw = np.frombuffer(buffer, np.uint8) if buffer.size else np.zeros(1, np.uint8)
-            held = raw[np.minimum(begins[short, None] + inside, len(raw) - 1)]
-            views.view(np.uint8).reshape(count, 16)[at[short], 4:] = np.where(inside < lengths[short, None], held, 0)
-        buffers.append(buffer)
-    found = pa.Array.from_buffers(pa.binary_view(), count, [None, pa.py_buffer(views), *buffers]).cast(pa.large_binary())
-    _, offsets, data = found.buffers()
-    ends = np.frombuffer(offsets, np.int64, count + 1) // width
-    if ends[-1] > _LAST and not _is_large(kind):
+        pieces.put(at, buffer, begins, lengths)
+    ends, data = pieces.joined()
+    ends = ends // width
+    if ends[-1] > LAST_BYTE and not _is_large(kind):
         return None
     own = pa.py_buffer(ends if _is_large(kind) else ends.astype(np.int32))
     if not _is_list(kind):

@@ -67,6 +67,7 @@ class View(Wrapper):
     def _by_number(self, epoch: int, first: int, size: int) -> Iterator[tuple[RecordBatch, Position]]:
         count = self.exact_length() or 0
         while first < count:
-            chunk = self.take(epoch, np.arange(first, min(first + size, count)))
+            upto = (first // size + 1) * size  # not first + size: where chunks end at round numbers, so do batches
+            chunk = self.take(epoch, np.arange(first, min(upto, count)))
             first, size = first + chunk.num_rows, min(_GROWTH * size, rows_at_once(chunk))
             yield chunk, (first, size)

@@ -1,6 +1,7 @@
 """Batches cut from columns that are read once: the same as those made group by group."""
 
 from itertools import pairwise
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators import cutting
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.masked_lm import masked
@@ -94,6 +96,13 @@ def assert_cut_alike(dataset):
 def test_batches_are_those_of_the_groups_one_by_one(name, grouping, lengths, size):
     dataset = pipe(from_table(table_of(rows_of(lengths), size)), GROUPINGS[grouping], collate(COLLATORS[name]))
     assert_cut_alike(dataset)
+
+
+@pytest.mark.parametrize("name", COLLATORS)
+@given(lengths=st.lists(st.integers(0, 40), min_size=20, max_size=40), cells=st.sampled_from([1, 30, 200, 1000]))
+def test_however_many_batches_are_laid_out_at_once(name, lengths, cells):
+    with patch.object(cutting, "_CELLS", cells):
+        assert_cut_alike(pipe(from_table(table_of(rows_of(lengths), 40)), batch(3), collate(COLLATORS[name])))
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)

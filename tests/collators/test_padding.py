@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.padding import pad_rows, padded_length, real_places
+from mlxfp.collators.padding import mask_end_to_end, pad_end_to_end, pad_rows, padded_length, real_places
 
 
 @given(st.integers(0, 1000), st.integers(1, 100))
@@ -31,3 +31,22 @@ def test_rows_of_arrays_keep_their_further_axes():
     rows = pad_rows(values, real_places(np.array([0, 1, 3]), 2, "right"), 0)
     assert rows.tolist() == [[[0, 1], [0, 0]], [[2, 3], [4, 5]]]
     assert rows.dtype == np.float32
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=9),
+    st.sampled_from(["left", "right"]),
+    st.sampled_from([np.int32, np.float32, np.float16, np.uint8]),
+    st.sampled_from([(), (3,)]),
+    st.integers(0, 9),
+)
+def test_rows_end_to_end_are_those_of_rectangles_of_one_row(rows, side, dtype, further, fill):
+    ends = np.cumsum([0, *(count for count, _ in rows)])
+    lengths = np.array([max(1, count + spare) for count, spare in rows])
+    values = np.arange(ends[-1] * np.prod(further, dtype=int)).astype(dtype).reshape(-1, *further)
+    flat = pad_end_to_end(values, ends, lengths, fill, side)
+    places = [real_places(ends[row : row + 2] - ends[row], length, side) for row, length in enumerate(lengths)]
+    parts = [pad_rows(values[ends[row] : ends[row + 1]], real, fill)[0] for row, real in enumerate(places)]
+    assert flat.dtype == dtype
+    assert np.array_equal(flat, np.concatenate(parts))
+    assert np.array_equal(mask_end_to_end(ends, lengths, side), np.concatenate([real[0] for real in places]))

@@ -119,7 +119,7 @@ def test_taking_rows_touches_no_other_chunk():
 
 
 def test_rows_too_far_into_a_chunk_for_views_are_taken_by_arrow(monkeypatch):
-    monkeypatch.setattr(taking, "_LAST", 400)
+    monkeypatch.setattr(taking, "LAST_BYTE", 400)
     table = pa.table({"x": [list(range(place % 7)) for place in range(100)], "y": [f"{place}" * 20 for place in range(100)]})
     indices = np.arange(99, -1, -3)
     assert rows_of(table).take(indices).equals(taken_by_arrow(table, indices))
@@ -127,7 +127,7 @@ def test_rows_too_far_into_a_chunk_for_views_are_taken_by_arrow(monkeypatch):
 
 def test_a_result_too_large_for_its_offsets_is_left_to_arrow(monkeypatch):
     table = pa.table({"x": pa.array(["a" * 13] * 20)})
-    monkeypatch.setattr(taking, "_LAST", 13 * 20)
+    monkeypatch.setattr(taking, "LAST_BYTE", 13 * 20)
     indices = np.array([19, 0] * 20)
     assert rows_of(table).take(indices).equals(taken_by_arrow(table, indices))
 

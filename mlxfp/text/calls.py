@@ -39,8 +39,7 @@ class Caller:
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of all texts, without special tokens."""
-        separator, size = self.separator, sum(map(len, texts))
-        together = min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _SHARED)  # texts in a part
+        separator, together = self.separator, _together(texts)
         if separator is None or together < 2 or any(separator in text for text in texts):
             return self._one_by_one(texts)
         marked = [separator] * (2 * len(texts))
@@ -53,6 +52,16 @@ class Caller:
         if np.count_nonzero(ends) != len(texts):  # another token took part of a separator, or a text has it spelled otherwise
             return self._one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
+
+    def encode_joined(self, texts: Sequence[str], begins: NDArray[np.bool_]) -> Encoded | None:
+        """Do what `encode` does for texts of which each has one of the ids `begins` in front, and no other; None where they have not.
+
+        The ids of all texts as one must be those of each, end to end. Without separators it takes two thirds of the time.
+        """
+        together = max(1, _together(texts))
+        ids = _read_ids(self._call(["".join(texts[first : first + together]) for first in range(0, len(texts), together)]))
+        firsts = np.flatnonzero(begins[ids])
+        return (ids, np.diff(firsts, append=len(ids))) if len(firsts) == len(texts) else None
 
     def pieces(self, texts: Sequence[str]) -> list[bytes]:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
@@ -73,6 +82,12 @@ class Caller:
     def _call(self, texts: Sequence[str]) -> list[Any]:
         encodings: list[Any] = self.own.encode_batch_fast(texts, add_special_tokens=False)
         return encodings
+
+
+def _together(texts: Sequence[str]) -> int:
+    """Return how many texts are to be joined to one, so that there are parts for all cores."""
+    size = sum(map(len, texts))
+    return min(_JOINED * len(texts) // max(1, size), len(texts) if size < _JOINED else len(texts) // _SHARED)
 
 
 def find_caller(own: Any) -> Caller:

@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -118,15 +118,21 @@ def put_around_few(around: tuple[bytes, bytes], rows: Sequence[bytes], room: int
     return pa.Array.from_buffers(pa.list_(inner.type), len(framed), [None, pa.py_buffer(array("i", ends))], children=[inner])
 
 
-def gather(values: NDArray[np.int32], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int32]:
+def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Join the slices `values[starts[i] : starts[i] + lengths[i]]` end to end.
 
     >>> gather(np.arange(10, 20, dtype=np.int32), np.array([7, 0]), np.array([2, 3])).tolist()
     [17, 18, 10, 11, 12]
     """
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
+    if not lengths.all():
+        some = lengths > 0
+        starts, lengths = starts[some], lengths[some]
+    if not len(lengths):
+        return values[:0]
+    total = int(lengths.sum())
     kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # half the bytes to move, where they suffice
-    places = np.repeat((starts - (ends - lengths)).astype(kind), lengths)
-    places += np.arange(total, dtype=kind)
-    return values.take(places)
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # from a place to the next: 1 but where a slice begins
+    steps[0] = starts[0]
+    steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
+    np.cumsum(steps, dtype=kind, out=steps)
+    return values.take(steps)

@@ -9,11 +9,12 @@ import pyarrow as pa
 from attrs import Factory, define, frozen
 from numpy.typing import NDArray
 
-from mlxfp.text.calls import Caller, Ids
+from mlxfp.text.calls import Caller, Encoded, Ids
 from mlxfp.text.rules import Rule
 from mlxfp.text.words import text_offsets
 
 _LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB of English have
+_JOINED = 64  # words at least that are encoded as one text
 _WORD = 144  # bytes that a word takes beside text and ids: a string, its number, a place in a dict, three numbers in arrays
 
 
@@ -22,8 +23,8 @@ class Entries:
     """What is known of some words: word `i` has the ids `ids[starts[i] : starts[i] + lengths[i]]`."""
 
     ids: Ids
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    starts: NDArray[np.integer[Any]]
+    lengths: NDArray[np.integer[Any]]
     flags: NDArray[np.uint8]
 
     @classmethod
@@ -33,7 +34,8 @@ class Entries:
 
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the entries of some words."""
-        return Entries(self.ids, self.starts[words], self.lengths[words], self.flags[words])
+        kind = np.int32 if len(self.ids) < 2**31 else np.int64  # half the bytes to move, for each word of a column
+        return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
 
 
 @define
@@ -49,6 +51,7 @@ class Memo:
     _lock: Any = Factory(Lock)
     _places: dict[str, int] = Factory(dict)
     _entries: Entries = Factory(Entries.none)
+    _joins: bool = True
     _used: int = 0  # ids
     _size: int = 0  # bytes
 
@@ -72,25 +75,40 @@ class Memo:
                 if self._size + _WORD * len(new) + 3 * count > self.limit:
                     self._forget()
                     new = np.arange(len(spelled))
-                places[new] = self._learn(words.take(pa.array(new)), count)
+                places[new] = self._learn(words.take(pa.array(new)), [spelled[place] for place in new], count)
             return self._entries.take(places), count
 
-    def _learn(self, words: pa.StringArray, size: int) -> NDArray[np.int64]:
+    def _learn(self, words: pa.StringArray, spelled: list[str], size: int) -> NDArray[np.int64]:
         """Encode new words, and return their places."""
-        spelled = words.to_pylist()
-        ids, lengths = self.caller.encode(self.rule.bare(spelled))
+        flags = self.rule.flags(words)
+        order, (ids, lengths) = self._encode(spelled, np.flatnonzero(self.rule.joined(words, flags)))
+        spelled, flags = [spelled[place] for place in order], flags[order]
         known, first = self._entries, len(self._places)
         # Written behind what is there, and only then told of: a signal that ends this half way leaves nothing half known.
         self._entries = Entries(
             _written(known.ids, self._used, ids),
             _written(known.starts, first, self._used + np.cumsum(lengths) - lengths),
             _written(known.lengths, first, lengths),
-            _written(known.flags, first, self.rule.flags(words)),
+            _written(known.flags, first, flags),
         )
         self._used += len(ids)
         self._size += _WORD * len(spelled) + size + ids.nbytes
         self._places.update(zip(spelled, range(first, first + len(spelled)), strict=True))
-        return np.arange(first, first + len(spelled))
+        places = np.empty(len(spelled), np.int64)
+        places[order] = np.arange(first, first + len(spelled))
+        return places
+
+    def _encode(self, words: list[str], joined: NDArray[np.int64]) -> tuple[NDArray[np.int64], Encoded]:
+        """Encode words, of which some may be joined; return them in another order: (the places of the words, their ids)."""
+        every = np.arange(len(words))
+        if self._joins and len(joined) >= _JOINED and self.rule.begins is not None:
+            found = self.caller.encode_joined([words[place] for place in joined], self.rule.begins)
+            if found is not None:
+                apart = np.delete(every, joined)
+                ids, lengths = self.caller.encode([words[place] for place in apart])
+                return np.append(joined, apart), (np.append(found[0], ids), np.append(found[1], lengths))
+            self._joins = False  # an added token inside words: the time was lost, so it is not tried again
+        return every, self.caller.encode(self.rule.bare(words))
 
     def _forget(self) -> None:
         self._places, self._entries, self._used, self._size = {}, Entries.none(), 0, 0

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import tokenizers as hf
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.text.beginnings import WORD, Begins, find_beginnings
 from mlxfp.text.cuts import MARK, Cuts, find_cuts, flat, keeps_ascii
 from mlxfp.text.tokenizers import engine
 
@@ -45,6 +46,11 @@ class Rule:
     held: str = ""
     hinted: str = ""
     spelled: str = ""
+    begins: Begins | None = field(default=None, eq=False, repr=False)  # the ids that begin a word which may be `joined`
+
+    def joined(self, words: pa.StringArray, flags: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Say which words may be encoded as one text, as the ids that begin one are known: bool[N]."""
+        return np.zeros(len(words), bool) if self.begins is None else found(words, WORD) & (flags == 0)
 
     def bare(self, words: Sequence[str]) -> Sequence[str]:
         """Take from words the space that the tokenizer adds."""
@@ -104,7 +110,8 @@ def find_rule(json: str) -> Rule | None:
     if cuts is None or own.encode("", add_special_tokens=False).ids:
         return None
     keeps = all(map(keeps_ascii, flat(data["normalizer"], "normalizers")))
-    return _guarded(Rule(cuts, _normalize(data), keeps), data["added_tokens"], own.normalizer)
+    rule = Rule(cuts, _normalize(data), keeps, begins=find_beginnings(data, cuts))
+    return _guarded(rule, data["added_tokens"], own.normalizer)
 
 
 def _normalize(data: Mapping[str, Any]) -> Callable[[str], str] | None:

@@ -77,12 +77,10 @@ class Columns:
         flat = {name: pad_end_to_end(values[own], ends, wide, fill, self.side) for name, (values, fill) in self.ragged.items()}
         if MASK not in flat:
             flat[MASK] = mask_end_to_end(ends, wide, self.side)
-        at = 0
+        columns, at = [(name, values, values.shape[1:]) for name, values in flat.items()], 0
         for start, stop, length in cuts:
-            after = at + (stop - start) * length
-            batch: dict[str, Any] = {
-                name: _array(values[at:after].reshape(stop - start, length, *values.shape[1:])) for name, values in flat.items()
-            }
+            after, shape = at + (stop - start) * length, (stop - start, length)
+            batch: dict[str, Any] = {name: _array(values[at:after].reshape(shape + further)) for name, values, further in columns}
             at = after
             self._add_singles(batch, start, stop)
             yield batch

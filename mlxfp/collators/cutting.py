@@ -15,7 +15,7 @@ from mlxfp.collators.padding import Side, common_length, counts_of, mask_end_to_
 from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
 
-Ragged = tuple[NDArray[Any], float]  # the values of all rows, end to end, and what is put on padding
+Ragged = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and what is put on padding
 Ids = NDArray[np.int32]
 Cut = tuple[int, int, int]  # a batch: its first row, the one after its last, and what they are padded to
 
@@ -77,10 +77,10 @@ class Columns:
         flat = {name: pad_end_to_end(values[own], ends, wide, fill, self.side) for name, (values, fill) in self.ragged.items()}
         if MASK not in flat:
             flat[MASK] = mask_end_to_end(ends, wide, self.side)
-        columns, at = [(name, values, values.shape[1:]) for name, values in flat.items()], 0
+        at = 0
         for start, stop, length in cuts:
-            after, shape = at + (stop - start) * length, (stop - start, length)
-            batch: dict[str, Any] = {name: _array(values[at:after].reshape(shape + further)) for name, values, further in columns}
+            after = at + (stop - start) * length
+            batch: dict[str, Any] = {name: _array(values[at:after].reshape(stop - start, length)) for name, values in flat.items()}
             at = after
             self._add_singles(batch, start, stop)
             yield batch

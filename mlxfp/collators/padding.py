@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -101,7 +100,7 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
 
 
 def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64], fill: float, side: Side) -> NDArray[Any]:
-    """Pad rows to lengths of their own, int64[N], and put them end to end: [sum of lengths, ...] of the values' dtype.
+    """Pad rows of numbers to lengths of their own, int64[N], and put them end to end: [sum of lengths] of the values' dtype, below 2 GB.
 
     That is what `pad_rows` makes of each group of rows of one length, in a third of the time for many small groups.
 
@@ -125,13 +124,12 @@ def _with_padding(
     values: NDArray[Any], begins: NDArray[np.int64], counts: NDArray[np.int64], lengths: NDArray[np.int64], pads: tuple[float, Side]
 ) -> NDArray[Any]:
     fill, side = pads
-    width = values.dtype.itemsize * prod(values.shape[1:])
-    missing = lengths - counts
-    padding = _constant(values.dtype, fill, int(missing.max()) * prod(values.shape[1:]))
+    width, missing = values.dtype.itemsize, lengths - counts
+    padding = _constant(values.dtype, fill, int(missing.max()))
     pieces, behind = Pieces(2 * len(counts)), int(side == "right")
     pieces.put(slice(1 - behind, None, 2), pa.py_buffer(np.ascontiguousarray(values)), begins * width, counts * width)
     pieces.put(slice(behind, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
-    return np.frombuffer(pieces.joined()[1], values.dtype).reshape(-1, *values.shape[1:])
+    return np.frombuffer(pieces.joined()[1], values.dtype)
 
 
 def _constant(dtype: np.dtype[Any], fill: float, size: int) -> NDArray[Any]:

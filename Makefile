@@ -10,6 +10,8 @@ COVERAGE_FLOOR ?= 99
 
 PYTEST   := $(PYTHON) -m pytest
 COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
+# The tests that measure it: a run of all the others takes half as long without.
+MEASURED := tests/core tests/data mlxfp/core mlxfp/data
 
 .PHONY: help demo test test-thorough check format bench clean compiler
 
@@ -21,7 +23,12 @@ demo: $(VENV)/installed-run  ## install and run the main job: a table to sentenc
 	@$(PYTHON) -m mlxfp run titanic name=demo $(ARGS)
 
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
-	$(PYTEST) $(COVERAGE) $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	$(PYTEST) $(COVERAGE) $(MEASURED)
+	$(PYTEST) $(MEASURED:%=--ignore=%)
+else
+	$(PYTEST) $(ARGS)
+endif
 
 test-thorough: $(VENV)/installed-dev  ## the same with many more random examples (an hour or more)
 	$(PYTEST) --hypothesis-profile=thorough $(ARGS)

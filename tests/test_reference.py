@@ -1,8 +1,10 @@
 """The reference page is what the docstrings say now."""
 
 import inspect
+import re
 import sys
 from importlib import util
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -28,6 +30,21 @@ def test_every_public_name_is_in_the_reference():
     page = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
     missing = [name for name in fp.__all__ if f"`fp.{name}`" not in page and f"`fp.{name}(" not in page]
     assert not missing
+
+
+def test_every_name_on_a_page_is_there():
+    pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]
+    named = {(page.name, name) for page in pages for name in re.findall(r"`(?:fp|mlxfp)\.(\w+(?:\.\w+)*)[`(]", page.read_text("utf-8"))}
+    assert [where for where in sorted(named - {("reference.md", "name")}) if not is_there(where[1])] == []
+
+
+def is_there(name):
+    """Whether `mlxfp` has it: a public name, a member of one, or a module."""
+    try:
+        attrgetter(name)(fp)
+    except AttributeError:
+        return "." in name and util.find_spec(f"mlxfp.{name}") is not None
+    return True
 
 
 def test_every_public_name_has_an_example_that_runs():

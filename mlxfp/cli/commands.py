@@ -60,7 +60,9 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     # argparse takes positional arguments in one go: those behind an option are left over.
     taken = [each for each in rest if "overrides" in options and not each.startswith("-")]
     if len(taken) < len(rest):
-        parser.error(f"unrecognized arguments: {' '.join(each for each in rest if each not in taken)}")
+        left = " ".join(each for each in rest if each not in taken)
+        hint = ". Options begin with two dashes, values with none, as in training.epochs=3" if "overrides" in options else ""
+        parser.error(f"unrecognized arguments: {left}{hint}")
     if taken:
         options.overrides = [*options.overrides, *taken]
     return options

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_columns, check_unique
-from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
+from mlxfp.core.chunks import KEY, ROW, Example, from_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.parts import Part
@@ -66,11 +66,8 @@ def as_view(examples: Sequence[Example]) -> Examples:
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
     """Return a column without nulls, or say which example lacks a value."""
     chunk = examples.chunk
-    index = chunk.schema.get_field_index(name)
-    if index < 0 or name in HIDDEN:
-        have = ", ".join(map(repr, examples.names)) or "none"
-        raise SchemaError(f"{wanted_by} needs the column {name!r}, which is not there. Columns: {have}.")
-    column = chunk.column(index)
+    check_columns([name], examples.names, wanted_by)
+    column = chunk.column(chunk.schema.get_field_index(name))
     if column.null_count:
         place = column.is_null().to_pylist().index(True)
         raise DataError(f"{at_place(examples, name, place, wanted_by)} is null. Fill it, or filter such rows out, before batch.")

@@ -4,7 +4,7 @@ from typing import Literal
 
 from attrs import field, frozen
 
-from mlxfp.config.options import above, at_least, at_most, below, option
+from mlxfp.config.options import above, at_least, at_most, below, option, place
 
 
 @frozen(kw_only=True)
@@ -15,8 +15,8 @@ class DataConfig:
     2
     """
 
-    path: str | None = option(None, "The folder of the competition: its train and test file. Null: rows made up for a try.")
-    spec: str | None = option(None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: what the file looks like.")
+    path: str | None = place(None, "The folder of the competition: its train and test file. Null: rows made up for a try.")
+    spec: str | None = place(None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: what the file looks like.")
     limit: int | None = option(None, "So many of the training rows and no more, for a quick try.", at_least(10))
     prefetch: int = option(2, "How many batches are prepared ahead.", at_least(0))
 
@@ -36,7 +36,7 @@ class TextConfig:
         "round", "How numbers are written; quantiles are those of the fold. None: they are not, and model.numeric has them."
     )
     digits: int = option(2, "Digits after the point, or significant ones; or the number of quantiles.", at_least(0), at_most(100))
-    tokenizer: str = option("wordpiece", "A kind to train on the rows of each fold (wordpiece, bpe, unigram), or the path of one that is.")
+    tokenizer: str = place("wordpiece", "A kind to train on the rows of each fold (wordpiece, bpe, unigram), or the path of one that is.")
     vocab_size: int = option(2000, "Tokens of a tokenizer that is trained.", at_least(64))
     max_length: int = option(128, "Tokens of a row at most.", at_least(4))
     overflow: Literal["refuse", "cut"] = option("refuse", "What happens if rows are longer: nothing runs, or their ends are cut off.")
@@ -54,7 +54,7 @@ class ModelConfig:
 
     name: Literal["bert", "encoder", "modernbert"] = option("modernbert", "The architecture.")
     size: str = option("tiny", "Its size, as models.create knows it.")
-    path: str | None = option(None, "A folder with pretrained weights in place of a name and a size.")
+    path: str | None = place(None, "A folder with pretrained weights in place of a name and a size.")
     dropout: float | None = option(None, "The share that dropout takes. Null: as the architecture has it.", at_least(0), below(1))
     numeric: bool = option(default=False, about="Whether numbers also reach the head directly, scaled by the training rows.")
 
@@ -167,7 +167,7 @@ class RunConfig:
     """
 
     name: str = option("run", "The name of the run, and of its folder.")
-    output: str = option("runs", "The folder that holds the folders of runs.")
+    output: str = place("runs", "The folder that holds the folders of runs.")
     data: DataConfig = field(factory=DataConfig)
     text: TextConfig = field(factory=TextConfig)
     model: ModelConfig = field(factory=ModelConfig)

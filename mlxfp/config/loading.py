@@ -92,7 +92,14 @@ def _parsed(override: str) -> dict[str, Any]:
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise ConfigError(f"{override!r} is no key.sub=value. Write, for example, training.epochs=3.")
-    value: Any = read_value(text, where=override)
+    inside = [".".join(map(str, place)) for place, _ in _leaves(RunConfig, ()) if place[-1] == path and len(place) > 1]
+    if inside and path not in {each.name for each in fields(RunConfig)}:
+        raise ConfigError(f"A configuration has no {path!r} of its own. Write {' or '.join(f'{name}={text}' for name in inside)}.")
+    try:
+        value: Any = read_value(text, where=override)
+    except ConfigError as error:
+        error.add_note(f"Text with signs of YAML goes in quotes, and these in quotes for the shell: '{path}=\"{text}\"'.")
+        raise
     for name in reversed(path.split(".")):
         value = {name: value}
     parsed: dict[str, Any] = value

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from operator import ge, gt, le, lt
+from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
@@ -26,6 +27,23 @@ def option(default: Any, about: str, *checks: "Bound") -> Any:
                 raise ValueError(f"expected {expected}")
 
     return field(default=default, metadata={"about": about, "checks": checks}, validator=check)
+
+
+def place(default: str | None, about: str) -> Any:
+    """Make a field of a configuration class that says where something is: `~` is the home folder, as no shell says behind a `=`.
+
+    >>> from attrs import frozen
+    >>> @frozen(kw_only=True)
+    ... class Data:
+    ...     path: str | None = place(None, "Where they are.")
+    >>> Data(path="~/titanic").path == str(Path.home() / "titanic"), Data().path
+    (True, None)
+    """
+    return field(default=default, metadata={"about": about, "checks": ()}, converter=_at_home)
+
+
+def _at_home(path: Any) -> Any:
+    return f"{Path.home()}{path[1:]}" if isinstance(path, str) and (path == "~" or path.startswith("~/")) else path
 
 
 @frozen

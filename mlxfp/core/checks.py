@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Mapping
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, unknown_name
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
 
 
 def check_integer(**values: object) -> None:
@@ -54,14 +54,14 @@ def check_columns(wanted: Collection[str], present: Collection[str], stage: str)
 
     >>> check_columns(["Agee"], ["Age", "Sex"], "template")
     Traceback (most recent call last):
-    mlxfp.core.errors.SchemaError: template needs the column 'Agee', which is not there. Columns: 'Age', 'Sex'.
+    mlxfp.core.errors.SchemaError: template needs the column 'Agee', which is not there. Did you mean 'Age'? Columns: 'Age', 'Sex'.
     """
     missing = [name for name in wanted if name not in present]
     if missing:
         plural = "columns" if len(missing) > 1 else "column"
         verb = "are" if len(missing) > 1 else "is"
-        names, have = (", ".join(map(repr, group)) for group in (missing, present))
-        raise SchemaError(f"{stage} needs the {plural} {names}, which {verb} not there. Columns: {have or 'none'}.")
+        names, have = (listed(map(repr, group)) for group in (missing, present))
+        raise SchemaError(f"{stage} needs the {plural} {names}, which {verb} not there.{suggest(missing[0], present)} Columns: {have}.")
 
 
 def check_types(expected: type | tuple[type, ...], **values: object) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
 Example = Mapping[str, Any]
@@ -147,6 +147,14 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     fields = schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
     return pa.RecordBatch.from_arrays(columns, schema=fields)
+
+
+def check_schema(schema: object) -> None:
+    """Raise `ArgumentTypeError` for a declared schema that is none."""
+    if schema is not None and not isinstance(schema, pa.Schema):
+        raise ArgumentTypeError(
+            f"schema must be a pyarrow schema, as in pa.schema({{'x': pa.int64()}}), got {type(schema).__name__}: {schema!r:.60}."
+        )
 
 
 def _empty(kind: pa.DataType) -> pa.Array:

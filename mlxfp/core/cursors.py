@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import number_rows, to_rows
-from mlxfp.core.errors import CursorError, CursorMismatchError
+from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import Identity, comparable, difference
 from mlxfp.core.parts import check_dataset, children
@@ -194,6 +194,11 @@ def _items(dataset: "Dataset[Any]", cursor: Cursor) -> Iterator[tuple[Any, Curso
 
 
 def _check_cursor(dataset: "Dataset[Any]", cursor: Cursor) -> None:
+    if not isinstance(cursor, Cursor):
+        raise ArgumentTypeError(
+            f"A cursor is what iterate yields beside each item, got {type(cursor).__name__}: {cursor!r:.60}. "
+            "Of bytes, Cursor.from_bytes makes one; an epoch is named, as in epoch=1."
+        )
     if cursor.owner is dataset:
         return
     found = difference(cursor.identity, dataset.identity)

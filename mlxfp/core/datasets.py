@@ -23,6 +23,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, number_as, to_rows
 from mlxfp.core.conditions import Condition
 from mlxfp.core.cursors import iterate
@@ -259,6 +260,7 @@ class Dataset(Pipeline, Generic[Item]):
     def __getitem__(self, index: slice) -> Examples: ...
     def __getitem__(self, index: int | slice) -> Any:
         """Return one example of epoch 0, or a view of a range of them. Raises `PipelineError` without random access."""
+        check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]")
         found = range(row_count(self))[index]
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))

@@ -7,6 +7,8 @@ A message has four parts, in this order: what is wrong, what we got, where, what
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_LISTED = 40  # names in a message
+
 
 class MlxfpError(Exception):
     """Everything mlxfp raises on purpose.
@@ -157,6 +159,25 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
     No collator is named 'casual'. Did you mean 'causal'? Known: causal, masked.
     """
     names = sorted(known)
-    near = get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return UnknownNameError(f"No {kind} is named {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
+    return UnknownNameError(f"No {kind} is named {name!r}.{suggest(name, names)} Known: {listed(names)}.")
+
+
+def listed(names: Iterable[str]) -> str:
+    """Join names for a message, at most 40 of them: a table may have thousands of columns.
+
+    >>> listed(["x", "y"]), listed(map(str, range(1000)))[-19:]
+    ('x, y', '38, 39 and 960 more')
+    """
+    several = list(names)
+    more = f" and {len(several) - _LISTED:,} more" if len(several) > _LISTED else ""
+    return f"{', '.join(several[:_LISTED])}{more}" or "none"
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest known name was meant, if one is near; the text begins with a space, to stand behind a sentence.
+
+    >>> suggest("casual", ["causal", "masked"]), suggest("x", ["causal"])
+    (" Did you mean 'causal'?", '')
+    """
+    near = get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

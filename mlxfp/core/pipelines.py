@@ -169,10 +169,19 @@ def pipe(
 def pipe(value: Any, /, *functions: Stagelike) -> Any:
     """Pass a value through functions, left to right: `pipe(x, f, g)` is `g(f(x))`.
 
+    The value is a dataset and the functions are stages, or the events of a run and observers, or anything that fits. A stage called on
+    a dataset gives the longer dataset and reads nothing, so a pipeline is built at once and runs when it is iterated over. Raises
+    `PipelineError` for a stage at a place where it cannot be, such as `shuffle` after `batch`, and `ArgumentTypeError` for what cannot be
+    called; a column that is not there is a `SchemaError` when the first item is asked for.
+
+    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.sources import from_examples
+    >>> pipe(from_examples([{"x": 1}, {"x": 2}, {"x": 3}]), batch(2))
+    pipe(from_examples(3 rows), batch(size=2))
     >>> pipe(3, str, len)
     1
 
-    See also: `compose` to name a row of stages and use it again.
+    See also: `compose` to name a row of stages and use it again; `iterate` for the items with their cursors.
     """
     for place, function in enumerate(functions, 1):
         check_callable(**{f"argument {place + 1} of pipe": function})
@@ -247,6 +256,8 @@ def compose(
 ) -> Stagelike: ...
 def compose(*functions: Stagelike) -> Stagelike:
     """Name a row of stages as one value: `compose(f, g)(x)` is `pipe(x, f, g)`. Composing is associative.
+
+    So training and validation share a recipe. Raises `ArgumentTypeError` for what cannot be called.
 
     >>> shout = compose(str.strip, str.upper)
     >>> shout(" hi ")

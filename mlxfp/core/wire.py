@@ -97,7 +97,7 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: bytes) -> Any:  # noqa
         case "chunk":
             return _chunk(_cut(value["at"], blobs))
         case "schema":
-            return pa.ipc.read_schema(pa.py_buffer(_cut(value["at"], blobs)))
+            return _named(pa.ipc.read_schema(pa.py_buffer(_cut(value["at"], blobs))))
         case "numbers":
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
@@ -132,4 +132,11 @@ def _chunk(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
     chunk.validate(full=True)  # offsets made by hand could point outside their buffers
+    _named(chunk.schema)
     return chunk
+
+
+def _named(schema: pa.Schema) -> pa.Schema:
+    """Read the names of the columns, for Arrow does so late, and they could be no text."""
+    list(schema.names)
+    return schema

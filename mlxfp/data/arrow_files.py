@@ -27,7 +27,8 @@ def read_arrow(path: Paths) -> Dataset[Example]:
 
     One path, several, a pattern such as `"data/*.arrow"`, or a folder. Rows can be taken in any order, so `shuffle` permutes all of them
     without holding them. Compressed buffers are decompressed when they are needed: a batch at a time in files, and in streams, for random
-    access, all of them in memory. A file elsewhere, as in `s3://bucket/a.arrow` or `https://...` with the extra `remote` (fsspec), is
+    access, all of them in memory; to shuffle a large compressed file, put `load` or `cache` before `shuffle`. Views of text, which polars
+    writes, come as large strings. A file elsewhere, as in `s3://bucket/a.arrow` or `https://...` with the extra `remote` (fsspec), is
     fetched whole. Several files need the same columns and types. A file must not be cut or overwritten while it is mapped. Reading raises
     `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where they differ, `MissingFileError` if there is no such
     file.

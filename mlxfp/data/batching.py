@@ -16,7 +16,7 @@ from mlxfp.data.shaping import Groups, group_sizes
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
     """Group consecutive examples into groups of `size`.
 
-    The last group may be short; `drop_last=True` leaves it out.
+    The last group may be short; `drop_last=True` leaves it out. Iterating yields `Examples`, a sequence of mappings over one record batch.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources import from_examples

@@ -2,7 +2,7 @@
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import chain
@@ -22,7 +22,6 @@ from mlxfp.core.chunks import (
     Example,
     RecordBatch,
     Schema,
-    concat_chunks,
     no_rows,
     number_rows,
     row_keys,
@@ -34,12 +33,11 @@ from mlxfp.core.datasets import Combinator, Dataset, Position, Source, Wrapper
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
-from mlxfp.core.taking import Rows, rows_of
+from mlxfp.core.taking import Rows, large_chunks, rows_of
+from mlxfp.data.guarding import ERROR
 from mlxfp.data.views import rows_at_once
 
-_BYTES_WRITTEN = (
-    64 << 20
-)  # of a chunk in a file: of 20 million rows of tokens, 4096 in any order take 1.5 times what they take of one chunk
+_BESIDE = (*HIDDEN, ERROR)  # what is kept beside the columns; which rows failed, where `on_error` follows
 
 
 def load() -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -124,7 +122,8 @@ class _SomeColumns(_Stored):
 
     @property
     def table(self) -> pa.Table:
-        return self.stored.table.select([*self.columns, *HIDDEN])
+        whole = self.stored.table
+        return whole.select([*self.columns, *(name for name in _BESIDE if name in whole.column_names)])
 
     def schema(self) -> Schema:
         whole = self.stored.schema()
@@ -170,7 +169,7 @@ class _Cache(_Stored):
         """Return the schema that was kept, else that of the dataset: what is kept need not be inferred again."""
         if not self.file.exists():
             return super().schema()
-        return pa.schema([field for field in self.table.schema if field.name not in HIDDEN])
+        return pa.schema([field for field in self.table.schema if field.name not in _BESIDE])
 
     def head(self) -> Iterator[RecordBatch]:
         return (chunk for chunk, _ in self.read(0, None)) if self.file.exists() else super().head()
@@ -189,7 +188,7 @@ def _write(dataset: Dataset[Any], file: Path) -> None:
             schema = (number_rows(no_rows(dataset.resolved.schemas[-1]), 0, 0) if first is None else first).schema
             with pa.ipc.new_file(out, schema) as writer:
                 rest = (chunk for chunk, _ in chunks)
-                for written in _joined(rest if first is None else chain((first,), rest)):
+                for written in large_chunks(rest if first is None else chain((first,), rest)):
                     writer.write_batch(written)
             out.flush()
             os.fsync(out.fileno())
@@ -197,20 +196,6 @@ def _write(dataset: Dataset[Any], file: Path) -> None:
     except BaseException:
         Path(name).unlink()
         raise
-
-
-def _joined(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-    """Join chunks to few large ones: taking rows costs a little for each one that they are in."""
-    held: list[RecordBatch] = []
-    size = 0
-    for chunk in chunks:
-        held.append(chunk)
-        size += chunk.nbytes
-        if size >= _BYTES_WRITTEN:
-            yield concat_chunks(held)
-            held, size = [], 0
-    if held:
-        yield concat_chunks(held)
 
 
 def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:

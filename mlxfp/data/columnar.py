@@ -12,6 +12,7 @@ from attrs import field, frozen
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.taking import takeable
 from mlxfp.data.files import FileStamp, as_paths, check_names, check_same_names, file_at, find_files, show_call
 
 
@@ -49,7 +50,7 @@ class ColumnSource(Source):
         first = self.files()[0]
         schema = self.schema_of(first)
         check_names(schema.names, first.path)
-        return pa.schema([(f.name, f.type) for f in schema])  # metadata and nullability may differ between files
+        return pa.schema([(f.name, takeable(f.type)) for f in schema])  # metadata and nullability may differ between files
 
     def length(self) -> int:
         """Add up the rows of all files."""
@@ -79,7 +80,7 @@ def check_fit(found: Schema, path: str, schema: Schema, first: str, *, some: boo
     """Raise `SchemaError` unless a file has the columns (with `some`, at least these) and types of the first one."""
     check_same_names([name for name in found.names if not some or name in schema.names], path, schema.names, first)
     for column in schema:
-        kind = found.field(column.name).type
+        kind = takeable(found.field(column.name).type)
         if kind != column.type:
             raise SchemaError(
                 f"Two files have different types: column {column.name!r} is {kind} in {path} and {column.type} in {first}. Read them apart."
@@ -87,5 +88,9 @@ def check_fit(found: Schema, path: str, schema: Schema, first: str, *, some: boo
 
 
 def fit(chunk: RecordBatch, schema: Schema) -> RecordBatch:
-    """Put the columns in the order of the schema, and leave out what else a file says about them."""
-    return pa.RecordBatch.from_arrays([chunk.column(name) for name in schema.names], schema=schema)
+    """Put the columns in the order of the schema and give them its types, and leave out what else a file says about them."""
+    return pa.RecordBatch.from_arrays([_as(chunk.column(column.name), column.type) for column in schema], schema=schema)
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else column.cast(kind)

@@ -1,12 +1,12 @@
 """Stages that choose columns: they say which, so that a reader need not read the others (see `optimize`)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_columns, check_unique
+from mlxfp.core.checks import check_columns, check_text, check_types, check_unique
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
@@ -45,6 +45,9 @@ def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset
     >>> list(pipe(from_examples([{"x": 1, "y": 2}]), rename_columns({"x": "y", "y": "x"})))
     [{'y': 1, 'x': 2}]
     """
+    check_types(Mapping, names=names)
+    for name in names.values():
+        check_text(name=name)
     if not names:
         raise ArgumentError("rename_columns needs at least one name, got none.")
     return _RenameColumns(tuple(names.items()))
@@ -111,6 +114,9 @@ class _RenameColumns(RowWise):
 def _names(columns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(columns, str):
         raise ArgumentTypeError(f"columns must be a list of names, got the string {columns!r}. Write [{columns!r}].")
+    check_types(Collection, columns=columns)
+    for name in columns:
+        check_text(column=name)
     if not columns:
         raise ArgumentError("columns must name at least one column, got none.")
     check_unique({"columns": columns})

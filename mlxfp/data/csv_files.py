@@ -1,6 +1,7 @@
 """CSV files, and other text tables with one delimiter."""
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import attrs
 import pyarrow as pa
@@ -34,6 +35,7 @@ NULL_VALUES = (
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 
+_DELIMITERS = ",;\t|"  # those that files have: what to suggest in place of a wrong one
 _HEADER_BLOCK = 1 << 16  # bytes read to find a header: it is read anew for every file, and again on resuming
 
 
@@ -56,8 +58,9 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     the extra `remote` (fsspec).
 
     Memory holds about one block, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and line
-    for a value that does not fit its column, a record with too many or too few fields, a quote that is never closed, text that is not
-    UTF-8, or a file without a header; `SchemaError` for files whose columns differ; `MissingFileError` if there is no such file.
+    for a value that does not fit its column, a record with too many or too few fields, a header that looks as if it had another
+    delimiter, a quote that is never closed, text that is not UTF-8, or a file without a header; `SchemaError` for files whose columns
+    differ; `MissingFileError` if there is no such file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -142,10 +145,25 @@ class _ReadCsv(LineSource):
                     name or f"column_{place}" for place, name in enumerate(split_fields(header.decode(), self.delimiter, self.quote), 1)
                 )
                 check_names(names, path)
+                if len(names) == 1 and (other := self._other_delimiter(records)):
+                    raise DataError(
+                        f"A file has one column, and its header looks like several: got {shorten(names[0])}, in line {line} of {path}. "
+                        f"Give delimiter={other!r}, or rename the column."
+                    )
                 return Opening(offset + len(header), line + count_lines(header), names)
         raise DataError(
             f"A file has no header: got {offset:,} bytes without one, in {path}. Name the columns with columns=, or leave it out."
         )
+
+    def _other_delimiter(self, records: bytes) -> str | None:
+        """Find a delimiter that splits the first two records, or the only one, into as many fields each."""
+        for other in _DELIMITERS:
+            ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
+            first = [records[start:end].decode().strip("\r\n") for start, end in pairwise(ends[:3])]
+            counts = {len(split_fields(record, other, self.quote)) for record in first if record}
+            if len(counts) == 1 and counts != {1}:
+                return other
+        return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
         """Find the first record that cannot be parsed, and why; slow beside parsing, which only says that there is one."""
@@ -155,7 +173,9 @@ class _ReadCsv(LineSource):
         fields = split_fields(record.decode(), self.delimiter, self.quote)
         if len(fields) != len(names):
             what = f"A record has {len(fields)} fields where there are {len(names)} columns: got {shorten(record.decode())}"
-            return Fault(start, what, f"Quote fields that hold {self.delimiter!r}, or correct the record.")
+            other = next((mark for mark in _DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
+            cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, with which it has as many"
+            return Fault(start, what, f"{cure}, or correct the record.")
         typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
         name, text = next(pair for pair in typed if self._misfit(record, names, pair[0], kinds))
         what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"

@@ -17,6 +17,7 @@ from mlxfp.core.chunks import (
     Example,
     RecordBatch,
     Schema,
+    check_schema,
     from_rows,
     hide_beside,
     no_rows,
@@ -74,6 +75,7 @@ def map(
     """
     check_callable(function=function)
     check_positive(workers=workers)
+    check_schema(schema)
     if seed is not None:
         check_integer(seed=seed)
     return _Map(function, schema, seed, workers)
@@ -93,6 +95,7 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
     [{'x': 2}, {'x': 4}]
     """
     check_callable(function=function)
+    check_schema(schema)
     return _MapChunks(function, schema)
 
 
@@ -124,6 +127,7 @@ def flat_map(
     [{'word': 'to'}, {'word': 'be'}]
     """
     check_callable(function=function)
+    check_schema(schema)
     return _FlatMap(function, schema)
 
 

@@ -164,7 +164,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
 
 def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
     """Read on until there are `size` bytes, or the file ends."""
-    while len(start) < size and (data := _read(stream, size - len(start), path)):
+    while len(start) < size and (data := read_bytes(stream, size - len(start), path)):
         start += data
     return start
 
@@ -173,11 +173,12 @@ def _enter(stream: Any, offset: int, path: str) -> None:
     if stream.seekable():
         stream.seek(offset)
         return
-    while offset and (dropped := _read(stream, min(offset, BLOCK), path)):
+    while offset and (dropped := read_bytes(stream, min(offset, BLOCK), path)):
         offset -= len(dropped)
 
 
-def _read(stream: Any, size: int, path: str) -> bytes:
+def read_bytes(stream: Any, size: int, path: str) -> bytes:
+    """Read so many bytes at most; raise `DataError` for a compressed file that is damaged."""
     try:
         data: bytes = stream.read(size)
     except OSError as error:

@@ -154,6 +154,8 @@ def _cure(key: str, expected: pa.DataType, found: pa.DataType) -> str:
         both = pa.unify_schemas(kinds, promote_options="permissive").field(0).type
     except pa.ArrowTypeError:
         both = expected
-    if both == expected:
+    taken_for_text = both == expected and pa.string() in (expected, getattr(expected, "value_type", None))
+    if both == expected and not taken_for_text:
         return "Make the values of a column one type."
-    return f"Declare the type, as in schema={{{key!r}: {type_code(both)}}}, or make the values of a column one type."
+    declared = f"Declare the type, as in schema={{{key!r}: {type_code(found if taken_for_text else both)}}}"
+    return f"{declared}{', if all before it are null' * taken_for_text}, or make the values of a column one type."

@@ -34,6 +34,7 @@ from mlxfp.data.files import (
     open_bytes,
     packing,
     place,
+    read_bytes,
     show_call,
 )
 from mlxfp.data.quoting import count_lines
@@ -91,7 +92,7 @@ class LineSource(Source):
     def opening(self, path: str) -> Opening:
         """Read what stands before the first record."""
         with open_bytes(path) as stream:
-            return Opening(len(_MARK) if stream.read(len(_MARK)) == _MARK else 0)
+            return Opening(len(_MARK) if read_bytes(stream, len(_MARK), path) == _MARK else 0)
 
     def cut(self, data: bytes) -> int:
         """Return how many of the bytes are whole records, whatever follows them."""
@@ -165,7 +166,7 @@ def check_block(source: LineSource, block: Block) -> None:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
         at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
-        cure = "Convert the file to UTF-8, as with iconv; if it is compressed, give it the suffix .gz or .zst."
+        cure = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
         raise _data_error(Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure), block) from None
     unended = None if block.end else source.unended(block.data)
     if unended is not None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from numbers import Real
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice
+from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor, run, start
 from mlxfp.core.datasets import Dataset, Level, Position, Source, row_count, take_rows
@@ -67,6 +68,9 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
     joined = _joinable(datasets, "mix")
     check_choice(("examples", "tokens"), by=by)
     check_choice(("first", "all", "restart"), stop=stop)
+    check_types((Sequence, np.ndarray), weights=weights)
+    for weight in weights:
+        check_types(Real, weight=weight)
     if len(weights) != len(joined):
         raise ArgumentError(f"mix needs one weight for each dataset, got {len(weights)} for {len(joined)}.")
     if min(weights) < 0 or not 0 < sum(weights) < float("inf"):

@@ -24,11 +24,11 @@ _BUFFER_ELSEWHERE = 1 << 22  # the same, where an answer takes its time
 def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Example]:
     """Read Parquet files, lazily: one path, several, a pattern such as `"data/*.parquet"`, or a folder.
 
-    `columns` reads only these columns, in this order. Several files need the same columns and types. Memory holds about 1 MB of the file
-    for each column (4 MB of one elsewhere) and a chunk of rows; resuming starts at a row group. Of files elsewhere, as in
-    `s3://bucket/a.parquet` or `https://...` with the extra `remote` (fsspec), the parts that are needed are fetched. Reading raises
-    `DataError` for a file that is not Parquet, `SchemaError` naming both files where they differ, `MissingFileError` if there is no such
-    file.
+    `columns` reads only these columns, in this order. Several files need the same columns and types; what the names of folders say, as in
+    `year=2024/a.parquet`, becomes no column. Memory holds about 1 MB of the file for each column (4 MB of one elsewhere) and a chunk of
+    rows; resuming starts at a row group. Of files elsewhere, as in `s3://bucket/a.parquet` or `https://...` with the extra `remote`
+    (fsspec), the parts that are needed are fetched. Reading raises `DataError` for a file that is not Parquet, `SchemaError` naming both
+    files where they differ, `MissingFileError` if there is no such file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_integer, check_text
+from mlxfp.core.checks import check_integer, check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, source_rows, visible
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, State, check_indexable, check_level, row_count
@@ -57,6 +57,7 @@ def split(
     """
     check_integer(seed=seed)
     check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
+    check_types((Sequence, np.ndarray), fractions=fractions)
     if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:  # two parts make a split
         raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")
     if stratify is not None and group is not None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from attrs import evolve, frozen
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.describing import known_length
 from mlxfp.core.errors import ArgumentError, PipelineError
@@ -123,6 +123,7 @@ class Padding(Protocol):
 
 def check_lengths(lengths: Sequence[int]) -> None:
     """Raise `ArgumentError` unless lengths to pad to are at least one whole number, ascending."""
+    check_types((Sequence, np.ndarray), lengths=lengths)
     if not len(lengths) or isinstance(lengths, str):
         raise ArgumentError(f"lengths must be at least one length to pad to, got {lengths!r}.")
     for place, each in enumerate(lengths):

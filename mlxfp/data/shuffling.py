@@ -9,12 +9,12 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_integer, check_positive
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, no_rows, row_keys, source_rows
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, check_level, row_count
 from mlxfp.core.errors import DataError
 from mlxfp.core.randomness import fold_in, fold_into_rows
-from mlxfp.core.taking import rows_in
+from mlxfp.core.taking import large_chunks, rows_in
 from mlxfp.data.permuting import permute
 from mlxfp.data.views import Indices, View
 
@@ -85,7 +85,7 @@ class _Shuffle(View):
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         with closing(run(self.dataset, start(epoch, None))) as chunks:
-            held = [chunk for chunk, _ in chunks] or [no_rows(self.schema())]
+            held = list(large_chunks(chunk for chunk, _ in chunks)) or [no_rows(self.schema())]
         gathered = rows_in(held[0].schema, held)
         count = int(gathered.starts[-1])
         for first in range(position or 0, count, CHUNK_ROWS):
@@ -121,10 +121,10 @@ class _ShuffleBuffer(Stage):
         room = min(self.buffer - len(slots), len(rows))
         slots, coming = np.concatenate([slots, rows[:room]]), rows[room:]
         if not len(coming):
-            return _compact((*pool, chunk), slots), ()
+            return _compact(_joined(pool, chunk), slots), ()
         places = (fold_into_rows(row_keys(chunk)[room:], "shuffle", self.seed) % np.uint64(self.buffer)).astype(np.int64)
         leaving, slots = _replace(slots, places, coming)
-        pool = (*pool, chunk)
+        pool = _joined(pool, chunk)
         return _compact(pool, slots), (_gather(pool, leaving),)
 
     def finish(self, state: Any) -> Iterable[RecordBatch]:
@@ -166,6 +166,13 @@ def _replace(slots: Indices, places: Indices, coming: Indices) -> tuple[Indices,
 
 def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
     return rows_in(pool[0].schema, pool).take(rows)
+
+
+def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
+    """Put a chunk behind the pool. Small ones are joined, as each costs at every step: with one no larger, so a row is copied few times."""
+    while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows:
+        chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]
+    return (*pool, chunk)
 
 
 def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:

@@ -11,13 +11,13 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, chunked, from_rows
+from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, check_schema, chunked, from_rows
 from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.inference import SAMPLE_ROWS
-from mlxfp.core.taking import Rows, rows_of
+from mlxfp.core.taking import Rows, rows_of, takeable
 
 
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
@@ -31,6 +31,7 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
 
     See also: `from_table` for columns, `from_iterable` for more than memory holds.
     """
+    check_schema(schema)
     rows = list(examples)
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):
@@ -63,6 +64,7 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
     >>> next(iter(from_iterable(lambda: ({"x": i} for i in count()))))
     {'x': 0}
     """
+    check_schema(schema)
     if isinstance(examples, Iterator):
         raise ArgumentTypeError(
             f"from_iterable needs something that can be iterated again, got the one-pass {type(examples).__name__}. "
@@ -167,22 +169,8 @@ def _as_table(table: Any) -> pa.Table:
     reserved = [name for name in names if name in HIDDEN]
     if reserved:
         raise SchemaError(f"The column name {reserved[0]!r} is reserved; rename the column.")
-    movable = pa.schema([field.with_type(_movable(field.type)) for field in made.schema], made.schema.metadata)
+    movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
     return made if movable.equals(made.schema) else made.cast(movable)
-
-
-def _movable(kind: pa.DataType) -> pa.DataType:
-    """Replace views of text and bytes, which polars hands out and of which Arrow cannot take rows yet, by the plain types."""
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_binary_view(kind):
-        return pa.large_binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_movable(field.type)) for field in kind])
-    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
-        if is_kind(kind):
-            return make(kind.value_field.with_type(_movable(kind.value_type)))
-    return kind
 
 
 def _columns(columns: Mapping[str, Any]) -> RecordBatch:

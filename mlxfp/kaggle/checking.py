@@ -9,7 +9,7 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import DataError, MlxfpError
-from mlxfp.kaggle.reading import PARTS, Part, folder_of, hash_file, part_file, read_strings
+from mlxfp.kaggle.reading import PARTS, Part, are_numbers, folder_of, hash_file, part_file, read_strings, said_values
 from mlxfp.kaggle.specs import CLASSED, SPELLINGS, DatasetSpec, FileSpec
 
 _SHOWN = 5  # values in a message: enough to see what they are like
@@ -71,7 +71,7 @@ def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> _Checked:
     if not path.is_file():
         return _Checked((f"{file.name}: there is no such file",))
     try:
-        table = read_strings(path)
+        table = read_strings(path, said_values(spec))
     except MlxfpError as error:
         return _Checked((f"{file.name}: {error}",))
     check = _Check(spec, table)
@@ -181,17 +181,9 @@ class _Check:
 def not_numbers(texts: pa.ChunkedArray) -> pa.Array:
     """Return the different texts of a column that a CSV file's column of floats could not hold."""
     values = texts.drop_null().unique()
-    if _are_numbers(values):
+    if are_numbers(values):
         return values.slice(0, 0)
-    return values.filter(pa.array([not _are_numbers(values.slice(place, 1)) for place in range(len(values))]))
-
-
-def _are_numbers(texts: pa.Array) -> bool:
-    try:
-        pc.utf8_trim_whitespace(texts).cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
+    return values.filter(pa.array([not are_numbers(values.slice(place, 1)) for place in range(len(values))]))
 
 
 def _said(strange: pa.Array, what: str, how: str) -> Iterator[str]:

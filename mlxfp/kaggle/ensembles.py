@@ -115,7 +115,7 @@ def stacking(estimator: Any) -> Learn:
     >>> stacking(Ridge(1e-9))(targets, (targets * 2, targets - 1))((np.array([8.0]), np.array([3.0]))).round(3).tolist()
     [4.0]
     """
-    if not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+    if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
         raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Make one, such as LogisticRegression().")
     return _Stacking(estimator)
 

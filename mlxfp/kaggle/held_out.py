@@ -171,6 +171,8 @@ def score(oof: OutOfFold, metric: Metric) -> Score:
     >>> score(out_of_fold(folds, [0, 1, 1, 1], parts), METRICS["accuracy"]).folds
     (0.5, 0.5)
     """
+    check_types(OutOfFold, oof=oof)
+    check_types(Metric, metric=metric)
     folds = tuple(_in_fold(metric, oof, fold) for fold in oof.folds)
     overall = [
         metric(oof.targets[assigned >= 0], predictions[assigned >= 0])
@@ -226,6 +228,7 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     >>> compare(good, poor, METRICS["accuracy"])
     accuracy better by +0.2000 (95 %: ... to ...), SD ... over 4 folds
     """
+    check_types(Metric, metric=metric)
     check_same((run, baseline))
     sign = 1 if metric.greater_is_better else -1
     differences = np.subtract(score(run, metric).folds, score(baseline, metric).folds) * sign

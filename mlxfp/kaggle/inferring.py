@@ -11,8 +11,9 @@ from attrs import evolve, frozen
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, MissingFileError, unknown_name
+from mlxfp.data.csv_files import NULL_VALUES
 from mlxfp.kaggle.checking import not_numbers
-from mlxfp.kaggle.reading import hash_file, read_strings
+from mlxfp.kaggle.reading import hash_file, read_cells, read_strings, without_missing
 from mlxfp.kaggle.specs import CLASSED, SPELLINGS, ColumnSpec, ColumnType, DatasetSpec, FileSpec, Kind, Spelling, SubmissionSpec
 
 _CLASSES = 20  # whole numbers of so many kinds, from 0 or 1 on, are classes; more are amounts
@@ -26,6 +27,8 @@ _METRICS: dict[Kind, str] = {
     "regression": "rmse",
     "time_series": "rmse",
 }
+_SHOWN = 9  # names of files in a message
+_TRUTH = "(?i)^(true|false)$"
 _DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
@@ -33,11 +36,12 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     r"""Propose a spec for the folder of a competition, or for one CSV file with labels.
 
     A folder has a train file, and perhaps a test and a sample file (`train.csv`, `test.csv`, `sample_submission.csv`; any name with
-    "submission" in it). What can be told is told:
+    "submission" in it, of several the one with "sample"). What can be told is told:
 
     - the id: the sample's first column, or one named id, if its values in the train file are all different;
     - the target, unless `target` says it: what the sample has besides the id; without a sample, what train has and test has not;
-    - the kind, of the target's values: two of them are binary; texts, or whole numbers from 0 or 1 on of at most 20 kinds, are multiclass;
+    - the kind, of the target's values: two of them are binary; texts, or whole numbers from 0 or 1 on of at most 20 kinds, are multiclass
+      (in a target of texts, None, NA and the like are classes, and an empty cell is missing);
       other numbers are regression, a time series if there is a column of dates and those of the test file are all later than those of the
       train file; several targets of 0 and 1 are multilabel;
     - the columns: numbers are numerical; texts of few kinds are categorical, others text; columns without any value are left out;
@@ -60,6 +64,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     train, test, sample = (None if file is None else read_strings(file) for file in (files.train, files.test, files.sample))
     facts = _Facts(str(files.train), train, test, sample)
     names = _targets(facts, target)
+    facts = evolve(facts, train=facts.with_classes(names, read_cells(files.train)))
     found = facts.id(names)
     columns = tuple(facts.columns({*names, *([] if found is None else [found])}))
     time = facts.later(column.name for column in columns if column.type != "numerical")
@@ -97,13 +102,22 @@ def _find(path: str | Path) -> _Files:
     check_types((str, Path), path=path)
     if Path(path).is_file():
         return _Files(Path(path))
-    files = sorted(file for file in Path(path).glob("*") if file.name.lower().endswith(_SUFFIXES))
+    if not Path(path).is_dir():
+        raise MissingFileError(f"There is no folder and no file {str(path)!r}. Give the folder of a competition, or a CSV file.")
+    every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
+    files = [file for file in every if file.name.lower().endswith(_SUFFIXES)]
     train = next(filter(is_train_file, files), None)
     if train is None:
-        there = ", ".join(repr(file.name) for file in files) or "no CSV files"
-        raise MissingFileError(f"There is no train.csv in {str(path)!r}: it has {there}. Give the folder of a competition, or a CSV file.")
+        shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
+        there = ", ".join(shown if files else ["no CSV files", *shown])
+        raise MissingFileError(
+            f"There is no train.csv in {str(path)!r}: it has {there}. Give the folder that holds it, unpacked, or a CSV file; a spec may "
+            "name files of other names."
+        )
     tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in _SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]
+    if len(samples) > 1:  # of which some may be one's own
+        samples = [file for file in samples if "sample" in file.name.lower()]
     return _Files(train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None)
 
 
@@ -119,6 +133,16 @@ class _Facts:
     train: pa.Table
     test: pa.Table | None
     sample: pa.Table | None
+
+    def with_classes(self, targets: Sequence[str], cells: pa.Table) -> pa.Table:
+        """Return the train rows with targets of texts as they are written: a class called None is a class, only an empty cell is none."""
+        train = self.train
+        for name in targets:
+            known = train[name].drop_null()
+            if not len(known) or (len(not_numbers(known)) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
+                texts = without_missing(cells[name], said=tuple(value for value in NULL_VALUES if value.strip()))
+                train = train.set_column(train.column_names.index(name), name, texts)
+        return train
 
     def id(self, targets: Sequence[str]) -> str | None:
         first = () if self.sample is None else self.sample.column_names[:1]

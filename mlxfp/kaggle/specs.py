@@ -81,7 +81,8 @@ class ColumnSpec:
     """A column that a model may see: its type, and how people call it and its values.
 
     `values` gives names to values of a categorical column, written as they are in the file. `absent` are values that say that there is
-    nothing, such as 0 for the area of a pool that is not there: a row written as text leaves them out, or says "none".
+    nothing, such as 0 for the area of a pool that is not there: a row written as text leaves them out, or says "none". What either names
+    is a value, even if it is None or NA, which is missing elsewhere: see `read_part`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())

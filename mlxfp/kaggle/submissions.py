@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.errors import DataError, MissingFileError
+from mlxfp.kaggle.reading import open_text
 
 PathLike = str | os.PathLike[str]
 Spelling = Literal["integer", "boolean", "number", "text"]
@@ -144,7 +145,7 @@ class _Table:
 def _read(path: PathLike) -> _Table:
     if not Path(path).is_file():
         raise MissingFileError(f"No file is at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+    with open_text(Path(path)) as file:
         header, *rows = [tuple(row) for row in csv.reader(file) if row] or [()]
     for place, row in enumerate(rows, 1):
         if len(row) != len(header):

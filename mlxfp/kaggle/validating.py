@@ -162,8 +162,11 @@ def check_rows(folds: Folds, rows: Dataset[Any], target: Names) -> None:
     check_types(Folds, folds=folds)
     check_types(Dataset, rows=rows)
     check_columns(names_of(target), schema(rows).names, "cross_validate")
-    if length(rows) != folds.size:
-        raise ArgumentError(f"The folds are of {folds.size} rows, and there are {length(rows)} in {rows!r}. Make folds of these rows.")
+    count = length(rows)
+    if count is None:
+        raise ArgumentError(f"Folds choose rows by their place, and {rows!r} is read in order only. Hold it in memory: pipe(rows, load()).")
+    if count != folds.size:
+        raise ArgumentError(f"The folds are of {folds.size} rows, and there are {count} in {rows!r}. Make folds of these rows.")
 
 
 def _targets(folds: Folds, rows: Dataset[Any], target: Names) -> Numbers:

@@ -59,6 +59,9 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
             # Without this, transformers does not know whose layout the arrays have: it is that of PyTorch.
             mx.save_safetensors(str(temporary), shard, {"format": "pt"})
             temporary.replace(folder / name)
+        except RuntimeError as error:  # of MLX
+            hint = "Is the disk full, or is writing not allowed there? What is in the folder may be of two models now."
+            raise CheckpointError(f"{folder / name} could not be written: {str(error).rstrip('.')}. {hint}") from error
         finally:
             temporary.unlink(missing_ok=True)
     if len(shards) == 1:
@@ -74,8 +77,11 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object; the file is complete before it takes its name."""
     temporary = path.with_name(f".{token_hex(8)}.json")
-    temporary.write_text(jsons.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(jsons.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _shards(index: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Generating: the tokens that a causal model puts after others."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from numbers import Integral
 from typing import Any
 
 import mlx.core as mx
@@ -8,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.core.checks import check_not_negative, check_positive, check_types
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models.decoder import Decoder
 from mlxfp.models.heads import CausalLM
 from mlxfp.models.layers import random_key
@@ -48,6 +49,13 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     check_types(Decoder, **{"the body of the model": model.body})
     check_positive(max_tokens=max_tokens, **({} if top_k is None else {"top_k": top_k}))
     check_not_negative(seed=seed)
+    check_types((int, float), temperature=temperature)
+    check_types((int, float, type(None)), top_p=top_p)
+    check_types(Collection, stop_ids=stop_ids)
+    stops: Collection[Any] = stop_ids
+    wrong = [each for each in stops if not isinstance(each, Integral)]
+    if wrong:
+        raise ArgumentTypeError(f"stop_ids are token ids, got {wrong[0]!r} among them. Leave out what the tokenizer does not have.")
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
     if top_p is not None and not 0 < top_p <= 1:
@@ -64,7 +72,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
             f"Shorten the prompts, or pass max_tokens={max(1, most - ids.shape[1] + 1)}."
         )
     steps = _tokens(model, ids, mask, max_tokens, _Choice(temperature, top_k, top_p, seed))
-    return _until(steps if prompts else (), len(prompts), frozenset(stop_ids))
+    return _until(steps if len(prompts) else (), len(prompts), frozenset(stop_ids))
 
 
 @frozen
@@ -129,6 +137,11 @@ def _until(steps: Iterable[list[int]], rows: int, stop_ids: frozenset[int]) -> l
 def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array, mx.array]:
     """Pad prompts on the left, so that the last token of each stands in the last column: ids and mask, int32[B, L]."""
     for row, prompt in enumerate(prompts):
+        if np.ndim(prompt) != 1 or (len(prompt) and np.asarray(prompt).dtype.kind not in "iu"):
+            raise ArgumentTypeError(
+                f"Prompt {row} must be a list of token ids, got {type(prompt).__name__}: {prompt!r:.80}. "
+                "Encode text with the model's tokenizer, and put a single prompt into a list."
+            )
         if not len(prompt):
             raise ArgumentError(f"Prompt {row} is empty, so there is nothing to continue. Begin it with a token, such as tokenizer.bos_id.")
         wrong = next((token for token in prompt if not 0 <= token < vocabulary), None)

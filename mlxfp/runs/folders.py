@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Any
 
 import numpy as np
+from attrs import evolve
 from numpy.typing import NDArray
 
 from mlxfp.config.classes import RunConfig
@@ -35,6 +36,7 @@ _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "plots")}
 )
+_GIVEN = ("model.path", "text.tokenizer")
 _SHOWN = 5
 
 
@@ -178,5 +180,22 @@ def flat(config: RunConfig) -> dict[str, Any]:
 
 
 def settled(config: RunConfig) -> dict[str, Any]:
-    """Return what decides the results of a run: the values of its configuration that must not change while it is continued."""
-    return {name: value for name, value in flat(config).items() if name not in _FREE}
+    """Return what decides the results of a run: the values of its configuration that must not change while it is continued.
+
+    Of a folder of weights or of a tokenizer it is what is in it, which `data.json` holds, and not where it is.
+    """
+    values = {name: value for name, value in flat(config).items() if name not in _FREE}
+    return values | {name: "a path" for name in _GIVEN if values[name] is not None and Path(values[name]).is_absolute()}
+
+
+def keep_places(folder: Path, config: RunConfig) -> None:
+    """Keep in the configuration of a run where its files are now."""
+    kept, data = read_config(folder), config.data
+    moved = evolve(
+        kept,
+        data=evolve(kept.data, path=data.path, spec=data.spec),
+        text=evolve(kept.text, tokenizer=config.text.tokenizer),
+        model=evolve(kept.model, path=config.model.path),
+    )
+    if moved != kept:
+        write_text(folder / CONFIG, write_document(unstructure(moved)))

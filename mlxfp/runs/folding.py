@@ -34,11 +34,14 @@ from mlxfp.tasks.recipes import Recipe, fit_recipe, recipe_from_plain, recipe_to
 from mlxfp.training import events, observers
 from mlxfp.training.checkpoints import Checkpoint, load_latest, load_state, save_state
 from mlxfp.training.loops import evaluate, fit
+from mlxfp.training.nonfinite import NonFiniteError
 from mlxfp.training.state import TrainState, train_state
+from mlxfp.training.tallies import Tally
 
 _OOF, _TEST, _RECIPE, _RESULT, _LOG, _BEST = "oof.npy", "test.npy", "recipe.json", "result.json", "log.jsonl", "best.safetensors"
 _CHECKPOINTS = "checkpoints"
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
+_ASTRAY = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
 _SHARE = 0.1  # of a fold's training rows, held out of them to stop early by
 
 
@@ -156,8 +159,8 @@ def _trained_and_predicted(plan: Plan, fold: Fold, files: FoldFolder, beside: Se
 def _finite(predictions: Numbers, files: FoldFolder) -> Numbers:
     if not np.isfinite(predictions).all():
         raise DataError(
-            f"The model of fold {files.fold} predicts NaN or infinity: its training went astray. Begin another run, as in name=second, "
-            "with a lower optimizer.learning_rate, with optimizer.clip_norm=1, or with training.compute_dtype=float32."
+            f"The model of fold {files.fold} predicts NaN or infinity: its training went astray. {_ASTRAY}, or with "
+            "training.compute_dtype=float32."
         )
     return predictions
 
@@ -199,9 +202,13 @@ def _training(work: _Work, beside: Sequence[events.Observer]) -> Iterator[RunEve
         *([observers.progress()] if watched.progress else []),
     )
     end: events.Event | None = None
-    for event in stream:
-        end = event
-        yield Trained(plan.folder, files.fold, event)
+    try:
+        for event in stream:
+            end = event
+            yield Trained(plan.folder, files.fold, event)
+    except NonFiniteError as error:
+        error.add_note(f"The training of fold {files.fold} went astray. {_ASTRAY}, or with training.skip_nonfinite=true.")
+        raise
     assert end is not None
     best = files.path / _BEST  # none where time was up before the first evaluation
     state = load_state(best, begin.state).state if stops and best.is_file() else end.state
@@ -219,7 +226,7 @@ def _stopping(files: FoldFolder, patience: int | None) -> list[events.Observer]:
 
 def _weights(state: TrainState) -> TrainState:
     """Return what predicts, without what only training needs."""
-    return evolve(shown(state), opt={}, extra={})
+    return evolve(shown(state), opt={}, extra={}, tally=Tally())
 
 
 def _loaded(files: FoldFolder, recipe: Recipe, model: nn.Module, views: int) -> objectives.Trained:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mlxfp.core.errors import DataError
+from mlxfp.kaggle.reading import open_text
 from mlxfp.kaggle.scoring import Metric, Numbers, labels_of
 from mlxfp.kaggle.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.submissions import Spelling, Submission, submission
@@ -48,7 +49,7 @@ def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Ma
 
 def header(path: Path) -> list[str]:
     """Read the names of a CSV file's columns."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
+    with open_text(path) as file:
         return next(csv.reader(file), [])
 
 

@@ -117,13 +117,18 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
         handed, why = _hand_in(plan, made)
         if why:
             yield Noted(folder, why)
-    if plan.config.observers.plots:
-        try:
-            plot_run({f"fold {each.fold}": each.log for each in files}, folder / PICTURE)
-        except MissingExtraError as error:
-            yield Noted(folder, f"No picture was drawn. {error}")
+    yield from draw(plan, files)
     _write_receipt(plan, files)
     yield Ended(folder, found, handed)
+
+
+def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
+    """Draw the picture of the run, if it is asked for and can be drawn."""
+    if plan.config.observers.plots:
+        try:
+            plot_run({f"fold {each.fold}": each.log for each in files}, plan.folder / PICTURE)
+        except MissingExtraError as error:
+            yield Noted(plan.folder, f"No picture was drawn. {error}")
 
 
 def _can_hand_in(plan: Plan) -> bool:
@@ -196,19 +201,22 @@ def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
 def identities(plan: Plan) -> dict[str, str]:
     """Return what identifies the data and the folds of a run: another of these is another run."""
     test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
-    given = [*_pretrained(plan.config.model.path), Path(plan.config.text.tokenizer)]
+    given = [*_files(plan.config.model.path), *_files(plan.config.text.tokenizer)]
     return {
         "config": fingerprint(settled(plan.config)),
         "spec": fingerprint(plan.problem.spec),
         "rows": fingerprint(plan.rows),
         **test,
         "folds": plan.folds.fingerprint,
-        **{file.name: hash_file(file) for file in given if file.is_file()},
+        **{file.name: hash_file(file) for file in given},
     }
 
 
-def _pretrained(path: str | None) -> list[Path]:
-    return [] if path is None else sorted(file for file in Path(path).iterdir() if file.suffix in (".json", ".safetensors"))
+def _files(path: str | None) -> list[Path]:
+    """Find the files of weights and of a tokenizer: at a path, or in the folder there."""
+    if path is None or not Path(path).is_dir():
+        return [] if path is None or not Path(path).is_file() else [Path(path)]
+    return sorted(file for file in Path(path).iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
 
 
 def _versions() -> dict[str, str]:

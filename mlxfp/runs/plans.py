@@ -17,6 +17,7 @@ from mlxfp.kaggle.specs import CLASSED
 from mlxfp.runs.folders import FOLDS, MADE_UP, OOF, TEST
 from mlxfp.runs.handing_in import hand_in
 from mlxfp.tasks.problems import Problem, deal, problem
+from mlxfp.tasks.recipes import TRAINED
 
 _SEEDS = 2**31
 
@@ -98,11 +99,15 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
     kind, competition = found.spec.kind, config.competition
     single = kind in CLASSED and kind != "multilabel"
     ordered = metric.name in ("roc_auc", "spearman")
-    template, weights, name = config.text.template, config.model.path, competition.submission
+    template, tokenizer, weights, name = config.text.template, config.text.tokenizer, config.model.path, competition.submission
     checks = (
         (not found.spec.columns, f"data.spec: {found.spec.name} has no columns to predict from; those without any value do not count"),
         (found.test is not None and not length(found.test), "the test file has no rows"),
         (weights is not None and not Path(weights).is_dir(), f"model.path: there is no folder {weights!r} of pretrained weights"),
+        (
+            tokenizer not in TRAINED and not Path(tokenizer).exists(),
+            f"text.tokenizer: {tokenizer!r} is no kind to train ({', '.join(TRAINED)}), and nothing is at such a path",
+        ),
         (template is not None and "{" not in template, f"text.template: {template!r} has no {{column}}"),
         (_replaces(name), f"competition.submission: {name!r} is no name of a CSV file that the run does not write anyway"),
         (metric.needs == "values" and single, f"competition.metric: {metric.name} compares values, and {found.spec.name} has classes"),

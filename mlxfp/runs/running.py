@@ -26,10 +26,12 @@ from mlxfp.runs.folders import (
     ENVIRONMENT,
     FOLDS,
     METRICS,
+    PICTURE,
     SPEC,
     check_place,
     claim,
     hold,
+    keep_places,
     locked,
     read_config,
     read_json,
@@ -38,7 +40,7 @@ from mlxfp.runs.folders import (
 )
 from mlxfp.runs.folding import FoldFolder, load_fold, run_fold
 from mlxfp.runs.handing_in import header
-from mlxfp.runs.outcomes import Decision, environment, finish, identities, is_done, outcome, prediction_names, write_folds
+from mlxfp.runs.outcomes import Decision, draw, environment, finish, identities, is_done, outcome, prediction_names, write_folds
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.tracking import Tracking, track
 
@@ -72,7 +74,8 @@ def run(config: RunConfig) -> Iterator[RunEvent]:
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Iterator[RunEvent]:
     """Continue the run in a folder, or read what came out of it: `run` with its own configuration, wherever the folder is now.
 
-    `overrides` may say where the data are now, as in `data.path=FOLDER`, and what changes no result. Raises `MissingFileError` for a
+    `overrides` may say where the data are now, as in `data.path=FOLDER`, the weights (`model.path`) and the tokenizer (`text.tokenizer`),
+    and what changes no result. Raises `MissingFileError` for a
     folder that holds no run, and what `run` raises.
 
     >>> import mlxfp as fp
@@ -128,10 +131,12 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
         claim(folder, config)
         made = plan(config)
         yield from _prepared(made)
+        keep_places(folder, config)
         files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
         yield Began(folder, len(files), sum(each.done for each in files))
         over = outcome(made) if all(each.done for each in files) else None
         if over is not None:
+            yield from () if (folder / PICTURE).is_file() else draw(made, files)
             yield over
             return
         tracking = Tracking(made)
@@ -141,7 +146,9 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
             else:
                 yield each
         for fold, own in zip(made.folds, files, strict=True):
-            yield from run_fold(made, fold, own, () if own.done else tracking.fold(own.fold))
+            lost = () if own.done else tuple(tracking.lost())
+            yield from lost
+            yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
         for event in finish(made, files):
             if isinstance(event, Ended):
                 yield from tracking.ended(event.score, event.submission)

@@ -1,5 +1,6 @@
 """A run in MLflow: a parent with a child for each fold. What goes wrong there never ends the run."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from math import isnan
 from pathlib import Path
@@ -29,6 +30,11 @@ class Tracking:
     plan: Plan
     uri: str | None = None
     parent: str | None = None
+
+    def lost(self) -> Iterator[RunEvent]:
+        """Say so if no server answers any more: a fold does without, and the next one asks again."""
+        if self.parent is not None:
+            yield from _quietly(self.plan, self.uri, lambda client, mlflow: None)
 
     def fold(self, number: int) -> tuple[events.Observer, ...]:
         """Return the observer that keeps the child run of a fold."""
@@ -69,6 +75,8 @@ def track(plan: Plan) -> Iterator[RunEvent | Tracking]:
         yield Tracking(plan)
         return
     optional("mlflow", extra="tracking", needed_by="observers.mlflow")
+    # MLflow tries a request to a server that has died for four minutes, and there is one for every entry of the log.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
     found: list[str] = []
 

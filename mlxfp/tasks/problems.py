@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mlxfp.config.classes import DataConfig, ValidationConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.selecting import select
 from mlxfp.data.sources import from_table
@@ -102,7 +102,11 @@ def problem(config: DataConfig, *, made_up: Path | None = None, metric: str | No
             )
         spec = named if named is not None else infer_spec(config.path)
     spec = evolve(spec, metric=METRICS[metric or spec.metric].name)
-    rows = from_table(to_table(read_part(spec, folder)))
+    try:
+        rows = from_table(to_table(read_part(spec, folder)))
+    except UnknownNameError as error:
+        error.add_note(f"The columns are those of data.spec={config.spec!r}; with data.spec=null they are what the files look like.")
+        raise
     if config.limit is not None and config.limit < (count := length(rows) or 0):
         rows = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[: config.limit]))(rows)
     found = Problem(spec, folder, numbered(spec, rows), mismatches=_mismatches(spec, folder))

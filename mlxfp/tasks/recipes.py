@@ -12,7 +12,7 @@ from mlxfp.collators.texts import text as text_collator
 from mlxfp.config.classes import ModelConfig, TextConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.augmenting import drop_fields
 from mlxfp.data.columns import select_columns
@@ -29,7 +29,7 @@ from mlxfp.text.tokenizers import Tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 _MULTIPLE = 32  # lengths of batches are multiples of it: few shapes, so few compilations
-_TRAINED = ("wordpiece", "bpe", "unigram")
+TRAINED = ("wordpiece", "bpe", "unigram")
 
 
 @frozen(repr=False)
@@ -87,7 +87,11 @@ class Recipe:
     def budget(self, rows: Dataset[Any]) -> TokenBudget:
         """Count the tokens of rows; raises `DataError` if some are longer than `max_length`, unless they may be cut."""
         config = self.config
-        return token_budget(self.text(rows), self.tokenizer, max_length=config.max_length, overflow=config.overflow)
+        try:
+            return token_budget(self.text(rows), self.tokenizer, max_length=config.max_length, overflow=config.overflow)
+        except DataError as error:
+            error.add_note("In a configuration these are text.max_length, text.form=key_value, and text.overflow=cut.")
+            raise
 
     @property
     def collator(self) -> Collator:
@@ -212,7 +216,7 @@ def _check(spec: DatasetSpec, text: TextConfig, model: ModelConfig) -> None:
         raise ArgumentError(
             f"A model must not see the target or the id, and text.template shows {hidden[0]!r}: {text.template!r:.80}. Leave it out."
         )
-    if model.path is not None and text.tokenizer in _TRAINED[1:]:
+    if model.path is not None and text.tokenizer in TRAINED[1:]:
         raise ArgumentError(
             f"Pretrained weights know the tokens of their own tokenizer only, got text.tokenizer={text.tokenizer!r} with model.path="
             f"{model.path!r}. Leave text.tokenizer out."
@@ -241,7 +245,7 @@ def _said(spec: DatasetSpec, config: TextConfig) -> tuple[DatasetSpec, Numbers]:
 
 
 def _tokenizer(config: TextConfig, model: ModelConfig, written: Dataset[Any]) -> Tokenizer:
-    if config.tokenizer not in _TRAINED:
+    if config.tokenizer not in TRAINED:
         return load_tokenizer(config.tokenizer)
     if model.path is not None:
         return load_tokenizer(Path(model.path))

@@ -32,8 +32,8 @@ _SPACE = "\u0120"  # to byte-level tokenizers
 def find_beginnings(data: Mapping[str, Any], cuts: Cuts) -> Begins | None:
     """Return which ids begin a word of letters behind a space, bool[ids], for a tokenizer's JSON; None where nothing is known."""
     model, splitters = data["model"], flat(data["pre_tokenizer"], "pretokenizers")
-    if cuts.lead or cuts.single:
-        return None
+    if cuts.lead or cuts.single or any(part["type"] == "Metaspace" for part in splitters):
+        return None  # marks may be anything: what begins a word would be no letter
     if model["type"] == "WordPiece":
         prefix = model["continuing_subword_prefix"]
         known = prefix[:1] in string.punctuation and prefix != "" and not model["unk_token"].startswith(prefix)
@@ -44,9 +44,9 @@ def find_beginnings(data: Mapping[str, Any], cuts: Cuts) -> Begins | None:
 
 
 def _is_byte_level(splitters: Iterable[Part]) -> bool:
-    """Whether the last pre-tokenizer writes bytes as letters, and no other does, nor puts spaces anywhere."""
+    """Whether one pre-tokenizer writes bytes as letters, and no other does, nor puts spaces anywhere."""
     kinds = [part["type"] for part in splitters]
-    return kinds.count("ByteLevel") == 1 and "Metaspace" not in kinds and not any(part.get("add_prefix_space") for part in splitters)
+    return kinds.count("ByteLevel") == 1 and not any(part.get("add_prefix_space") for part in splitters)
 
 
 def _unknown(model: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.text.tokenizers import cannot_encode
+
 Ids = NDArray[np.int32]
 Lengths = NDArray[np.int64]
 Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how many each has
@@ -47,7 +49,7 @@ class Caller:
         step = 2 * together
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
         calls = parts if self.apart else ["".join(part) for part in parts]
-        ids = _read_ids(self.own.encode_batch_fast(calls, is_pretokenized=self.apart, add_special_tokens=False))
+        ids = _read_ids(self._call(calls, apart=self.apart))
         ends = ids == self.own.token_to_id(separator)
         if np.count_nonzero(ends) != len(texts):  # another token took part of a separator, or a text has it spelled otherwise
             return self._one_by_one(texts)
@@ -79,8 +81,11 @@ class Caller:
             read = list(map(_read, pool.map(self._call, [texts[first : first + step] for first in range(0, len(texts), step)])))
         return np.concatenate([ids for ids, _ in read]), np.concatenate([lengths for _, lengths in read])
 
-    def _call(self, texts: Sequence[str]) -> list[Any]:
-        encodings: list[Any] = self.own.encode_batch_fast(texts, add_special_tokens=False)
+    def _call(self, texts: Sequence[Any], *, apart: bool = False) -> list[Any]:
+        try:
+            encodings: list[Any] = self.own.encode_batch_fast(texts, is_pretokenized=apart, add_special_tokens=False)
+        except Exception as error:
+            raise cannot_encode(error) from error
         return encodings
 
 

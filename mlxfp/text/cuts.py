@@ -171,7 +171,8 @@ def _merged(normalizers: Sequence[Part], splitters: Sequence[Part], model: Part)
     Where no token has a mark behind another character, no merge leads over a cut, so those on its two sides do not know of each other.
     Unknown characters are not joined over it either, as the mark is known.
     """
-    plain = model["type"] == "BPE" and not model["continuing_subword_prefix"] and not model["end_of_word_suffix"]
+    unusual = ("continuing_subword_prefix", "end_of_word_suffix", "ignore_merges")  # the last looks for whole texts in the vocabulary
+    plain = model["type"] == "BPE" and not any(model[option] for option in unusual)
     if not plain or MARK not in model["vocab"] or any(re.search(f"[^{MARK}]{MARK}", token) for token in model["vocab"]):
         return None
     if normalizers in ([_MARKS], [_PREPEND, _MARKS]) and splitters in ([], [_NO_SPLIT]):

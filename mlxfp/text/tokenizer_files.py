@@ -10,8 +10,9 @@ import tokenizers as hf
 from attrs import evolve
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from mlxfp.core.errors import DataError, MissingFileError, MlxfpError
-from mlxfp.text.tokenizers import ROLES, Tokenizer
+from mlxfp.core.checks import check_types
+from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.text.tokenizers import ROLES, Tokenizer, engine
 
 Roles = dict[str, str | None]
 
@@ -25,7 +26,10 @@ _CUSTOMARY = {
     "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|endoftext|>"),
     "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
 }
+_WRITE = "Write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
 _SPECIAL = {token for tokens in _CUSTOMARY.values() for token in tokens}
+
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token")
 
 # Slow tokenizers of transformers that are GPT-2's byte-level BPE, or RoBERTa's: the same with <s> ... </s> around a text.
 _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
@@ -52,6 +56,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     >>> tokenizer.tokens(tokenizer.encode("A cats"))
     ['[CLS]', 'a', 'cat', '##s', '[SEP]']
     """
+    check_types((str, PathLike), path=path)
     place = Path(path)
     if place.is_dir():
         return _from_folder(place)
@@ -65,22 +70,19 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    config = {**_read_map(folder / "special_tokens_map.json"), **_read_map(folder / "tokenizer_config.json")}
+    config = {**_read_config(folder / "special_tokens_map.json"), **_read_config(folder / "tokenizer_config.json")}
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if whole.is_file():
         return _value(whole, _read(whole), config)
     if words.is_file():
-        return _value(words, _wordpiece(words, config), config)
+        return _complete(folder, _value(words, _wordpiece(words, config), config), config)
     pairs = ((folder / vocab, folder / merges) for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")))
     vocab, merges = next((pair for pair in pairs if all(file.is_file() for file in pair)), (None, None))
     if vocab is not None and merges is not None:
-        return _value(vocab, _byte_level(vocab, merges, config), config)
+        return _complete(folder, _value(vocab, _byte_level(vocab, merges, config), config), config)
     pieces = next((file.name for file in sorted(folder.iterdir()) if file.suffix == ".model"), None)
     if pieces is not None:
-        raise DataError(
-            f"The folder {str(folder)!r} holds a SentencePiece model ({pieces}) and no tokenizer.json. Write one with transformers: "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
-        )
+        raise DataError(f"The folder {str(folder)!r} holds a SentencePiece model ({pieces}) and no tokenizer.json. {_WRITE}")
     names = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
     raise MissingFileError(
         f"The folder {str(folder)!r} holds no tokenizer: {names:.300}. It needs tokenizer.json, vocab.txt, or vocab.json and merges.txt."
@@ -90,16 +92,25 @@ def _from_folder(folder: Path) -> Tokenizer:
 def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
     try:
         tokenizer = Tokenizer(json)
-        roles: dict[str, Any] = _customary_roles(jsons.loads(json)) | _named_roles(config)
+        roles: dict[str, Any] = _roles(jsons.loads(json), config)
         return evolve(tokenizer, **{f"{role}_token": token for role, token in roles.items()})
     except MlxfpError as error:
         raise DataError(f"{path}: {error}") from error
 
 
-def _named_roles(config: Mapping[str, Any]) -> Roles:
-    """Read roles as transformers writes them: a token, an object with its content, or null for none."""
-    named = {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
-    return {role: token.get("content") if isinstance(token, Mapping) else token for role, token in named.items()}
+def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
+    """Raise `DataError` for a tokenizer that was built without tokens that other files of the folder add to it."""
+    listed = (config.get("added_tokens_decoder") or {}).values()
+    added = [*_read_map(folder / "added_tokens.json"), *(token.get("content") for token in listed)]
+    missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
+    if missing:
+        raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
+    return tokenizer
+
+
+def _roles(data: Mapping[str, Any], config: Mapping[str, Any]) -> Roles:
+    """Return the token of each role: as the files beside a tokenizer say, or as is customary."""
+    return _customary_roles(data) | {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
 
 
 def _customary_roles(data: Mapping[str, Any]) -> Roles:
@@ -119,32 +130,35 @@ def _customary_roles(data: Mapping[str, Any]) -> Roles:
 
 def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     """Build BERT's tokenizer from its list of tokens, one a line."""
-    tokens = [line.rstrip("\r") for line in _read(path).split("\n")]
+    tokens = _read_lines(path)
     vocab = {token: number for number, token in enumerate(tokens) if token or number < len(tokens) - 1}
-    if "[UNK]" not in vocab:
-        raise DataError(f"{path} is not a WordPiece vocabulary: it has no line [UNK]. One token a line is expected.")
-    lowercase = config.get("do_lower_case", not any(token != token.lower() for token in tokens if not token.startswith("[")))
-    built = hf.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))  # noqa: S106  # a token of text, not a secret
+    roles = _roles({"model": {"vocab": vocab}}, config)
+    unknown, first, last = roles["unk"], roles["cls"], roles["sep"]
+    if unknown is None or unknown not in vocab:
+        raise DataError(f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. One token a line is expected.")
+    built = hf.Tokenizer(models.WordPiece(vocab, unk_token=unknown))
     built.normalizer = normalizers.BertNormalizer(
-        lowercase=lowercase, strip_accents=config.get("strip_accents"), handle_chinese_chars=config.get("tokenize_chinese_chars", True)
+        lowercase=config.get("do_lower_case", not any(token != token.lower() for token in tokens if not token.startswith("["))),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece()
-    if "[CLS]" in vocab and "[SEP]" in vocab:
-        built.post_processor = processors.BertProcessing(("[SEP]", vocab["[SEP]"]), ("[CLS]", vocab["[CLS]"]))
-    return _with_specials(built, vocab)
+    if first in vocab and last in vocab:
+        kind = processors.RobertaProcessing if first == "<s>" else processors.BertProcessing  # MPNet has two marks between texts, too
+        built.post_processor = kind((last, vocab[last]), (first, vocab[first]))
+    return _with_specials(built, vocab, config)
 
 
 def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
     """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary has its marks, from a vocabulary and the merges by rank."""
     vocab = _read_map(vocab_path)
-    lines = _read(merges_path).split("\n")
+    lines = _read_lines(merges_path)
     merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
     if kind not in _BYTE_LEVEL or config.get("add_bos_token") or any(token.endswith("</w>") for token in vocab):
         raise DataError(
-            f"{vocab_path} and {merges_path.name} are not GPT-2's or RoBERTa's (class {kind}), and do not say how text is split. "
-            "Write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+            f"{vocab_path} and {merges_path.name} are not GPT-2's or RoBERTa's (class {kind}), and do not say how text is split. {_WRITE}"
         )
     try:
         built = hf.Tokenizer(models.BPE(vocab, merges))
@@ -156,15 +170,33 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
     built.post_processor = processors.ByteLevel(trim_offsets=False)
     if "<s>" in vocab and "</s>" in vocab:
         built.post_processor = processors.RobertaProcessing(("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]), add_prefix_space=spaced)
-    return _with_specials(built, vocab)
+    return _with_specials(built, vocab, config)
 
 
-def _with_specials(built: Any, vocab: Mapping[str, int]) -> str:
-    special = sorted((token for token in _SPECIAL if token in vocab), key=vocab.__getitem__)
+def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
+    named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
+    special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
     # RoBERTa's mask takes the space in front of it: a word that it stands for has that space in its own token.
     built.add_special_tokens([hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special])  # noqa: S105
     json: str = built.to_str()
     return json
+
+
+def _read_lines(path: Path) -> list[str]:
+    return [line.rstrip("\r") for line in _read(path).split("\n")]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Read what a file beside a tokenizer says of it. A role is a token, an object with its content, or null for none."""
+    config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
+    names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
+    roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
+    try:
+        check_types((str, type(None)), **roles)
+        check_types(bool, **{name: config[name] for name in _SWITCHES if name in config})
+    except ArgumentTypeError as error:
+        raise DataError(f"{path}: {error}") from error
+    return config | roles
 
 
 def _read(path: Path) -> str:

@@ -71,14 +71,19 @@ class Tokenizer:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the ids of a text; `special` adds what the tokenizer puts around a text, as in `[CLS] ... [SEP]`."""
         check_text(text=text)
-        ids: list[int] = engine(self.json).encode(text, add_special_tokens=special).ids
-        return ids
+        return self._encode(text, special=special).ids  # type: ignore[no-any-return]
 
     def encode_pair(self, first: str, second: str, *, special: bool = True) -> tuple[list[int], list[int]]:
         """Return the ids of two texts joined, and for each id whether it belongs to the first (0) or the second (1)."""
         check_text(first=first, second=second)
-        encoding = engine(self.json).encode(first, second, add_special_tokens=special)
-        return encoding.ids, encoding.type_ids
+        found = self._encode(first, second, special=special)
+        return found.ids, found.type_ids
+
+    def _encode(self, *texts: str, special: bool) -> Any:
+        try:
+            return engine(self.json).encode(*texts, add_special_tokens=special)
+        except Exception as error:
+            raise cannot_encode(error) from error
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """Return the text of ids; `special` keeps special tokens in it. Raises `ArgumentError` for an id that is not in the vocabulary."""
@@ -168,6 +173,14 @@ class Tokenizer:
         if wrong is not None:
             raise ArgumentError(f"The id {wrong} is not in the vocabulary of {self!r}. Leave padding and ignored labels out.")
         return numbers
+
+
+def cannot_encode(error: Exception) -> DataError:
+    """Say what is wrong with a text, or with a tokenizer, where the package raises a plain Exception."""
+    return DataError(
+        f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for what it does not "
+        "know: unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."
+    )
 
 
 @lru_cache(maxsize=32)

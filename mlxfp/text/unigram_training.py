@@ -49,7 +49,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
         scores = _pruned(scores, used, max(size, int(_KEPT * len(scores))))
     # Little text uses few pieces. The places that are left help to write words that it does not have.
     spare = [piece for piece, _ in _ranked(seeds) if piece not in scores][: size - len(scores)]
-    return _ranked(scores | dict.fromkeys(spare, min(scores.values())))
+    return _ranked(scores | dict.fromkeys(spare, min(scores.values(), default=0.0)))
 
 
 def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[str], size: int) -> Scores:

@@ -21,10 +21,12 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.trees import paths
+from mlxfp.training.batches import kind
 from mlxfp.training.events import Evaluation
 from mlxfp.training.state import TrainState, flat_state, leaves_of
+from mlxfp.training.tallies import Tally, numbers
 
-_FORMAT = ("mlxfp.state", 1)  # name and version
+_FORMAT = ("mlxfp.state", 2)  # name and version
 _TEMPORARY = ".part.safetensors"  # MLX would add its own suffix to any other
 
 
@@ -85,6 +87,7 @@ def save_state(
         "version": _FORMAT[1],
         "step": state.step,
         "seed": state.seed,
+        "tally": {"totals": state.tally.totals, "unread": numbers(state.tally.unread)},
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
         "history": [(each.step, dict(each.metrics)) for each in history],
         "config": dict(config or {}),
@@ -112,21 +115,21 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, numbers, rest = _read(Path(path))
+    arrays, others, rest = _read(Path(path))
     structure, leaves = leaves_of(like)
     expected = dict(zip(paths(structure), leaves, strict=True))
-    differences = [f"missing: {name} {_kind(array)}" for name, array in expected.items() if name not in arrays]
-    differences += [f"unexpected: {name} {_kind(array)}" for name, array in sorted(arrays.items()) if name not in expected]
+    differences = [f"missing: {name} {kind(array)}" for name, array in expected.items() if name not in arrays]
+    differences += [f"unexpected: {name} {kind(array)}" for name, array in sorted(arrays.items()) if name not in expected]
     differences += [
-        f"different: {name} is {_kind(arrays[name])}, expected {_kind(array)}"
+        f"different: {name} is {kind(arrays[name])}, expected {kind(array)}"
         for name, array in expected.items()
-        if name in arrays and _kind(arrays[name]) != _kind(array)
+        if name in arrays and kind(arrays[name]) != kind(array)
     ]
     if differences:
         listed = "\n  ".join(differences)
         hint = "another model or optimizer, or a state without start() of a step with options?"
         raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
-    return Checkpoint(flat_state(structure, [arrays[name] for name in expected], **numbers), **rest)
+    return Checkpoint(flat_state(structure, [arrays[name] for name in expected], **others), **rest)
 
 
 def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
@@ -165,10 +168,6 @@ def numbered(folder: Path) -> dict[int, Path]:
     return {int(match[1]): path for match, path in matches if match}
 
 
-def _kind(array: mx.array) -> str:
-    return f"{str(array.dtype).removeprefix('mlx.core.')}{list(array.shape)}"
-
-
 def remove_unfinished(folder: Path, name: str) -> None:
     """Remove what a process that was killed while it wrote checkpoints of this name, or glob pattern, has left in a folder.
 
@@ -195,12 +194,17 @@ def json_text(rest: Mapping[str, Any]) -> str:
 def _replace(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
     if not path.parent.is_dir():
         raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, and a checkpoint is a file. Give a file in it: {path / 'last.safetensors'}.")
     temporary = path.with_name(f".{path.name}.{token_hex(8)}{_TEMPORARY}")
     try:
         mx.save_safetensors(str(temporary), dict(arrays), metadata)
         _sync(temporary)
         temporary.replace(path)
         _sync(path.parent)  # the new name, too, must be on the disk
+    except RuntimeError as error:  # of MLX
+        hint = "Is the disk full, or is writing not allowed there? What was there before is as it was."
+        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -213,7 +217,8 @@ def _sync(path: Path) -> None:
         os.close(handle)
 
 
-def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], dict[str, Any]]:
+def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, Any], dict[str, Any]]:
+    """Return the arrays of a checkpoint, what else its state has, and the rest."""
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
@@ -222,14 +227,22 @@ def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], dict[str, An
         mx.eval(arrays)  # now: MLX reads when it needs to, and by then the file may be another one
         rest = json.loads(metadata["mlxfp"])
         version = rest["format"], rest["version"]
-        step, seed, cursor = int(rest["step"]), int(rest["seed"]), rest["cursor"] and base64.b64decode(rest["cursor"], validate=True)
-        history = tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest.get("history", ()))
-        config = dict(rest.get("config", {}))
-    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        state, others, cursor = _plain(rest) if version == _FORMAT else ({}, {}, None)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
     if version != _FORMAT:
         raise CheckpointError(
             f"{path} has the format {version}, and this version of mlxfp reads {_FORMAT}. Read it with the mlxfp that wrote it."
         )
-    cursor = None if cursor is None else Cursor.from_bytes(cursor)
-    return arrays, {"step": step, "seed": seed}, {"cursor": cursor, "history": history, "config": config}
+    return arrays, state, {**others, "cursor": None if cursor is None else Cursor.from_bytes(cursor)}
+
+
+def _plain(rest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
+    tally = Tally(
+        {name: (float(total), float(weight)) for name, (total, weight) in rest["tally"]["totals"].items()},
+        tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["tally"]["unread"]),
+    )
+    state = {"step": int(rest["step"]), "seed": int(rest["seed"]), "tally": tally}
+    history = tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"])
+    others = {"history": history, "config": dict(rest["config"])}
+    return state, others, rest["cursor"] and base64.b64decode(rest["cursor"], validate=True)

@@ -80,7 +80,7 @@ class Stepped(Event):
 
 @frozen
 class EpochEnded(Event):
-    """All batches of an epoch were used. `metrics` are the means over those of this run, `weight` among them.
+    """All batches of an epoch were used. `metrics` are the means over its steps, `weight` among them.
 
     >>> state = TrainState({}, {}, {}, step=7, seed=0)
     >>> EpochEnded(state, None, 0, {"loss": 0.5}).metrics

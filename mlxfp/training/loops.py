@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, TypeVar
 
 import mlx.core as mx
-import numpy as np
 from attrs import evolve, frozen
 from mlx import nn
 
@@ -21,10 +20,12 @@ from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge
 from mlxfp.evaluation.predictions import to_numpy
 from mlxfp.runtime import warn_if_slow
+from mlxfp.training.batches import arrays_of, telling
 from mlxfp.training.events import Change, EpochEnded, Evaluated, Evaluation, Event, RunStarted, Steered, Stepped, Stopped
 from mlxfp.training.nonfinite import Place, check_finite
-from mlxfp.training.state import TrainState
-from mlxfp.training.steps import Batch, Metrics, Step, arrays_of, sum_and_weight
+from mlxfp.training.state import TrainState, with_tally
+from mlxfp.training.steps import Batch, Step, sum_and_weight
+from mlxfp.training.tallies import Tally, numbers, total
 from mlxfp.training.transforms import functional, jit
 from mlxfp.training.watching import Mode, watch
 
@@ -136,9 +137,14 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     check_callable(measure=measure)
 
     def measured(model: nn.Module, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array] | Measured]:
-        return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in measure(model, batch).items()}
+        found = measure(model, batch)
+        if not isinstance(found, Mapping):
+            raise ArgumentTypeError(
+                f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(found).__name__}. Put it in a dict."
+            )
+        return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
 
-    return partial(_evaluate, _compiled(model, measured))
+    return partial(_evaluate, _compiled("measure", model, measured))
 
 
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
@@ -155,7 +161,7 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
     [(3,), (1,)]
     """
     check_callable(forward=forward)
-    return partial(_predict, _compiled(model, forward))
+    return partial(_predict, _compiled("forward", model, forward))
 
 
 @frozen
@@ -197,26 +203,27 @@ def _run(step: Step, state: TrainState, batches: Iterable[Batch], plan: _Plan) -
     yield RunStarted(state, cursor, first, plan.total(state, batches), plan.history, lambda *change: asked.append(change))
     epoch = first
     for epoch in plan.epochs_from(first) if state.step != plan.steps else ():
-        unread: list[tuple[Metrics, Place]] = []  # still on the device, and where their batches came from
-        totals: Totals = {}
-        cursor = resume or _beginning(batches, epoch)
+        tally = Tally() if resume is None else state.tally
+        state, cursor = with_tally(state, tally), resume or _beginning(batches, epoch)
+        places = [Place(state.step - back, None) for back in reversed(range(len(tally.unread)))]  # of steps that are unread
         with closing(_feed(batches, resume, epoch)) as feed:  # whoever prepares the batches must hear of it if the run fails
             for batch, after in feed:
                 if asked:
                     state = yield from _steered(state, cursor, epoch, asked)
                 state, metrics = step(state, batch)  # the only reference to a state here, so the one before can go
-                mx.eval([made for made, _ in unread[-1:]])  # the step before: the host prepares one batch ahead, and no more
-                unread.append((metrics, Place(state.step, cursor)))
-                cursor = after
-                means: Mapping[str, float] = {}
-                if state.step % plan.log_every == 0 or state.step == plan.steps:
-                    new, unread = _read(unread, batches), []
-                    means, totals = compute(new), merge([totals, new])
+                mx.eval(tally.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
+                tally = tally.after(metrics)
+                places.append(Place(state.step, cursor))
+                cursor, due = after, state.step % plan.log_every == 0
+                new = _read(tally, places, batches) if due or state.step == plan.steps else {}
+                if due:
+                    tally, places = Tally(merge([tally.totals, new])), []
+                means, state = compute(new), with_tally(state, tally)
                 yield Stepped(state, cursor, epoch, means)
                 if state.step == plan.steps:
                     break
             else:
-                yield EpochEnded(state, cursor, epoch, compute(merge([totals, _read(unread, batches)])))
+                yield EpochEnded(state, cursor, epoch, compute(merge([tally.totals, _read(tally, places, batches)])))
         resume = None
         if state.step == plan.steps:
             break
@@ -225,19 +232,11 @@ def _run(step: Step, state: TrainState, batches: Iterable[Batch], plan: _Plan) -
     yield Stopped(state, cursor, epoch, "steps" if state.step == plan.steps else "epochs")
 
 
-def _read(unread: Sequence[tuple[Metrics, Place]], batches: Iterable[Batch]) -> Totals:
-    """Read the metrics of steps and add them up by weight; the weight itself, and whether a step was skipped, count once a step."""
-    mx.eval([metrics for metrics, _ in unread])
-    values = [{name: float(np.array(value)) for name, value in metrics.items()} for metrics, _ in unread]
-    check_finite(values, [place for _, place in unread], batches)
-    return merge(map(_weighed, values))
-
-
-def _weighed(values: Mapping[str, float]) -> Totals:
-    weight, skipped = values.get("weight", 1.0), values.get("skipped", 0.0)
-    once = {name: (value, 1.0) for name, value in ({"weight": 1.0} | dict(values)).items() if name in ("weight", "skipped")}
-    rest = {name: (value * weight, weight) for name, value in values.items() if name not in once and weight > 0 and not skipped}
-    return once | rest
+def _read(tally: Tally, places: Sequence[Place], batches: Iterable[Batch]) -> Totals:
+    """Read the metrics that are unread."""
+    values = numbers(tally.unread)
+    check_finite(values, places, batches)
+    return total(values)
 
 
 def _beginning(batches: Iterable[Batch], epoch: int) -> Cursor | None:
@@ -271,14 +270,21 @@ def _check_batches(function: str, batches: Iterable[Batch]) -> None:
         )
 
 
-def _compiled(model: nn.Module, function: Callable[[Any, dict[str, Any]], R]) -> Callable[[TrainState, Batch], R]:
+def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, Any]], R]) -> Callable[[TrainState, Batch], R]:
     """Compile a function of a model and a batch into one of a state and a batch, in evaluation mode."""
     module = functional(model).emptied()
     run = jit(lambda params, buffers, batch: module.apply(function, params, buffers, batch)[0])
-    return lambda state, batch: run(state.params, state.buffers, arrays_of(batch))
+
+    def call(state: TrainState, batch: Batch) -> R:
+        arrays = arrays_of(batch)
+        with telling(name, batch):
+            return run(state.params, state.buffers, arrays)
+
+    return call
 
 
 def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+    check_types(TrainState, state=state)
     _check_batches("evaluate", batches)
     parts = [to_numpy(part) for part in _ahead(run(state, batch) for batch in batches)]
     if not parts:
@@ -287,6 +293,7 @@ def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batche
 
 
 def _predict(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
+    check_types(TrainState, state=state)
     _check_batches("predict", batches)
     return map(to_numpy, _ahead(run(state, batch) for batch in batches))
 

@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, unflatten
 from mlxfp.models.layers import Dropout
 
@@ -21,6 +22,12 @@ def parts(model: nn.Module) -> tuple[Any, Any]:
     >>> list(params), list(buffers)
     (['weight', 'bias'], ['running_mean', 'running_var'])
     """
+    hidden = [f"{name}.{key}".removeprefix(".") for name, module in model.named_modules() for key, value in module.items() if _hides(value)]
+    if hidden:
+        raise ArgumentError(
+            f"{type(model).__name__} keeps modules in a tuple, at {', '.join(hidden)}. MLX does not look into tuples, so their weights "
+            "would neither train nor be saved. Keep them in a list."
+        )
     params = model.filter_and_map(_trains, copy)  # handles of their own: `model.weight += 1` would change the array itself
     return params, _rest(model.parameters(), params) or {}
 
@@ -70,6 +77,10 @@ def changed(tree: Any, news: dict[int, mx.array]) -> Any:
     """
     structure, leaves = flatten(tree)
     return unflatten(structure, [news.get(place, leaf) for place, leaf in enumerate(leaves)])
+
+
+def _hides(value: object) -> bool:
+    return isinstance(value, tuple) and any(isinstance(item, nn.Module) for item in value)
 
 
 def _trains(module: nn.Module, name: str, value: Any) -> bool:

@@ -9,6 +9,7 @@ from mlx import nn, optimizers
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.training.optimizers import start
+from mlxfp.training.tallies import Tally
 from mlxfp.training.transforms import functional
 
 
@@ -71,7 +72,8 @@ class TrainState(_Flat):
     """Everything that a step changes, and the seed. States are equal if their arrays are, bit for bit.
 
     `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the optimizer's. `step` counts the steps made, one
-    a batch. `extra` holds what options of the step carry along (see `train_step`); without them it is empty.
+    a batch. `extra` holds what options of the step carry along (see `train_step`); without them it is empty. `tally` is what `fit` has
+    measured in the epoch so far, so that a run that continues tells the same means; it trains nothing, and is not compared.
 
     >>> TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)
     TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
@@ -83,18 +85,29 @@ class TrainState(_Flat):
     step: int
     seed: int
     extra: Any = field(factory=dict, eq=_Arrays, repr=False)
+    tally: Tally = field(factory=Tally, eq=False, repr=False)
 
 
-def flat_state(structure: TreeDef, leaves: list[mx.array], step: int, seed: int) -> TrainState:
+def flat_state(structure: TreeDef, leaves: list[mx.array], step: int, seed: int, tally: Tally) -> TrainState:
     """Make a state of leaves, in the order of `leaves_of`; its trees are put together when one of them is first asked for.
 
     A step goes from leaves to leaves: with 200 parameters, building the dicts of every state, which nobody may look at, takes as long
     as 5 % of a step of 10 ms.
     """
     state = object.__new__(TrainState)
-    for name, value in (("_flat", (structure, leaves)), ("step", step), ("seed", seed)):
+    for name, value in (("_flat", (structure, leaves)), ("step", step), ("seed", seed), ("tally", tally)):
         object.__setattr__(state, name, value)
     return state
+
+
+def with_tally(state: TrainState, tally: Tally) -> TrainState:
+    """Return the state with another tally; unlike `attrs.evolve` it leaves flat what is."""
+    return flat_state(*leaves_of(state), state.step, state.seed, tally)
+
+
+def settle(state: TrainState) -> None:
+    """Compute a state: what is not computed yet cannot go to another thread."""
+    mx.eval(leaves_of(state)[1], state.tally.unread)
 
 
 def leaves_of(state: TrainState) -> tuple[TreeDef, list[mx.array]]:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import mlx.core as mx
-import numpy as np
 from attrs import evolve, frozen
 from mlx import nn, optimizers
 
@@ -17,6 +16,7 @@ from mlxfp.distributed import Ranks
 from mlxfp.models.layers import random_key
 from mlxfp.training.accumulating import all_finite, averaged_statistics, chosen, everywhere, mean_gradients, no_sums, weighted
 from mlxfp.training.averaging import first_average, next_average
+from mlxfp.training.batches import arrays_of, telling
 from mlxfp.training.modules import changed, changes, place, read
 from mlxfp.training.optimizers import start, update
 from mlxfp.training.precision import check_masters, first_scale, lower_inputs, lowered, next_scale
@@ -78,6 +78,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     check_callable(loss=loss)
     check_positive(accumulate=accumulate)
     check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite)
+    check_types((type(None), int, float), clip_norm=clip_norm, ema=ema)
     check_types((type(None), mx.Dtype), compute_dtype=compute_dtype)
     check_types((type(None), Ranks), ranks=ranks)
     if clip_norm is not None and not clip_norm > 0:
@@ -87,6 +88,11 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     if ema is not None and not 0 < ema < 1:
         raise ArgumentError(f"ema must be above 0 and below 1, got ema={ema!r}. It is the share of the old average that an update keeps.")
     module = functional(model)
+    if not flatten(module.params)[1]:
+        raise ArgumentError(
+            f"The model, a {type(model).__name__}, has no parameters that train: it has none, or all are frozen. "
+            "Unfreeze some: model.unfreeze()."
+        )
     if compute_dtype is not None:
         check_masters(module.params)
     if checkpoint_blocks:
@@ -175,9 +181,10 @@ class TrainStep:
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._compiler.get((structure, updates), partial(self._run, structure, updates=updates))
         names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
-        leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
+        with telling("loss", batch):
+            leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
         mx.async_eval(leaves, metrics)
-        return flat_state(self._structure, leaves, state.step + 1, state.seed), metrics
+        return flat_state(self._structure, leaves, state.step + 1, state.seed, state.tally), metrics
 
     def _run(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
@@ -263,24 +270,6 @@ class TrainStep:
                 )
             raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
         return leaves
-
-
-def arrays_of(batch: Batch) -> dict[str, Any]:
-    """Return the part of a batch that a compiled function sees: its MLX arrays. Text and other carried values are left out.
-
-    Raises `ArgumentTypeError` for numpy arrays and bare numbers, which were meant to be seen.
-
-    >>> arrays_of({"x": mx.array(1), "name": ("Ada", None)})
-    {'x': array(1, dtype=int32)}
-    """
-    if not isinstance(batch, Mapping):
-        raise ArgumentTypeError(
-            f"A batch is a dict of MLX arrays, got {type(batch).__name__}: {batch!r:.80}. Put collate into the pipeline."
-        )
-    for name, value in batch.items():
-        if isinstance(value, np.ndarray | np.generic | int | float):
-            raise ArgumentTypeError(f"The batch has {type(value).__name__} at {name!r}, where an MLX array belongs. Make it an mx.array.")
-    return {name: value for name, value in batch.items() if isinstance(value, mx.array)}
 
 
 def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:

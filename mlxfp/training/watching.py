@@ -1,13 +1,13 @@
 """The best value of a metric so far, and how long ago it was: what early stopping, checkpoints and plateaus have in common."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 from attrs import evolve, frozen
 
 from mlxfp.core.checks import check_choice, check_text
 from mlxfp.core.errors import unknown_name
-from mlxfp.training.events import Evaluation
+from mlxfp.training.events import Evaluation, Event, Stopped, Warned
 
 Mode = Literal["min", "max"]
 
@@ -52,6 +52,13 @@ class Watch:
         for evaluation in history:
             new = new.after(evaluation.metrics)
         return new
+
+
+def unseen(observer: str, watched: Watch, event: Event) -> Iterator[Warned]:
+    """Warn, at the end of a run, that an observer saw no evaluation: one that stands before `evaluate_every` would never say why."""
+    if isinstance(event, Stopped) and watched.best is None:
+        message = f"{observer} saw no evaluation with a number for {watched.metric!r}, so it did nothing. Put evaluate_every before it."
+        yield Warned(event.state, event.cursor, event.epoch, message)
 
 
 def family(name: str) -> str:

@@ -153,3 +153,10 @@ def test_every_command_on_a_page_is_one(line):
 
 def test_pages_show_commands():
     assert any(line.startswith("mlxfp config show") for line in LINES)
+
+
+def test_dashes_before_a_value_are_explained_where_there_are_values(capsys):
+    assert main(["run", "titanic", "--training.epochs=3"]) == 2
+    assert "--training.epochs=3. Options begin with two dashes, values with none, as in training.epochs=3" in capsys.readouterr().err
+    assert main(["doctor", "-v"]) == 2
+    assert capsys.readouterr().err.endswith("unrecognized arguments: -v\n")

@@ -72,7 +72,7 @@ def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["check", "no/folder"], "mlxfp: There is no train.csv in 'no/folder'"),
+        (["check", "no/folder"], "mlxfp: There is no folder and no file 'no/folder'"),
         (["check", ".", "--spec", "titanik"], "mlxfp: No data set is named 'titanik'. Did you mean 'titanic'?"),
         (["check", ".", "--spec", "no.yaml"], "mlxfp: There is no spec at 'no.yaml'"),
         (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target says Age, and --spec titanic knows the target"),

@@ -200,3 +200,29 @@ def test_lines_are_those_of_the_names(tmp_path):
     path = tmp_path / "run.json"
     path.write_text('{\n "training": {\n  "epochs": 3\n }\n}')
     assert read_document(path).lines == {("training",): 2, ("training", "epochs"): 3}
+
+
+def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "run.yaml").write_text("data: {path: ~/titanic}\nmodel: {path: ~}\n")
+    config = load_config(tmp_path / "run.yaml", overrides=["output=~/runs", "text.tokenizer=~/bert"]).config
+    assert (config.data.path, config.model.path) == (str(tmp_path / "titanic"), None)
+    assert (config.output, config.text.tokenizer) == (str(tmp_path / "runs"), str(tmp_path / "bert"))
+
+
+@pytest.mark.parametrize(
+    ("said", "message", "note"),
+    [
+        ("epochs=3", r"no 'epochs' of its own\. Write training\.epochs=3\.", ""),
+        ("size=8", r"Write model\.size=8 or training\.size=8\.", ""),
+        (
+            "text.template={Age} {Sex}",
+            "is no YAML",
+            """goes in quotes, and these in quotes for the shell: 'text.template="{Age} {Sex}"'.""",
+        ),
+    ],
+)
+def test_an_override_that_is_nearly_right_says_what_to_write(said, message, note):
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(overrides=[said])
+    assert note in "".join(getattr(caught.value, "__notes__", ()))

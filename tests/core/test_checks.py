@@ -57,6 +57,8 @@ def test_columns_that_are_missing_are_named_with_those_that_are_there() -> None:
     check_columns(["a"], ["a", "b"], "stage")
     with pytest.raises(SchemaError, match=r"stage needs the columns 'c', 'd', which are not there. Columns: 'a'."):
         check_columns(["c", "a", "d"], ["a"], "stage")
+    with pytest.raises(SchemaError, match=r"which is not there\. Did you mean 'Age'\? Columns: 'Age', 'Sex'\."):
+        check_columns(["Aeg"], ["Age", "Sex"], "stage")
     with pytest.raises(SchemaError, match=r"stage needs the column 'a', which is not there. Columns: none."):
         check_columns(["a"], [], "stage")
 

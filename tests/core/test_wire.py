@@ -217,6 +217,12 @@ def test_offsets_made_by_hand_that_point_outside_are_refused() -> None:
         unpack(broken, {})
 
 
+@pytest.mark.parametrize("value", [pa.record_batch({"text": [1]}), pa.schema({"text": pa.int8()})])
+def test_names_of_columns_made_by_hand_that_are_no_text_are_refused(value: Any) -> None:
+    with pytest.raises(CursorError, match=r"cannot be read: UnicodeDecodeError"):
+        unpack(sealed(pack(value, {})[26:].replace(b"text", b"\xffext")), {})
+
+
 def test_a_stream_without_a_chunk_is_refused() -> None:
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, pa.schema({"x": pa.int8()})).close()

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,8 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.core.taking import Rows
 from mlxfp.data import arrow_files
 from mlxfp.data.arrow_files import read_arrow
+from mlxfp.data.filtering import filter_by
+from mlxfp.data.parquet_files import read_parquet
 from mlxfp.data.shuffling import shuffle
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_random_access, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
@@ -210,3 +213,29 @@ def test_a_changed_file_is_mapped_anew(path: Path) -> None:
     assert read_arrow(path).source.take(0, np.array([0])).to_pylist() == [{"n": 7, "t": "new"}]
     with pytest.raises(CursorError, match="A file has changed since the cursor was made"):
         next(read_arrow(path).source.read(0, position))
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_views_of_text_as_polars_writes_them_can_be_moved_about(tmp_path: Path, suffix: str) -> None:
+    columns = {
+        "text": pa.array(["a longer text", None, "b"] * 9, pa.string_view()),
+        "bytes": pa.array([b"a", b"bb", None] * 9, pa.binary_view()),
+        "list": pa.array([["a"], [], None] * 9, pa.large_list(pa.string_view())),
+        "pair": pa.array([["a", "b"]] * 27, pa.list_(pa.string_view(), 2)),
+    }
+    table = pa.table({**columns, "i": range(27)})
+    if suffix == "arrow":
+        path, read = write_arrow(tmp_path / "a.arrow", table.to_batches(max_chunksize=5), table.schema), read_arrow
+    else:
+        path, read = tmp_path / "a.parquet", read_parquet
+        pq.write_table(table, path)
+    rows = table.to_pylist()
+    assert list(read(path)) == rows
+    assert schema(read(path)).field("text").type == pa.large_string()
+    kept = pipe(read(path), filter_by([("text", "!=", "b")]), shuffle(seed=0, buffer=4))
+    assert sorted(kept, key=lambda row: row["i"]) == [row for row in rows if row["text"] not in (None, "b")]
+    assert sorted(pipe(read(path), shuffle(seed=0)), key=lambda row: row["i"]) == rows
+    assert_resumable(pipe(read(path), shuffle(seed=0, buffer=4)))
+    pq.write_table(table.set_column(0, "text", table["text"].cast(pa.large_string())), tmp_path / "b.parquet")
+    if suffix == "parquet":
+        assert len(list(read(tmp_path))) == 54

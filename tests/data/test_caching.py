@@ -7,21 +7,28 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from mlxfp.core import taking
 from mlxfp.core.chunks import KEY
 from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import DataError, FingerprintError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data import caching
 from mlxfp.data.batching import batch
 from mlxfp.data.caching import cache, load
+from mlxfp.data.columns import drop_columns, select_columns
 from mlxfp.data.csv_files import read_csv
-from mlxfp.data.elements import filter, flat_map, map
+from mlxfp.data.elements import filter, flat_map, map, take
+from mlxfp.data.filtering import filter_by
+from mlxfp.data.mixing import concat
+from mlxfp.data.provenance import replay
+from mlxfp.data.shuffling import shuffle
+from mlxfp.data.skipping import on_error
 from mlxfp.data.sources import from_examples
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
@@ -110,7 +117,7 @@ def test_a_cache_that_is_there_is_all_that_later_runs_need(tmp_path: Path):
 
 
 def test_large_caches_are_written_in_parts_that_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(caching, "_BYTES_WRITTEN", 1000)
+    monkeypatch.setattr(taking, "LARGE", 1000)
     chunks = [pa.record_batch({"x": [place] * 10, "text": [f"row {place}"] * 10}) for place in range(39)]
     kept = pipe(from_chunks(chunks), cache(tmp_path))
     assert list(kept) == list(from_chunks(chunks))
@@ -167,3 +174,28 @@ def test_a_function_without_stable_content_is_named_with_what_to_do(tmp_path: Pa
     with pytest.raises(FingerprintError, match="A Generator has no fingerprint") as caught:
         list(pipe(ROWS, map(draw), cache(tmp_path)))
     assert any("__fingerprint__ = 'v1'" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("between", [(), (select_columns(["x"]),), (shuffle(0, buffer=3), drop_columns(["z"]), filter_by([("x", ">", 0)]))])
+def test_a_cache_before_on_error_is_the_same_once_it_is_written(tmp_path: Path, between: Any):
+    rows = pipe(from_examples([{"x": i, "z": "a"} for i in range(6)]), cache(tmp_path), *between)
+    parts = [map(lambda row: {"y": 1 / (row["x"] - 3)}), on_error("skip", max_rate=0.9), shuffle(0)]
+    first = list(pipe(rows, *parts))
+    assert len(first) == 5 - (len(between) == 3)
+    assert list(pipe(rows, *parts)) == first
+    assert sum(1 for _ in rows) == 6 - (len(between) == 3)
+
+
+def test_a_cache_before_on_error_has_one_schema_before_and_after_it_is_written(tmp_path: Path):
+    kept = pipe(from_examples([{"x": i} for i in range(6)]), cache(tmp_path))
+    more = from_examples([{"x": i} for i in range(3)])
+
+    def inverses():
+        return pipe(concat([kept, more]), map(lambda row: {"y": 1 / (row["x"] - 1)}), on_error("skip", max_rate=0.9), take(9))
+
+    first = list(inverses())
+    assert len(list(tmp_path.iterdir())) == 1
+    assert schema(inverses()) == pa.schema({"y": pa.float64()})
+    assert list(inverses()) == first
+    assert len(first) == 7
+    assert replay(inverses(), 2).steps[-1].items == ({"y": 1.0},)

@@ -247,6 +247,11 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path) -> No
         (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* Convert the file to UTF-8"),
         (b"a,\xe9\n1,2\n", DataError, r"Text is not UTF-8: got the byte 0xe9, in line 1 of"),
         ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields where there are 2 columns: got .*, in line 4 .* Quote fields that hold ','"),
+        ("a;b;c\n1;2,5;3\n", DataError, r"several: got 'a;b;c', in line 1 of .*a\.csv\. Give delimiter=';', or rename the column\."),
+        ("a|b\n", DataError, r"got 'a\|b', in line 1 of .* Give delimiter='\|'"),
+        ("\na\tb\n\n1\t2\n", DataError, r"got 'a\\tb', in line 2 of .* Give delimiter='\\t'"),
+        ("a;b\nx\n", None, ""),
+        ('"a;b"\nx;y\n', None, ""),
         ("a,b\n1," + "x" * 99 + ",3\n", DataError, r"has 3 fields where there are 2 columns: got '1,x{70,75}\.\.\., in line 2"),
     ],
 )  # fmt: skip
@@ -382,3 +387,9 @@ def test_many_fields_over_many_lines_are_cut_right(tmp_path: Path) -> None:
 def test_the_version_of_a_dataset_changes_with_its_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "x\n1\n")
     assert read_csv(path).source.version() == ((str(path), 4, path.stat().st_mtime_ns),)
+
+
+def test_a_record_that_another_delimiter_would_split_right_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "1\t2\t3\n4\t5\t6\n")
+    with pytest.raises(DataError, match=r"has 1 fields where there are 3 columns: .* Give delimiter='\\t', with which"):
+        list(read_csv(path, columns=["a", "b", "c"]))

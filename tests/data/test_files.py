@@ -1,7 +1,8 @@
 """Files are found in a stable order, and blocks of any size put together are the file."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,14 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.data import files
+from mlxfp.data.csv_files import read_csv
 from mlxfp.data.files import as_paths, as_strings, blocks, check_names, check_same_names, find_files, find_place, packed, place, show_call
+from mlxfp.data.json_files import read_jsonl
+from mlxfp.data.text_files import read_text
 from tests.data.written import PACKINGS
+
+if TYPE_CHECKING:
+    from mlxfp.core.datasets import Dataset
 
 
 def last_newline(data: bytes) -> int:
@@ -62,6 +69,13 @@ def test_a_damaged_compressed_file_is_named(tmp_path: Path, packing: str) -> Non
         list(blocks(str(path), 0, last_newline, 16))
 
 
+@pytest.mark.parametrize("read", [read_csv, read_jsonl, read_text])
+def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path: Path, read: Callable[[Path], "Dataset[Any]"]) -> None:
+    Path(tmp_path, "a.gz").write_text("text")
+    with pytest.raises(DataError, match=r"A compressed file is damaged: .*, in .*a\.gz\. Compress"):
+        list(read(tmp_path / "a.gz"))
+
+
 def test_errors_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         list(blocks(str(tmp_path / "gone"), 0, last_newline, 16))
@@ -76,7 +90,7 @@ class Broken:
 
 def test_an_error_while_reading_a_plain_file_is_not_called_damage() -> None:
     with pytest.raises(OSError, match="Input/output error"):
-        files._read(Broken(), 1, "a.csv")
+        files.read_bytes(Broken(), 1, "a.csv")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The law of JSON lines: blocks of any size give the rows that were written, or an error that names the line."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,11 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path) -> None:
     assert [row for row, _ in iterate(read_jsonl(path), cursor)] == [row for row, _ in items[80_001:]]
     with pytest.raises(DataError):
         list(read_jsonl(path))
+
+
+@pytest.mark.parametrize(("nothing", "value", "kind"), [("null", 3, "pa.int64()"), ("[]", [3], "pa.list_(pa.int64())")])
+def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: str, value: Any, kind: str) -> None:
+    paths = [write(tmp_path / "a.jsonl", f'{{"n": {nothing}}}'), write(tmp_path / "b.jsonl", json.dumps({"n": value}))]
+    with pytest.raises(DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all before it are null, or make"):
+        list(read_jsonl(paths))
+    assert list(read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}

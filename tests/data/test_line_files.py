@@ -49,7 +49,7 @@ def test_the_schema_is_found_without_reading_on(tmp_path: Path, read: Any, monke
     path = tmp_path / "a"
     path.write_text('{"n": 1}\n' * 500_000)
     dataset: Dataset[Any] = read(path)
-    monkeypatch.setattr("mlxfp.data.files._read", _at_most(3 << 20))
+    monkeypatch.setattr("mlxfp.data.files.read_bytes", _at_most(3 << 20))
     assert len(schema(dataset)) == 1
     assert schema(dataset) == schema(read(path))
 

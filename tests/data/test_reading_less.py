@@ -96,7 +96,8 @@ LINES = pa.schema([("n", pa.int64()), ("t", pa.string()), ("yes", pa.bool_())])
 def test_less_is_read_of_csv_files(tmp_path_factory: Any, data: Any, size: int) -> None:
     folder = tmp_path_factory.mktemp("less")
     for number in range(data.draw(st.integers(1, 2))):
-        arrow_csv.write_csv(data.draw(tables(LINES, min_rows=1, max_rows=5)), folder / f"{number}.csv")
+        drawn = data.draw(tables(LINES, min_rows=1, max_rows=5)).combine_chunks()  # Arrow 22 writes the header again after an empty chunk
+        arrow_csv.write_csv(drawn, folder / f"{number}.csv")
     rows = read_csv(folder, schema={"n": pa.int64(), "t": pa.string(), "yes": pa.bool_()})
     wanted = data.draw(st.lists(st.sampled_from(LINES.names), min_size=1, unique=True))
     dataset = pipe(blocked(rows, size), rename_columns({"n": "m"}), rename_columns({"m": "n"}), select_columns(wanted))

@@ -1,15 +1,20 @@
 """How well each way of shuffling shuffles, and that it is exact."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.elements import filter
+from mlxfp.core.taking import rows_in
+from mlxfp.data import shuffling
+from mlxfp.data.elements import filter, take
 from mlxfp.data.permuting import permute
 from mlxfp.data.shuffling import shuffle, shuffle_quality
 from mlxfp.data.sources import from_examples, from_table
+from mlxfp.testing.laws import assert_resumable
+from mlxfp.testing.probing import from_chunks
 
 
 def test_a_whole_shuffle_is_as_good_as_chance_and_a_buffer_moves_rows_by_about_its_size():
@@ -52,6 +57,23 @@ def test_no_epoch_of_one_seed_is_an_epoch_of_another():
 def test_rows_without_random_access_are_shuffled_like_those_with_it():
     rows = from_examples([{"x": i} for i in range(100)])
     assert list(pipe(rows, filter(lambda row: True), shuffle(3))) == list(pipe(rows, shuffle(3)))
+
+
+def test_rows_that_are_gathered_lie_in_few_chunks_as_each_costs_for_every_few_rows(monkeypatch):
+    found = []
+    monkeypatch.setattr(shuffling, "rows_in", lambda schema, chunks: found.append(len(chunks)) or rows_in(schema, chunks))
+    rows = from_chunks([pa.record_batch({"x": [place] * 10}) for place in range(300)])
+    assert sorted(row["x"] for row in pipe(rows, shuffle(0))) == [place for place in range(300) for _ in range(10)]
+    assert found == [1]
+
+
+def test_a_buffer_joins_small_chunks_as_each_costs_at_every_step(monkeypatch):
+    sizes = []
+    monkeypatch.setattr(shuffling, "rows_in", lambda schema, chunks: sizes.append(len(chunks)) or rows_in(schema, chunks))
+    small, large = (from_chunks([pa.record_batch({"x": range(at, at + size)}) for at in range(0, 2000, size)]) for size in (1, 2000))
+    assert list(pipe(small, shuffle(0, buffer=300))) == list(pipe(large, shuffle(0, buffer=300)))
+    assert max(sizes) < 20
+    assert_resumable(pipe(small, take(30), shuffle(0, buffer=10)))
 
 
 def test_mistakes_are_named():

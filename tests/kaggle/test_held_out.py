@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.kaggle.folds import Folds, custom, kfold, time
 from mlxfp.kaggle.held_out import OutOfFold, compare, fold_predictions, out_of_fold, score
 from mlxfp.kaggle.scoring import METRICS
@@ -133,3 +133,10 @@ def test_a_fold_in_which_a_metric_is_undefined_is_left_out_of_the_mean_and_canno
 def test_a_metric_that_is_undefined_on_all_rows_has_no_score():
     with pytest.raises(DataError, match="two classes at least"):
         score(made(custom([0, 1]), [1, 1], [0.2, 0.3]), METRICS["roc_auc"])
+
+
+def test_a_metric_is_a_value_and_not_its_name():
+    oof = made(custom([0, 1]), [1, 0], [0.2, 0.3])
+    for call in (lambda: score(oof, "accuracy"), lambda: compare(oof, oof, "accuracy")):
+        with pytest.raises(ArgumentTypeError, match="metric must be Metric, got str: 'accuracy'"):
+            call()

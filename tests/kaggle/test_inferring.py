@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, MissingFileError, UnknownNameError
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.kaggle.checking import check_spec
 from mlxfp.kaggle.inferring import infer_spec
 from mlxfp.kaggle.specs import FileSpec
@@ -53,6 +53,20 @@ def test_a_folder_is_told_by_its_files(tmp_path: Path) -> None:
 def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any], kind: str, classes: tuple[str, ...]) -> None:
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": values}, test=_TESTS))
     assert (spec.kind, spec.classes) == (kind, classes)
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["None", "Mild", "", "None"], ("Mild", "None")),
+        (["NA", "EU", "null", "NA"], ("EU", "NA", "null")),
+        (["0", "1", "NA", "0"], ("0", "1")),
+        (["True", "None", "False", "NA"], ("False", "True")),
+    ],
+)
+def test_a_class_called_none_is_a_class_among_texts(tmp_path: Path, values: list[str], classes: tuple[str, ...]) -> None:
+    (tmp_path / "pets.csv").write_text("size,y\n" + "".join(f"{size},{value}\n" for size, value in enumerate(values)))
+    assert infer_spec(tmp_path / "pets.csv", target="y").classes == classes
 
 
 def test_several_targets_are_labels_or_numbers(tmp_path: Path) -> None:
@@ -115,8 +129,13 @@ def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, prediction
 
 
 def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no CSV files"):
+    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no CSV files\. Give"):
         infer_spec(tmp_path)
+    (tmp_path / "train.zip").touch()
+    with pytest.raises(MissingFileError, match=r"it has no CSV files, 'train\.zip'\. Give the folder that holds it, unpacked"):
+        infer_spec(tmp_path)
+    with pytest.raises(MissingFileError, match=r"There is no folder and no file 'nowhere'\."):
+        infer_spec("nowhere")
     write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
     with pytest.raises(ArgumentError, match=r"2 columns are in it and not in the test file.*columns: 'y', 'z'"):
         infer_spec(tmp_path)
@@ -124,6 +143,16 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
         infer_spec(tmp_path, target="y")
     with pytest.raises(ArgumentError, match="target names no column"):
         infer_spec(tmp_path, target=[])
+
+
+@pytest.mark.parametrize("mark", "\t;|")
+def test_another_delimiter_is_named(tmp_path: Path, mark: str) -> None:
+    (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
+    with pytest.raises(
+        DataError, match=r"commas between their columns, and .*train\.csv' looks like one with .* begins with 'id"
+    ) as caught:
+        infer_spec(tmp_path, target="y")
+    assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
 
 
 _CELLS: dict[str, Callable[[int], st.SearchStrategy[list[Any]]]] = {
@@ -167,3 +196,10 @@ def test_the_real_competitions_are_told(data_folder: Path) -> None:
     )
     check_spec(titanic, data_folder / "titanic")
     check_spec(houses, data_folder / "house_prices")
+
+
+def test_a_submission_of_ones_own_beside_the_sample_is_not_taken_for_it(tmp_path: Path) -> None:
+    tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
+    found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
+    assert found.sample is not None
+    assert found.sample.name == "sample_submission.csv"

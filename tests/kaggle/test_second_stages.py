@@ -194,6 +194,7 @@ def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
         (lambda: mean([[1, np.nan]]), DataError, "The predictions of model 0 must be finite, got nan in row 1"),
         (lambda: weighted([1, -1]), ArgumentError, "none of them negative and not all 0"),
         (lambda: weighted([1, 1])([[1]]), ArgumentError, "There are weights for 2 models, and predictions of 1"),
+        (lambda: stacking(LinearRegression), ArgumentError, r"stacking takes a scikit-learn estimator, got <class .*Make one"),
         (lambda: stacking("ridge"), ArgumentError, "stacking takes a scikit-learn estimator, got 'ridge'"),
     ],
 )

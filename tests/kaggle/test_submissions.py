@@ -197,3 +197,13 @@ def test_names_that_the_sample_has_no_way_to_say_are_refused(tmp_path: Path, sam
     model = written(tmp_path / "sample.csv", ["id", "y"], "a", [sample])
     with pytest.raises(DataError, match=rf"1 values are not .* as in the sample: {name} in row 1"):
         submission({"y": np.array([name])}, test=written(tmp_path / "test.csv", ["id"], "a"), sample=model)
+
+
+def test_files_that_are_no_csv_in_utf8_say_what_they_are(tmp_path: Path):
+    test = written(tmp_path / "test.csv", ["id"], ["1"])
+    (tmp_path / "latin.csv").write_bytes("id,y\n1,\xe9\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"not UTF-8: got the byte 0xe9.*latin\.csv"):
+        submission({"y": [1]}, test=test, sample=tmp_path / "latin.csv")
+    (tmp_path / "semi.csv").write_text("id;y\n1;0\n")
+    with pytest.raises(DataError, match=r"semi\.csv' looks like one with semicolons"):
+        submission({"y": [1]}, test=test, sample=tmp_path / "semi.csv")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
-from mlxfp.data.sources import from_table
+from mlxfp.data.sources import from_iterable, from_table
 from mlxfp.kaggle import folds as ways
 from mlxfp.kaggle.folds import Folds, grouped, kfold
 from mlxfp.kaggle.held_out import out_of_fold
@@ -86,6 +86,7 @@ FOLDS = kfold(24, count=2, seed=0)
     ("options", "kind", "message"),
     [
         ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds are of 20 rows, and there are 24 in .*from_table"),
+        ({"rows": from_iterable(lambda: iter([{"y": 1}]))}, ArgumentError, r"is read in order only\. Hold it in memory: pipe\(rows, load"),
         ({"rows": [1, 2]}, ArgumentTypeError, "rows must be Dataset, got list"),
         ({"folds": 5}, ArgumentTypeError, "folds must be Folds, got int"),
         ({"target": "Y"}, SchemaError, "cross_validate needs the column 'Y', which is not there"),

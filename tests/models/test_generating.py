@@ -136,3 +136,26 @@ def test_impossible_arguments_are_refused():
         generate(Classifier(body("decoder"), 2), [[1]])
     with pytest.raises(ArgumentTypeError, match="the body of the model must be Decoder, got Bert"):
         generate(CausalLM(body("bert")), [[1]])
+
+
+def test_prompts_may_be_arrays():
+    whole = generate(MODEL, [[5, 6], [7, 8]], max_tokens=2)
+    assert generate(MODEL, np.array([[5, 6], [7, 8]]), max_tokens=2) == whole
+    assert generate(MODEL, mx.array([[5, 6], [7, 8]]), max_tokens=2) == whole
+    assert generate(MODEL, [np.array([5, 6]), (7, 8)], max_tokens=2) == whole
+    assert generate(MODEL, np.zeros((0, 2), int), max_tokens=2) == []
+
+
+@pytest.mark.parametrize("prompts", [["hello"], "hello", [5, 6], [[5.5, 6]], [["a"]], [[[5]]], [None]])
+def test_what_is_no_prompt_is_named(prompts):
+    with pytest.raises(ArgumentTypeError, match=r"Prompt 0 must be a list of token ids, got .*put a single prompt into a list"):
+        generate(MODEL, prompts)
+
+
+@pytest.mark.parametrize(
+    ("stop_ids", "said"),
+    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids are token ids, got None among them. Leave out")],
+)
+def test_what_is_no_stop_is_named(stop_ids, said):
+    with pytest.raises(ArgumentTypeError, match=said):
+        generate(MODEL, [[5]], stop_ids=stop_ids)

@@ -137,3 +137,29 @@ def test_a_submission_of_another_name_is_made_of_a_run_that_is_done(whole, run):
     assert (run / "other.csv").read_bytes() == (run / "submission.csv").read_bytes()
     assert end.submission == run / "other.csv"
     assert "other.csv" in json.loads((run / "receipt.json").read_text())["outputs"]
+
+
+def test_a_picture_that_is_asked_for_later_is_drawn(run):
+    pytest.importorskip("matplotlib")
+    (*_, end) = fp.runs.resume(run, overrides=["observers.plots=true"])
+    assert isinstance(end, fp.runs.Ended)
+    assert (run / "run.png").stat().st_size > 1000
+
+
+def test_weights_and_a_tokenizer_that_were_moved_are_found_by_their_new_place(whole, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    rows = fp.from_examples([{"text": "red green blue cat dog fish"}])
+    (first / "tokenizer.json").write_text(fp.train_tokenizer(rows, kind="wordpiece", vocab_size=80).json)
+    config = configured(whole / "data", f"text.tokenizer={first}", f"output={tmp_path}")
+    for event in fp.runs.run(config):
+        if isinstance(event, fp.runs.FoldEnded):
+            break
+    first.rename(second)
+    with pytest.raises(fp.ConfigError, match=f"text.tokenizer: '{first}' is no kind to train .*and nothing is at such a path"):
+        list(fp.runs.resume(tmp_path / "out"))
+    assert isinstance(list(fp.runs.resume(tmp_path / "out", overrides=[f"text.tokenizer={second}"]))[-1], fp.runs.Ended)
+    assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)  # it is known now
+    (second / "tokenizer.json").write_text(fp.train_tokenizer(rows, kind="bpe", vocab_size=300).json)
+    with pytest.raises(fp.DataError, match=r"have changed since it began: tokenizer\.json"):
+        list(fp.runs.resume(tmp_path / "out"))

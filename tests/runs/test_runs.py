@@ -2,7 +2,9 @@
 
 import csv
 import json
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -24,6 +26,9 @@ SMALL = (
     "observers.checkpoint_every=2",
     "observers.plots=false",
 )
+
+
+TINY = ("model.size=tiny", "data.limit=20", "training.epochs=1", "observers.every=10")
 
 
 def configured(output, *overrides, preset="titanic"):
@@ -206,8 +211,9 @@ def test_early_stopping_looks_at_rows_that_are_never_judged(tmp_path):
 
 
 def test_rows_that_are_too_long_are_refused_before_anything_is_trained(tmp_path):
-    with pytest.raises(fp.DataError, match="rows have more tokens than max_length=16"):
+    with pytest.raises(fp.DataError, match="rows have more tokens than max_length=16") as caught:
         list(fp.runs.run(configured(tmp_path, "text.max_length=16")))
+    assert "text.max_length, text.form=key_value, and text.overflow=cut" in caught.value.__notes__[0]
     assert not list((tmp_path / "titanic").glob("fold-*/checkpoints"))
 
 
@@ -291,3 +297,38 @@ def test_a_tracking_server_that_is_not_there_ends_nothing(tmp_path, monkeypatch)
     events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=http://127.0.0.1:9", "training.epochs=1")))
     assert isinstance(events[-1], Ended)
     assert any(event.message.startswith("MLflow: ") for event in events if isinstance(event, Noted))
+
+
+@pytest.mark.parametrize("dies", ["in a fold", "between folds"])
+def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkeypatch, dies):
+    calls = []
+
+    class Client:
+        """A stand-in for MLflow's client: any method answers, until the server dies."""
+
+        def __init__(self, tracking_uri):
+            self.answer("a new client" if dies == "between folds" else "")
+
+        def __getattr__(self, name):
+            return lambda *_, **__: self.answer("log_batch" if dies == "in a fold" and name == "log_batch" else "")
+
+        def answer(self, name):
+            calls.extend([name] if name else [])
+            if len(calls) > 2 and name:
+                raise ConnectionError("the server is gone")
+            return Run()
+
+    class Run(str):
+        __slots__ = ()
+        info = experiment_id = run_id = property(lambda self: self)
+
+        def __iter__(self):
+            return iter(())
+
+    made = SimpleNamespace(MlflowClient=Client, entities=SimpleNamespace(Metric=lambda *_: 0, Param=lambda *_: 0))
+    monkeypatch.setitem(sys.modules, "mlflow", made)
+    events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=stand-in", *TINY)))
+    said = [event.event.message for event in events if isinstance(event, Trained) and isinstance(event.event, fp.events.Warned)]
+    said += [event.message for event in events if isinstance(event, Noted)]
+    assert isinstance(events[-1], Ended)
+    assert any("the server is gone" in message for message in said)

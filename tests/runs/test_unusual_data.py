@@ -1,5 +1,6 @@
 """Data of other people: targets, samples and files of many kinds are predicted in their own terms, or refused before any training."""
 
+import gzip
 import json
 from math import isnan
 
@@ -180,3 +181,28 @@ def test_other_rows_may_come_without_ids_and_must_not_be_none(tmp_path):
     (tmp_path / "long.csv").write_text(f"id,text\n1,{'red cat ' * 200}\n")
     with pytest.raises(fp.DataError, match="more tokens than max_length=128"):
         fp.runs.predict(tmp_path / "out", tmp_path / "long.csv")
+
+
+def test_files_may_be_compressed(tmp_path):
+    data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
+    for path in list(data.iterdir()):
+        with gzip.open(f"{path}.gz", "wb") as file:
+            file.write(path.read_bytes())
+        path.unlink()
+    end = ended(data)
+    assert [row["id"] for row in table(end.submission)] == ["0900", "0901", "0902", "0903"]
+    assert fp.runs.predict(end.folder, data / "test.csv.gz")["id"] == ["0900", "0901", "0902", "0903"]
+
+
+def test_a_class_called_none_is_predicted_and_handed_in(tmp_path):
+    data = single(tmp_path / "data", lambda place: ("None", "NA", "null")[place % 3], {"y": "NA"})
+    end = ended(data)
+    assert {row["y"] for row in table(end.submission)} <= {"None", "NA", "null"}
+    assert len(table(end.folder / "oof.csv")) == 24
+
+
+def test_a_loss_that_is_no_number_names_the_values_of_the_configuration(tmp_path):
+    data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
+    with pytest.raises(ArithmeticError, match="The loss is nan") as caught:
+        ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null", "training.epochs=9", "observers.every=1")
+    assert "optimizer.clip_norm=1, or with training.skip_nonfinite=true" in caught.value.__notes__[-1]

@@ -116,7 +116,7 @@ def test_files_may_change_once_they_are_read(folder: Path):
         ({"path": ".", "spec": "titanick"}, UnknownNameError, "No data set is named 'titanick'. Did you mean 'titanic'"),
         ({"path": ".", "spec": "nowhere.yaml"}, MissingFileError, "nowhere.yaml"),
         ({"path": ".", "spec": "broken.yaml"}, ConfigError, "broken.yaml"),
-        ({"path": "."}, MissingFileError, "There is no train.csv in"),
+        ({"path": "."}, MissingFileError, r"There is no train\.csv in"),
         ({"path": ".", "spec": "titanic"}, MissingFileError, "There is no train file at"),
     ],
 )
@@ -229,3 +229,9 @@ def test_a_ranking_is_dealt_by_its_groups():
     spec = DatasetSpec(name="pages", kind="ranking", target=["y"], group="query", **about)
     found = Problem(spec, Path(), from_table({"y": [0.0, 1.0, 2.0, 0.0], "query": ["a", "a", "b", "b"]}))
     assert [sorted(fold.valid.tolist()) for fold in deal(found, ValidationConfig(folds=2))] in ([[0, 1], [2, 3]], [[2, 3], [0, 1]])
+
+
+def test_columns_of_another_competition_say_whose_they_are(folder: Path):
+    with pytest.raises(UnknownNameError, match="is named 'Id'") as caught:
+        problem(DataConfig(path=str(folder), spec="house_prices"))
+    assert "The columns are those of data.spec='house_prices'; with data.spec=null" in caught.value.__notes__[-1]

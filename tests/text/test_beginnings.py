@@ -17,7 +17,7 @@ from mlxfp.text.calls import find_caller
 from mlxfp.text.memo import Memo
 from mlxfp.text.rules import find_rule, found
 from mlxfp.text.tokenizers import Tokenizer, engine
-from tests.text.configurations import known, plain_tokenizers, tokenizers, with_parts
+from tests.text.configurations import known, listed, plain_tokenizers, sequence, splitter, tokenizers, with_parts
 
 KNOWN = known()
 _CLASS = re.compile("[" + re.sub(r"\\x\{(\w+)\}", lambda match: re.escape(chr(int(match[1], 16))), LETTERS) + "]")
@@ -91,6 +91,15 @@ def test_a_token_over_two_words_does_not_make_up_for_one_inside_a_word() -> None
     tokenizer, words = with_tokens(KNOWN["bert"], "b c", "cat"), [" b", " c", " acat"]
     assert len(tokenizer.encode("".join(words), special=False)) == len(words)
     assert_found(tokenizer, words)
+
+
+def test_a_mark_that_is_the_prefix_of_what_continues_words_does_not_make_up_for_a_word_in_parts() -> None:
+    vocab = ["[UNK]", "#a", "x", "b", "#ab"]
+    model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "#", "max_input_chars_per_word": 100}
+    splitters = [splitter("Metaspace", replacement="#", prepend_scheme="never"), splitter("Split", pattern={"String": "x"})]
+    parts = {"pre_tokenizer": sequence(splitters, "pretokenizers")}
+    data = {**listed(), "model": model | {"vocab": {token: number for number, token in enumerate(vocab)}}}
+    assert_found(with_parts(data, **parts), [" axb", " ab"])
 
 
 def with_tokens(tokenizer: Tokenizer, *contents: str) -> Tokenizer:

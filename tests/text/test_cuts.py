@@ -44,6 +44,7 @@ _CROSSED = {**_MERGED, "model": {**_MERGED["model"], "vocab": {**_MERGED["model"
         pytest.param(_split(splitter("Metaspace"), normalizer=STRIPS[2]), id="texts stripped on the left only"),
         pytest.param(_split(splitter("Metaspace"), normalizer=PREPEND), id="a mark more than the pre-tokenizer's"),
         pytest.param(with_parts(_CROSSED), id="merges over a mark"),
+        pytest.param(with_parts({**_MERGED, "model": {**_MERGED["model"], "ignore_merges": True}}), id="whole texts in the vocabulary"),
         pytest.param(with_parts(_MERGED, normalizer=None), id="merges over spaces"),
         pytest.param(with_parts(_MERGED, normalizer=sequence([MARKS, PREPEND], "normalizers")), id="normalizers in another order"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import tokenizers as hf
 from tokenizers import models, pre_tokenizers
 
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError
 from mlxfp.text.tokenizer_files import load_tokenizer
 from tests.text.corpora import SENTENCES, framings, trained
 
@@ -82,11 +82,39 @@ def test_a_vocabulary_with_capitals_keeps_them_unless_told_otherwise(tmp_path: P
     assert load_tokenizer(tmp_path).encode("Cat", special=False) == [9]
     write(tmp_path, tokenizer_config_json={"do_lower_case": True})
     assert load_tokenizer(tmp_path).encode("Cat", special=False) == [6]
+    write(tmp_path, tokenizer_config_json={"do_lower_case": None})
+    assert load_tokenizer(tmp_path).encode("Cat", special=False) == [9]
+
+
+def test_a_list_of_words_is_framed_by_the_tokens_that_its_folder_names(tmp_path: Path) -> None:
+    roles = {"cls_token": {"content": "<s>"}, "sep_token": "</s>", "unk_token": "<unk>", "mask_token": "<hide>"}
+    write(tmp_path, vocab_txt="<s>\n<pad>\n</s>\n<unk>\ncat\n<hide>\n", tokenizer_config_json=roles)
+    found = load_tokenizer(tmp_path)
+    assert found.tokens(found.encode("cat dog")) == ["<s>", "cat", "<unk>", "</s>"]
+    assert found.tokens(found.encode_pair("cat", "cat")[0]) == ["<s>", "cat", "</s>", "</s>", "cat", "</s>"]
+    assert (found.cls_id, found.sep_id, found.unk_id, found.pad_id) == (0, 2, 3, 1)
+    assert found.encode("cat <hide>", special=False) == [4, found.mask_id]
+    assert found.special_ids == {0, 1, 2, 3, 5}
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"added_tokens_json": {"[MASK]": 4, "<new>": 9}},
+        {"tokenizer_config_json": {"added_tokens_decoder": {"4": {"content": "[MASK]"}, "9": {"content": "<new>", "special": False}}}},
+    ],
+)
+def test_tokens_that_other_files_add_to_a_vocabulary_are_not_left_out(tmp_path: Path, files: dict[str, object]) -> None:
+    with pytest.raises(DataError, match=r"adds tokens to its vocabulary, '<new>' the first of them\. Write a tokenizer\.json with"):
+        load_tokenizer(write(tmp_path, vocab_txt="\n".join(WORDS), **files))
+    assert load_tokenizer(write(tmp_path, vocab_txt="\n".join([*WORDS, "<new>"]), **files)).vocab_size == len(WORDS) + 1
 
 
 def test_a_vocabulary_with_merges_is_byte_level_bpe(tmp_path: Path) -> None:
     files = byte_level_files({"<|endoftext|>": 258})
+    windows = load_tokenizer(write(tmp_path, **files | {"merges_txt": "#version: 0.2\r\nc a\r\nca t\r\n"}))
     found = load_tokenizer(write(tmp_path, **files))
+    assert found == windows
     assert found.tokens(found.encode("cats")) == ["cat", "s"]
     assert (found.bos_id, found.eos_id, found.pad_token) == (258, 258, None)
     assert found.encode("a<|endoftext|>")[-1] == 258
@@ -133,7 +161,7 @@ def test_nothing_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"holds no tokenizer: config\.json\."):
         load_tokenizer(tmp_path)
     write(tmp_path, spiece_model="x")
-    with pytest.raises(DataError, match=r"holds a SentencePiece model \(spiece\.model\) and no tokenizer\.json\. Write one with"):
+    with pytest.raises(DataError, match=r"holds a SentencePiece model \(spiece\.model\) and no tokenizer\.json\. Write a tokenizer"):
         load_tokenizer(tmp_path)
 
 
@@ -154,8 +182,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load_tokenizer(tmp_path / "tokenizer.json")
     trained("bpe").save(tmp_path)
     write(tmp_path, tokenizer_config_json={"pad_token": 5})
-    with pytest.raises(DataError, match=r"tokenizer\.json: pad_token must be str or NoneType, got int"):
+    with pytest.raises(DataError, match=r"tokenizer_config\.json: pad_token must be str or NoneType, got int"):
         load_tokenizer(tmp_path)
+    write(tmp_path, tokenizer_config_json={"do_lower_case": "true"})
+    with pytest.raises(DataError, match=r"tokenizer_config\.json: do_lower_case must be bool, got str: 'true'"):
+        load_tokenizer(tmp_path)
+    with pytest.raises(ArgumentTypeError, match=r"path must be str or PathLike, got NoneType"):
+        load_tokenizer(None)  # type: ignore[arg-type]
 
 
 def test_vocabularies_of_another_kind_are_refused(tmp_path: Path) -> None:

@@ -152,6 +152,13 @@ def test_missing_or_no_text_is_an_error(kind: Any) -> None:
         train_tokenizer(from_table(pa.table({"text": pa.array([], pa.string())})), kind=kind, vocab_size=300)
 
 
+@pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
+def test_text_that_is_empty_gives_a_tokenizer_of_what_is_there_without_text(kind: Any) -> None:
+    tokenizer = train_tokenizer(from_examples([{"text": ""}, {"text": ""}]), kind=kind, vocab_size=300)
+    assert tokenizer.encode("") == [2, 3]
+    assert tokenizer.vocab_size == (5 + 256 if kind == "bpe" else 5)
+
+
 def test_arguments_that_cannot_work_are_refused() -> None:
     rows = from_examples([{"text": "a", "n": 5}])
     with pytest.raises(SchemaError, match="train_tokenizer needs text in column 'n', got int64"):

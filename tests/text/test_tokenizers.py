@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.sources import from_table
 from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizing import tokenize
 from tests.text.corpora import TEXTS, framings, trained
 
 
@@ -114,3 +117,19 @@ def test_threads_share_a_tokenizer() -> None:
     with ThreadPoolExecutor(8) as pool:
         for copy in copies:
             assert list(pool.map(copy.encode, texts)) == expected
+
+
+def test_text_that_cannot_be_encoded_says_what_is_missing() -> None:
+    data = jsons.loads(trained("wordpiece").json)
+    tokenizer = Tokenizer(jsons.dumps({**data, "model": {**data["model"], "unk_token": "<nope>"}}))
+    rows = from_table({"text": ["A \u1234 cat"] * 40})
+    for call in (
+        lambda: tokenizer.encode("\u1234"),
+        lambda: tokenizer.encode_pair("A", "\u1234"),
+        lambda: list(pipe(rows, tokenize(tokenizer))),
+        lambda: pipe(rows, tokenize(tokenizer))[3],
+    ):
+        with pytest.raises(DataError, match=r"cannot encode a text: .*Missing .* for what it does not know: unk_token"):
+            call()
+    with pytest.raises(DataError, match="A text must be valid Unicode"):
+        tokenizer.encode("\ud800")

@@ -2,6 +2,7 @@
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import attrs
 import mlx.core as mx
@@ -172,10 +173,11 @@ def test_another_safetensors_file_or_version_is_no_checkpoint(tmp_path):
     mx.save_safetensors(str(tmp_path / "model.safetensors"), {"w": mx.zeros(2)})
     with pytest.raises(CheckpointError, match=r"model\.safetensors is not a checkpoint, or is damaged: 'mlxfp'"):
         load_state(tmp_path / "model.safetensors", state)
-    rest = '{"format": "mlxfp.state", "version": 99, "step": 0, "seed": 0, "cursor": null}'
-    mx.save_safetensors(str(tmp_path / "later.safetensors"), {"w": mx.zeros(2)}, {"mlxfp": rest})
-    with pytest.raises(CheckpointError, match=r"has the format \('mlxfp\.state', 99\), and this version of mlxfp reads"):
-        load_state(tmp_path / "later.safetensors", state)
+    for version in (1, 99):
+        rest = f'{{"format": "mlxfp.state", "version": {version}, "step": 0, "seed": 0, "cursor": null}}'
+        mx.save_safetensors(str(tmp_path / "other.safetensors"), {"w": mx.zeros(2)}, {"mlxfp": rest})
+        with pytest.raises(CheckpointError, match=rf"has the format \('mlxfp\.state', {version}\), and this version of mlxfp reads"):
+            load_state(tmp_path / "other.safetensors", state)
 
 
 def test_missing_files_and_folders_are_named(tmp_path):
@@ -210,3 +212,19 @@ def test_float64_is_refused_by_name(tmp_path):
 def test_only_states_can_be_saved(tmp_path):
     with pytest.raises(ArgumentTypeError, match="state must be TrainState, got dict"):
         save_state(tmp_path / "a", {})
+
+
+def test_what_cannot_be_written_is_named_and_leaves_nothing_behind(tmp_path, monkeypatch):
+    _, state = setting()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(CheckpointError, match=r"folder is a folder.*Give a file in it"):
+        save_state(tmp_path / "folder", state)
+
+    def full(name, arrays, metadata):
+        Path(name).touch()
+        raise RuntimeError("[write] Unable to write 145220 bytes to file.")
+
+    monkeypatch.setattr(mx, "save_safetensors", full)
+    with pytest.raises(CheckpointError, match=r"/a could not be written: \[write\] Unable.*Is the disk full"):
+        save_state(tmp_path / "a", state)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -85,7 +85,7 @@ def errors(folder: Path) -> Path:
 
 def log(folder: Path) -> list[dict]:
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    kept = ("Stepped", "Evaluated", "Steered", "Stopped")  # when a file is complete is not of the run, nor is what an epoch began with
+    kept = ("Stepped", "EpochEnded", "Evaluated", "Steered", "Stopped")  # when a file is complete is not of the run
     return [{name: value for name, value in line.items() if name != "seconds"} for line in lines if line["event"] in kept]
 
 

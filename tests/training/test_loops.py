@@ -345,3 +345,22 @@ def test_an_evaluation_takes_metrics_that_are_more_than_means():
     whole = {name: mx.concatenate([part[name] for part in parts]) for name in ("x", "label")}
     assert check(state, parts) == pytest.approx(check(state, [whole]))
     assert sorted(check(state, parts)) == ["auc", "f1"]
+
+
+def test_an_error_in_a_measure_says_what_it_was_given():
+    _, state = SETTING
+    for make in (evaluate, predict):
+        with pytest.raises(KeyError, match="y") as raised:
+            list(make(net(), lambda model, batch: batch["y"])(state, [group()]))
+        assert "while tracing" in raised.value.__notes__[0]
+        assert "on a batch of x float32[6, 3], label int32[6]; the batch has name too" in raised.value.__notes__[0]
+
+
+def test_what_is_no_measure_or_no_state_is_named():
+    _, state = SETTING
+    pair = evaluate(net(), lambda model, batch: (mx.array(1.0), mx.array(1.0)))
+    with pytest.raises(ArgumentTypeError, match=r"measure\(model, batch\) returns metrics by name.*got tuple"):
+        pair(state, [group()])
+    for make in (evaluate, predict):
+        with pytest.raises(ArgumentTypeError, match="state must be TrainState, got Net"):
+            make(net(), measure)(net(), [group()])

@@ -4,6 +4,7 @@ import mlx.core as mx
 import pytest
 from mlx import nn
 
+from mlxfp.core.errors import ArgumentError
 from mlxfp.training.modules import changed, changes, copy_module, parts, read
 from mlxfp.training.state import same_arrays
 
@@ -39,3 +40,11 @@ def test_what_was_assigned_or_is_small_may_have_changed_and_large_frozen_weights
 @pytest.mark.parametrize("tree", [{}, {"a": mx.zeros(9999)}])
 def test_nothing_changes_in_what_nobody_touched(tree):
     assert changes(tree, tree) == {}
+
+
+def test_modules_in_a_tuple_are_named_because_they_would_not_train():
+    model = nn.Sequential(nn.Linear(2, 2))
+    model.layers[0].experts = (nn.Linear(2, 2), nn.Linear(2, 2))
+    model.scales = (mx.ones(2), 0.5)  # constants may be in one
+    with pytest.raises(ArgumentError, match=r"Sequential keeps modules in a tuple, at layers\.0\.experts\. .* neither train nor be saved"):
+        parts(model)

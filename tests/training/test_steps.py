@@ -241,3 +241,39 @@ def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_p
     step = train_step(model, lambda model, batch: mean_times_count(model(batch["x"]), batch["label"]), optimizers.SGD(0.1))
     _, metrics = step(train_state(model, optimizers.SGD(0.1)), group())
     assert metrics["weight"].item() == 6.0
+
+
+def test_a_model_that_nothing_of_trains_is_named():
+    frozen = net()
+    frozen.freeze()
+    with pytest.raises(ArgumentError, match=r"The model, a Net, has no parameters that train.*all are frozen\. Unfreeze some"):
+        train_step(frozen, loss, adamw(0.1))
+
+
+def test_a_batch_may_have_trees_of_arrays():
+    model, optimizer = nn.Linear(3, 2), adamw(0.1)
+
+    def nested(model, batch):
+        return cross_entropy(model(batch["both"]["x"] + batch["pair"][1]), batch["label"])
+
+    step, batch = train_step(model, nested, optimizer), group()
+    trees = {"both": {"x": batch["x"], "more": [batch["x"]]}, "pair": (batch["x"], batch["x"]), "label": batch["label"]}
+    _, metrics = step(train_state(model, optimizer), {**trees, "name": ("a", "b"), "none": (), "mixed": ("a", batch["x"])})
+    assert np.isfinite(metrics["loss"].item())
+
+
+def test_an_error_in_a_loss_says_what_the_loss_was_given():
+    step, state = setting()
+    with pytest.raises(ValueError, match="addmm") as raised:
+        step(state, {**group(), "x": mx.zeros((6, 5)), "ids": [1, 2]})
+    [note] = raised.value.__notes__
+    assert note == (
+        "while tracing the loss, which is compiled, so that no array in it has a value yet, on a batch of x float32[6, 5], label int32[6]; "
+        "the batch has name, ids too, which are no MLX arrays and stay outside"
+    )
+
+
+@pytest.mark.parametrize("option", ["clip_norm", "ema"])
+def test_a_number_that_is_text_is_named(option):
+    with pytest.raises(ArgumentTypeError, match=f"{option} must be NoneType or int or float, got str: '0.5'"):
+        train_step(net(), loss, adamw(0.1), **{option: "0.5"})

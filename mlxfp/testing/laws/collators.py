@@ -9,22 +9,28 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
 from mlxfp.core.examples import Examples
+from mlxfp.core.parts import brief
 from mlxfp.testing.comparing import assert_same, same
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
 
 
 def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: the same examples give the same batch, whatever was collated in between, and are left as they were.
+    """Law: the same examples give the same dict of arrays, whatever was collated in between, and are left as they were.
 
     >>> from mlxfp.collators.texts import text
     >>> assert_pure_collator(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
     kept = copy.deepcopy(list(examples))
     batch = collator(examples)
-    assert_same(list(examples), kept, f"{collator!r} leaves its examples as they were")
+    assert isinstance(batch, dict), f"{brief(collator)} returns a dict of arrays, but it is {type(batch).__name__}: {batch!r:.200}"
+    for name, values in batch.items():
+        assert isinstance(values, tuple) or hasattr(values, "dtype"), (
+            f"{name!r} of {brief(collator)} is an array, or a tuple of texts, but it is {type(values).__name__}: {values!r:.200}"
+        )
+    assert_same(list(examples), kept, f"{brief(collator)} leaves its examples as they were")
     collator(examples[:1])
-    assert_same(collator(examples), batch, f"{collator!r} gives the same batch for the same examples")
+    assert_same(collator(examples), batch, f"{brief(collator)} gives the same batch for the same examples")
 
 
 def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
@@ -41,7 +47,7 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
         "a view with hidden columns": Examples(twice.slice(0, len(examples))),
     }
     for name, view in views.items():
-        assert_same(collator(view), collator(list(view)), f"{collator!r} gives the same batch for {name} and for the list of its rows")
+        assert_same(collator(view), collator(list(view)), f"{brief(collator)} gives the same batch for {name} and for the list of its rows")
 
 
 def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
@@ -54,31 +60,40 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
     for name, values in batch.items():
         shape = (len(values),) if isinstance(values, tuple) else tuple(values.shape)
         assert shape[:1] == (len(examples),), (
-            f"{name!r} of {collator!r} has a row for each of {len(examples)} examples, but its shape is {shape}"
+            f"{name!r} of {brief(collator)} has a row for each of {len(examples)} examples, but its shape is {shape}"
         )
         found, expected = list(permuted[name]), [values[place] for place in order]
-        assert_same(found, expected, f"{name!r} of {collator!r} follows the order {list(order)} of the examples")
+        assert_same(found, expected, f"{name!r} of {brief(collator)} follows the order {list(order)} of the examples")
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
     """Law: beside others, an example has the values that it has alone; what pads it to their shape says nothing about them.
 
-    Padding stands at the ends of the axes or at their starts, the same for all examples, and at one place of an array it has one value.
+    Padding stands at the ends of the axes or at their starts, the same for all examples, and at one place of an array it has one value,
+    for twice as many examples too.
 
     >>> from mlxfp.collators.texts import text
     >>> assert_an_example_stands_alone(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
-    batch = collator(examples)
+    batch, twice = collator(examples), collator([*examples, *examples])
     alone = [collator([example]) for example in examples]
     for place, single in enumerate(alone):
-        assert single.keys() == batch.keys(), f"{collator!r} gives {list(batch)} together, but {list(single)} for example {place} alone"
+        assert single.keys() == batch.keys(), (
+            f"{brief(collator)} gives {list(batch)} together, but {list(single)} for example {place} alone"
+        )
+    assert twice.keys() == batch.keys(), f"{brief(collator)} gives {list(batch)}, but {list(twice)} for each example twice"
     for name, values in batch.items():
         if isinstance(values, tuple):
-            assert_same(values, tuple(single[name][0] for single in alone), f"{collator!r} carries {name!r} as it is")
+            assert_same(values, tuple(single[name][0] for single in alone), f"{brief(collator)} carries {name!r} as it is")
         else:
             rows, owns = list(_numpy(values)), [_numpy(single[name])[0] for single in alone]
             sides = [_beside_others(rows, owns, at_end=at_end) for at_end in (True, False)]
-            assert None in sides, f"in {collator!r}, {name!r} of {sides[0]}"
+            assert None in sides, f"in {brief(collator)}, {name!r} of {sides[0]}"
+            assert_same(
+                list(_numpy(twice[name])),
+                [*rows, *rows],
+                f"{name!r} of {brief(collator)} is the same in a group that has each example twice",
+            )
 
 
 def _numpy(values: Any) -> NDArray[Any]:
@@ -118,10 +133,10 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
     batch = collator(examples)
     for place, example in enumerate(examples):
         alone = collator([example])
-        assert alone.keys() == batch.keys(), f"{collator!r} gives {list(batch)} together, but {list(alone)} for example {place} alone"
+        assert alone.keys() == batch.keys(), f"{brief(collator)} gives {list(batch)} together, but {list(alone)} for example {place} alone"
         for name in alone:
             found, expected = _real(batch, name, place, mask), _real(alone, name, 0, mask)
-            assert_same(found, expected, f"{name!r} of example {place} is the same beside others as alone, in {collator!r}")
+            assert_same(found, expected, f"{name!r} of example {place} is the same beside others as alone, in {brief(collator)}")
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
@@ -133,12 +148,12 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
     See also: `assert_mask_is_exact` for collators that keep the tokens as they are.
     """
     batch = collator(examples)
-    assert mask in batch, f"{collator!r} gives the mask {mask!r}, but its batches have only {list(batch)}"
+    assert mask in batch, f"{brief(collator)} gives the mask {mask!r}, but its batches have only {list(batch)}"
     marks = [row.tolist() for row in batch[mask]]
     counts = [len(example[tokens]) for example in examples]
     ones = [([1] * count, [0] * (len(row) - count)) for count, row in zip(counts, marks, strict=True)]
     right, left = [real + padding for real, padding in ones], [padding + real for real, padding in ones]
-    assert marks in (right, left), f"{mask!r} of {collator!r} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
+    assert marks in (right, left), f"{mask!r} of {brief(collator)} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
 
 
 def assert_mask_is_exact(
@@ -152,9 +167,11 @@ def assert_mask_is_exact(
     batch = collator(examples)
     for place, example in enumerate(examples):
         values = batch[mask][place].tolist()
-        assert set(values) <= {0, 1}, f"{mask!r} of {collator!r} is 0 or 1, but example {place} has {values}"
+        assert set(values) <= {0, 1}, f"{mask!r} of {brief(collator)} is 0 or 1, but example {place} has {values}"
         found, expected = [int(token) for token in _real(batch, tokens, place, mask)], list(map(int, example[tokens]))
-        assert same(found, expected), f"{mask!r} of {collator!r} is 1 exactly on the tokens {expected} of example {place}, but on {found}"
+        assert same(found, expected), (
+            f"{mask!r} of {brief(collator)} is 1 exactly on the tokens {expected} of example {place}, but on {found}"
+        )
 
 
 def _real(batch: dict[str, Any], name: str, place: int, mask: str) -> Any:

@@ -86,6 +86,8 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
 ) -> None:
     """Law: `steps` steps are `stop` steps, saving state and cursor in a folder, loading them, and the rest, bit for bit.
 
+    So are the events after the stop, with their metrics.
+
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
@@ -104,17 +106,33 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
     ...     assert_continues(step, train_state(model, optimizer), batches, stop=1, steps=3, folder=Path(folder))
     """
     from mlxfp.training.checkpoints import load_state, save_state
-    from mlxfp.training.loops import fit, last
+    from mlxfp.training.loops import fit
 
-    whole = last(fit(step, state, batches, steps=steps))
-    first = last(fit(step, state, batches, steps=stop))
+    whole, expected = _told(fit(step, state, batches, steps=steps))
+    first, begun = _told(fit(step, state, batches, steps=stop))
     save_state(folder / "law.safetensors", first.state, cursor=first.cursor)
     checkpoint = load_state(folder / "law.safetensors", state)
-    rest = last(fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor))
+    rest, said = _told(fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor))
     assert rest.state == whole.state, (
         f"stopping, saving and loading change nothing, "
         f"but after stopping at step {stop} the run differs at {_where(rest.state, _bytes(whole.state))}"
     )
+    left = expected[len(begun) - 1 :]  # a run that continues has a RunStarted, one that stops a Stopped
+    assert said[1:] == left, f"after stopping at step {stop} a run says the same: expected {left}, got {said[1:]}"
+
+
+def _told(events: "Iterable[Event]") -> "tuple[Event, list[tuple[object, ...]]]":
+    """Run, and return the last event and what all of them say."""
+    from mlxfp.training.loops import last
+
+    said: list[tuple[object, ...]] = []
+
+    def listened() -> "Iterator[Event]":
+        for event in events:
+            said.append((type(event).__name__, event.step, event.epoch, getattr(event, "metrics", None)))
+            yield event
+
+    return last(listened()), said
 
 
 def assert_accumulates(

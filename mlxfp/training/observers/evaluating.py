@@ -39,8 +39,19 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
         if isinstance(event, RunStarted):
             made = {each.step for each in event.history if any(family(name) == prefix[:-1] for name in each.metrics)}
         if _due(event, steps) and event.step not in made:
-            metrics = {f"{prefix}{metric}": float(value) for metric, value in validate(event.state).items()}
+            metrics = {f"{prefix}{metric}": value for metric, value in _validated(validate, event).items()}
             yield Evaluated(event.state, event.cursor, event.epoch, metrics)
+
+
+def _validated(validate: Validate, event: Event) -> dict[str, float]:
+    try:
+        return {metric: float(value) for metric, value in dict(validate(event.state)).items()}
+    except Exception as error:
+        error.add_note(
+            f"while running validate(state) of evaluate_every at step {event.step}; it takes a state and returns numbers by name. "
+            "Of what evaluate(...) made, make it with: lambda state: check(state, batches)"
+        )
+        raise
 
 
 def _due(event: Event, steps: int | None) -> bool:

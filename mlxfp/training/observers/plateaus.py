@@ -10,7 +10,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.training.events import Change, Evaluated, Event, Observer, RunStarted, Steered, Stepped
 from mlxfp.training.rates import learning_rates, scaled_rates
 from mlxfp.training.state import TrainState
-from mlxfp.training.watching import Mode, Watch, watch
+from mlxfp.training.watching import Mode, Watch, unseen, watch
 
 
 def reduce_on_plateau(metric: str, *, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
@@ -48,6 +48,7 @@ def _reduce_on_plateau(events: Iterable[Event], *, watched: Watch, patience: int
         elif isinstance(event, Stepped) and reduced:
             _check_kept(reduced, learning_rates(event.state.opt))
             reduced = []
+        yield from unseen("reduce_on_plateau", watched, event)
         yield event
 
 

@@ -9,15 +9,14 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
-import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
 from mlxfp.training.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.state import leaves_of
-from mlxfp.training.watching import Mode, Watch, watch
+from mlxfp.training.state import settle
+from mlxfp.training.watching import Mode, Watch, unseen, watch
 
 Write = Callable[[Event, tuple[Evaluation, ...]], Path]
 
@@ -41,6 +40,7 @@ def checkpoint(
     `ArgumentError` at the start for a folder with later checkpoints than the run's first state: they would be taken for its own.
 
     >>> from tempfile import TemporaryDirectory
+    >>> import mlx.core as mx
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.checkpoints import load_latest
     >>> from mlxfp.training.state import TrainState
@@ -72,6 +72,7 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
     Otherwise as `checkpoint`. A run that continues from a checkpoint with its history knows what was best before.
 
     >>> from tempfile import TemporaryDirectory
+    >>> import mlx.core as mx
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.checkpoints import load_state
     >>> from mlxfp.training.state import TrainState
@@ -119,6 +120,7 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, watched: Watch, con
                     yield from saver.save(event, saver.history)
             elif isinstance(event, Stopped):
                 yield from saver.wait()
+            yield from unseen("checkpoint_best", watched, event)
             yield event
         yield from saver.wait()
 
@@ -184,7 +186,7 @@ class _Saver:
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Begin to write, once what was being written is."""
         yield from self.wait()
-        mx.eval(leaves_of(event.state)[1])  # here: what is not computed yet cannot go to another thread
+        settle(event.state)  # here, and not in the thread
         self._writing = event, self._pool.submit(self._write, event, history)
 
     def wait(self) -> Iterator[CheckpointSaved]:

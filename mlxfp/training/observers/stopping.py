@@ -7,7 +7,7 @@ from time import monotonic
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.watching import Mode, Watch, watch
+from mlxfp.training.watching import Mode, Watch, unseen, watch
 
 
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
@@ -48,6 +48,7 @@ def time_budget(seconds: float) -> Observer:
 
 def _early_stopping(events: Iterable[Event], *, watched: Watch, patience: int) -> Iterator[Event]:
     for event in events:
+        yield from unseen("early_stopping", watched, event)
         yield event
         if isinstance(event, RunStarted):
             watched = watched.after_all(event.history)

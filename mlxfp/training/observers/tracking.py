@@ -12,7 +12,6 @@ from time import time
 from types import TracebackType
 from typing import Any, Self
 
-import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.core._optional import optional
@@ -20,7 +19,7 @@ from mlxfp.core.checks import check_text
 from mlxfp.training.checkpoints import save_state
 from mlxfp.training.events import EpochEnded, Event, Observer, Stepped, Stopped, Warned
 from mlxfp.training.observers.numbers import numbers_of
-from mlxfp.training.state import TrainState, leaves_of
+from mlxfp.training.state import TrainState, settle
 
 _LOGGER = logging.getLogger("mlxfp")
 _SQLITE = "sqlite:///"
@@ -79,7 +78,7 @@ def _log_mlflow(events: Iterable[Event], *, mlflow: Any, plan: _Plan) -> Iterato
             if numbers:
                 tracker.submit(partial(_log_numbers, mlflow, numbers, event.step))
             if isinstance(event, Stopped):
-                mx.eval(leaves_of(event.state)[1])  # here: what is not computed yet cannot go to another thread
+                settle(event.state)  # here, and not in the thread
                 tracker.submit(partial(_log_files, plan.artifacts))
                 if plan.model is not None:
                     tracker.submit(partial(_log_model, mlflow, plan.model, event.state))

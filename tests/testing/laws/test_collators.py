@@ -131,6 +131,20 @@ def test_what_is_not_pure_is_caught(collator: Callable[..., Any]) -> None:
         assert_pure_collator(collator, [{"input_ids": [1, 2]}, {"input_ids": [3]}])
 
 
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (None, r"returns a dict of arrays, but it is NoneType: None"),
+        ((mx.array([1]), mx.array([0])), r"returns a dict of arrays, but it is tuple: \(array"),
+        ({"labels": [[1], [2, 3]]}, r"'labels' of .* is an array, or a tuple of texts, but it is list: \[\[1\], \[2, 3\]\]"),
+        ({"labels": 5}, r"'labels' of .* but it is int: 5"),
+    ],
+)
+def test_what_is_no_batch_is_caught(batch: Any, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        assert_pure_collator(lambda examples: batch, EXAMPLES)
+
+
 @pytest.mark.parametrize("collator", [_asks_for_a_list, _whole_column, _shows_hidden_columns])
 def test_lists_and_views_that_disagree_are_caught(collator: Callable[..., Any]) -> None:
     with pytest.raises(AssertionError, match=r"and for the list of its rows"):
@@ -166,6 +180,10 @@ def _pads_with_what_others_have(examples: Rows) -> dict[str, Any]:
     rows = [list(row["input_ids"]) for row in examples]
     longest = max(rows, key=len)
     return {"input_ids": mx.array([row + [len(row) + token for token in longest[len(row) :]] for row in rows])}
+
+
+def _pads_with_the_size(examples: Rows) -> dict[str, Any]:
+    return plain(examples, pad=len(examples))
 
 
 def _pads_on_both_sides(examples: Rows) -> dict[str, Any]:
@@ -205,6 +223,12 @@ def test_what_is_not_padded_needs_no_mask() -> None:
 def test_an_example_that_does_not_stand_alone_is_caught(collator: Callable[..., Any]) -> None:
     with pytest.raises(AssertionError, match=r"beside others|together, but|is padded with"):
         assert_an_example_stands_alone(collator, EXAMPLES)
+
+
+def test_padding_that_tells_how_many_examples_there_are_is_caught() -> None:
+    message = r"'input_ids' of _pads_with_the_size is the same in a group that has each example twice, but they differ"
+    with pytest.raises(AssertionError, match=message):
+        assert_an_example_stands_alone(_pads_with_the_size, EXAMPLES)
 
 
 @pytest.mark.parametrize("collator", [_counts_padding, _masks_by_value, _mask_on_the_other_side, _mask_of_minus_infinity])

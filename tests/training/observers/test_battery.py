@@ -9,7 +9,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training import events, observers
 from mlxfp.training.loops import fit
-from tests.training.observers.runs import Terminal, evaluations, run
+from tests.training.observers.runs import Terminal, evaluations, run, state
 from tests.training.samples import group, setting
 
 OBSERVERS = {
@@ -48,6 +48,14 @@ def test_an_observer_writes_nothing_into_the_events(name, tmp_path):
     before = [(event.state, dict(getattr(event, "metrics", {}))) for event in given]
     list(OBSERVERS[name](tmp_path)(iter(given)))
     assert [(event.state, getattr(event, "metrics", {})) for event in given] == before
+
+
+@pytest.mark.parametrize("name", ["checkpoint_best", "early_stopping", "reduce_on_plateau"])
+def test_an_observer_that_saw_no_evaluation_says_so_at_the_end(name, tmp_path):
+    *_, warned, _ = OBSERVERS[name](tmp_path)(run())
+    assert warned.message == f"{name} saw no evaluation with a number for 'loss', so it did nothing. Put evaluate_every before it."
+    for stream in (evaluations(0.3), iter([events.RunStarted(state(9), None, 0, None, [events.Evaluation(1, {"loss": 0.3})]), *run()])):
+        assert not [event for event in OBSERVERS[name](tmp_path)(stream) if isinstance(event, events.Warned)]
 
 
 def test_the_laws_catch_observers_that_drop_copy_or_hoard_events():

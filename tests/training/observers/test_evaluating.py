@@ -53,3 +53,13 @@ def test_mistakes_are_named_when_the_observer_is_made():
         evaluate_every(len, steps=0)
     with pytest.raises(ArgumentTypeError, match="name must be a string"):
         evaluate_every(len, name=3)
+
+
+@pytest.mark.parametrize("validate", [lambda state: None, lambda state: 0.5, lambda state: {"e": "x"}, lambda state, batches: {"e": 0.5}])
+def test_an_error_in_a_validation_says_where_it_was_and_what_it_should_be(validate):
+    with pytest.raises((TypeError, ValueError)) as raised:
+        list(pipe(run(), evaluate_every(validate)))
+    [note] = raised.value.__notes__
+    assert note.startswith(
+        "while running validate(state) of evaluate_every at step 2; it takes a state and returns numbers by name. Of what"
+    )

@@ -1,0 +1,62 @@
+"""An argument of the wrong kind is named where the stage is built, and not where Python stumbles over it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mlxfp.core.cursors import iterate
+from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.data.bucketing import bucket_by_length
+from mlxfp.data.columns import rename_columns, select_columns
+from mlxfp.data.elements import flat_map, map, map_chunks
+from mlxfp.data.mixing import mix
+from mlxfp.data.selecting import split
+from mlxfp.data.sources import from_examples, from_iterable
+
+ROWS: Any = from_examples([{"x": 1}])
+TYPES: Any = {"x": pa.int64()}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: map(dict, schema=TYPES),
+        lambda: flat_map(lambda row: [row], schema=TYPES),
+        lambda: map_chunks(lambda chunk: chunk, schema=TYPES),
+        lambda: from_examples([{"x": 1}], schema=TYPES),
+        lambda: from_iterable([{"x": 1}], schema=TYPES),
+    ],
+)
+def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]) -> None:
+    with pytest.raises(ArgumentTypeError, match=r"schema must be a pyarrow schema, as in pa\.schema\(\{'x': pa\.int64\(\)\}\), got dict"):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: iterate(ROWS, b"MLXFPCUR"), r"A cursor is what iterate yields .* got bytes: b'MLXFPCUR'\. Of bytes, Cursor\.from_bytes"),  # type: ignore[arg-type]
+        (lambda: iterate(ROWS, 3), r"A cursor .* got int: 3\. .* as in epoch=1\."),  # type: ignore[arg-type]
+        (lambda: split(0.9, seed=0), r"fractions must be Sequence or ndarray, got float: 0\.9\."),  # type: ignore[arg-type]
+        (lambda: bucket_by_length(32, size=2), r"lengths must be Sequence or ndarray, got int: 32\."),  # type: ignore[arg-type]
+        (lambda: mix([ROWS, ROWS], 0.5), r"weights must be Sequence or ndarray, got float: 0\.5\."),  # type: ignore[arg-type]
+        (lambda: mix([ROWS, ROWS], [1, "2"]), r"weight must be Real, got str: '2'\."),  # type: ignore[list-item]
+        (lambda: rename_columns(["x"]), r"names must be Mapping, got list: \['x'\]"),  # type: ignore[arg-type]
+        (lambda: rename_columns({"x": 1}), "name must be a string, got name=1"),  # type: ignore[dict-item]
+        (lambda: select_columns(3), r"columns must be Collection, got int: 3\."),  # type: ignore[arg-type]
+        (lambda: select_columns([0]), "column must be a string, got column=0"),  # type: ignore[list-item]
+        (lambda: ROWS["x"], r"index must be int or integer or slice, got str: 'x'\."),
+    ],
+)
+def test_other_kinds_are_named_too(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=message):
+        make()
+
+
+def test_arrays_are_lists() -> None:
+    assert len(split(np.array([0.5, 0.5]), seed=0)(ROWS)) == 2  # type: ignore[arg-type]
+    assert len(list(mix([ROWS, ROWS], np.array([1, 1]), stop="all"))) == 2  # type: ignore[arg-type]
+    assert ROWS[np.int64(0)] == {"x": 1}

@@ -77,7 +77,7 @@ def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="in line 3"):
         list(read_text(path, by="file"))
     plain = write(tmp_path / "b.txt", PACKINGS[".gz"](b"text"))
-    with pytest.raises(DataError, match="if it is compressed, give it the suffix"):
+    with pytest.raises(DataError, match="if it is compressed, unpack it, or use gzip or zstd with the suffix"):
         list(read_text(plain))
 
 

@@ -23,6 +23,7 @@ from mlxfp.training.state import TrainState, settle
 
 _LOGGER = logging.getLogger("mlxfp")
 _SQLITE = "sqlite:///"
+_TRIES = 3  # jobs in a row that may go wrong, before a server is taken for dead: each job waits for it
 
 
 def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
@@ -44,7 +45,8 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     and registered under that name.
 
     MLflow works in a thread of its own and never fails or slows the training: what goes wrong there becomes a `Warned` event, once for
-    each kind, and a warning of the logger `mlxfp`. The end of a run waits for it. Raises `MissingExtraError` if there is no MLflow.
+    each kind, and a warning of the logger `mlxfp`; after three calls in a row that failed, nothing more is sent. The end of a run waits
+    for it. Raises `MissingExtraError` if there is no MLflow.
 
     >>> log_mlflow("titanic", uri="sqlite:///mlflow.db", params={"learning_rate": 1e-3}, parent=7)
     Traceback (most recent call last):
@@ -108,6 +110,7 @@ class _Tracker:
         self._run = self._pool.submit(begin)
         self._jobs: deque[Future[Any]] = deque([self._run])
         self._said: set[str] = set()
+        self._in_vain = 0  # jobs in a row that went wrong
 
     def __enter__(self) -> Self:
         return self
@@ -122,7 +125,17 @@ class _Tracker:
 
     def submit(self, job: Callable[[_Run], object]) -> None:
         """Do something with the run there, later; if it could not begin, nothing."""
-        self._jobs.append(self._pool.submit(lambda: job(self._run.result())))
+        self._jobs.append(self._pool.submit(self._do, job))
+
+    def _do(self, job: Callable[[_Run], object]) -> None:
+        if self._in_vain == _TRIES:
+            return
+        try:
+            job(self._run.result())
+        except Exception:
+            self._in_vain += 1
+            raise
+        self._in_vain = 0
 
     def wait(self) -> None:
         """Wait until nothing is left to do."""

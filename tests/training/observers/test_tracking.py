@@ -131,6 +131,22 @@ def test_a_server_that_does_not_answer_does_not_slow_the_training(monkeypatch):
     assert [type(event).__name__ for event in stream] == ["Warned", "Stopped"]
 
 
+def test_a_server_that_died_is_soon_left_alone(monkeypatch):
+    tried = []
+
+    class Dead:
+        def log_batch(self, *args, **kwargs):
+            tried.append(args)
+            raise ConnectionError("refused")
+
+        set_terminated = log_batch
+
+    monkeypatch.setattr(tracking, "_begin", lambda mlflow, plan: tracking._Run(Dead(), "x"))
+    events = list(log_mlflow("runs")(run()))
+    assert [event.message for event in events if isinstance(event, Warned)] == ["log_mlflow: ConnectionError: refused"]
+    assert len(tried) == tracking._TRIES
+
+
 def test_mistakes_are_named_when_the_observer_is_made(monkeypatch):
     with pytest.raises(ArgumentTypeError, match="experiment must be a string, got experiment=3"):
         log_mlflow(3)

@@ -32,7 +32,8 @@ class Pieces:
 
     def put(self, at: Places | slice, buffer: pa.Buffer, begins: Places, lengths: Places) -> None:
         """Say what stands in the places `at`: so many bytes of a buffer of less than 2 GB, from where each begins. All are int[N]."""
-        own = np.empty((len(lengths), 4), np.int32)
+        apart = not isinstance(at, slice)
+        own = np.empty((len(lengths), 4), np.int32) if apart else self._views[at]
         own[:, 0], own[:, 2], own[:, 3] = lengths, len(self._buffers), begins
         short = np.flatnonzero(own[:, 0] <= _INLINE)
         if len(short):
@@ -40,7 +41,8 @@ class Pieces:
             raw = np.frombuffer(buffer, np.uint8) if buffer.size else np.zeros(1, np.uint8)
             held = raw[np.minimum(begins[short, None] + inside, len(raw) - 1)]
             own.view(np.uint8)[short, 4:] = np.where(inside < lengths[short, None], held, 0)
-        self._views[at] = own
+        if apart:
+            self._views[at] = own
         self._buffers.append(buffer)
 
     def joined(self) -> tuple[NDArray[np.int64], pa.Buffer]:

@@ -69,9 +69,26 @@ class Caller:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
         if len(texts) == 1:
             return [array("i", self._call(texts)[0].ids).tobytes()]
+        found = self._divided(texts)
+        if found is not None:
+            return found
         ids, lengths = self.encode(texts)
         data, ends = ids.tobytes(), accumulate((ID_BYTES * lengths).tolist(), initial=0)
         return [data[first:end] for first, end in pairwise(ends)]
+
+    def _divided(self, texts: Sequence[str]) -> list[bytes] | None:
+        """Do what `pieces` does for a few short texts: as `encode` does, without arrays."""
+        if self.separator is None or self.apart:
+            return None
+        joined = self.separator.join([*texts, ""])
+        if len(joined) > _JOINED or joined.count(self.separator) != len(texts):
+            return None
+        ids, last = self._call([joined])[0].ids, self.own.token_to_id(self.separator)
+        ends = [place for place, number in enumerate(ids) if number == last]
+        if len(ends) != len(texts):
+            return None
+        data = array("i", ids).tobytes()
+        return [data[ID_BYTES * first : ID_BYTES * end] for first, end in zip([0, *(end + 1 for end in ends)], ends, strict=False)]
 
     def _one_by_one(self, texts: Sequence[str]) -> Encoded:
         step = len(texts) if sum(map(len, texts)) < _READ else -(-len(texts) // _SHARED)

@@ -2,6 +2,7 @@
 
 import json as jsons
 
+import numpy as np
 import tokenizers as hf
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ def test_a_call_gives_each_text_its_ids(name: str, texts: list[str]) -> None:
     assert lengths.tolist() == [len(row) for row in expected]
     assert ids.tolist() == [number for row in expected for number in row]
     assert ids.dtype == "int32"
+    pieces = find_caller(engine(tokenizer.json)).pieces(texts)
+    assert [np.frombuffer(piece, np.int32).tolist() for piece in pieces] == expected
 
 
 def test_a_separator_is_a_token_that_is_encoded_alone() -> None:

@@ -24,6 +24,10 @@ def table(*, small: bool) -> list[Row]:
         length = np.mean([len(encoded.ids) for encoded in engine(tokenizer.json).encode_batch_fast(sentences[:1000])])
         work = f"{len(sentences):,} sentences of {length:.0f} tokens to ids, {name}"
         out.append(_compared("tokenize-table", work, tokenizer, sentences, 5))
+        groups = fp.pipe(rows, fp.template(SENTENCE), fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
+        out.append(
+            _compared("tokenize-table", f"the same from the columns, to be written first, {name}", tokenizer, sentences, 5, groups=groups)
+        )
     return out
 
 
@@ -47,14 +51,22 @@ def text(*, small: bool) -> list[Row]:
 
 
 def _compared(  # noqa: PLR0913  # the columns of a row
-    row: str, work: str, tokenizer: fp.Tokenizer, texts: Sequence[str], bar: float, *, size: int = _AT_ONCE, read: bool = False
+    row: str,
+    work: str,
+    tokenizer: fp.Tokenizer,
+    texts: Sequence[str],
+    bar: float,
+    *,
+    groups: Any = None,
+    size: int = _AT_ONCE,
+    read: bool = False,
 ) -> Row:
-    """Compare a stage with calls of the tokenizer; both have `size` texts at once. The words that were met are forgotten each time.
+    """Compare a stage, or `groups`, with calls of the tokenizer; both have `size` texts at once. The words met are forgotten each time.
 
     The calls alone leave ids inside the package; with `read`, as any use of them needs, they also become Python lists.
     """
     stage: Any = fp.tokenize(tokenizer)  # typed for examples, and takes groups as well
-    groups = fp.pipe(fp.from_table({"text": texts}), fp.batch(size), stage)
+    groups = groups or fp.pipe(fp.from_table({"text": texts}), fp.batch(size), stage)
     lists = [texts[first : first + size] for first in range(0, len(texts), size)]
     call = engine(tokenizer.json).encode_batch_fast
 

@@ -66,7 +66,7 @@ class _Collate(Stage):
     def length(self, count: int) -> int:
         return count
 
-    def behind(self, before: Stage) -> Stage | None:
+    def behind(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Columnwise) else None
 
 

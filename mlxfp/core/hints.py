@@ -26,9 +26,16 @@ class StageHints:
         """
         return None
 
-    def behind(self, before: Any) -> Any:
-        """Return a stage that does what the stage `before` does and then this one, with the states of the former; None: there is none."""
+    def behind(self, before: Any, needed: Collection[str]) -> Any:
+        """Return a stage that does what the stage `before` does and then this one, with the states of the former; None: there is none.
+
+        Of the columns that come out of both, only those that are `needed` have to.
+        """
         return None
+
+    def runs(self) -> tuple[Any, ...]:
+        """Return the stages that it runs one after the other, each of which says itself in an error which of them it was."""
+        return ()
 
     def requires(self) -> tuple[Condition, ...]:
         """Say what the rows that come out meet, if all that it does is to leave out those that do not."""

@@ -4,7 +4,7 @@ A rewritten pipeline has a stage in every place where the written one has one, w
 so a cursor means the same in both. Whatever else can be seen stays too: source rows, keys, and the errors that name them.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
 from itertools import groupby, pairwise
 from typing import Any
@@ -19,14 +19,16 @@ from mlxfp.core.datasets import Dataset, RowWise, Stage
 from mlxfp.core.hints import Choice
 from mlxfp.core.parts import check_dataset, children
 from mlxfp.core.rewriting import with_datasets
+from mlxfp.core.stepping import blame
 
 
 def optimize(dataset: Dataset[Any]) -> Dataset[Any]:
     """Rewrite a dataset into one that gives the same items and cursors with less work. Iterating does it by itself.
 
     Columns that no stage looks at and that do not come out are not read; the conditions of `filter_by` reach the reader, which passes over
-    what cannot meet them; stages in a row that choose columns become one; collators of tokens read the columns of many groups at once. What
-    was rewritten is said by `explain`; the dataset prints as it was written. Reads at most the first rows, for schemas.
+    what cannot meet them; stages in a row that choose columns become one, and so do those that turn each row into one row; sentences that
+    only `tokenize` looks at are not written; collators of tokens read the columns of many groups at once. What was rewritten is said by
+    `explain`; the dataset prints as it was written. Reads at most the first rows, for schemas.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.columns import select_columns
@@ -59,11 +61,11 @@ def narrow(dataset: Dataset[Any], wanted: Sequence[str]) -> Dataset[Any]:
     """Rewrite a dataset of whose columns only some are wanted; the others may come out too. The dataset itself where nothing changes."""
     if dataset.written is not None:
         return dataset
-    chosen, columns = _needed(dataset, wanted)
+    chosen, columns, needed = _needed(dataset, wanted)
     source, conditions = dataset.source, _conditions(dataset)
     if conditions or len(columns) < len(dataset.resolved.schemas[0]):
         source = source.restricted(columns, conditions)
-    stages = _merged(_joined(chosen, dataset, source.schema()))
+    stages = _fused(_merged(_joined(chosen, dataset, source.schema()), needed))
     if source is dataset.source and stages == dataset.resolved.stages:
         return dataset
     return Dataset(source, stages, written=dataset)
@@ -79,13 +81,30 @@ def rewrites(dataset: Dataset[Any]) -> Iterator[str]:
     if len(after) < len(before) and not getattr(written.source, "passes", False):
         yield f"{written.source!r} reads {len(after)} of {len(before)} columns: {', '.join(map(repr, after))}"
     yield from (f"{written.source!r} {note}" for note in faster.source.notes() if note not in written.source.notes())
-    place = 0
-    while place < len(faster.stages):
-        end = next((end for end in range(place + 1, len(faster.stages)) if not faster.stages[end].idle), len(faster.stages))
+    yield from _told(tuple(map(repr, written.stages)), faster.stages)
+
+
+def _told(texts: Sequence[str], stages: Sequence[Stage]) -> Iterator[str]:
+    for place, end in shared(stages):
+        if isinstance(first := stages[place], Fused):
+            yield from _told(texts[place:end], first.stages)
         if end - place > 1:
-            how = "choose columns once" if isinstance(faster.stages[place], Choose | Gone) else "run as one"
-            yield f"{', '.join(map(repr, written.stages[place:end]))} {how}"
-        place = end
+            yield f"{', '.join(texts[place:end])} {'choose columns once' if isinstance(first, Choose | Gone) else 'run as one'}"
+
+
+def shared(stages: Sequence[Stage]) -> Iterator[tuple[int, int]]:
+    """Yield where the stages begin and end, of which the first does the work of all."""
+    firsts = [place for place, stage in enumerate(stages) if not place or not stage.idle]
+    return pairwise([*firsts, len(stages)])
+
+
+def apart(stages: Sequence[Stage]) -> tuple[Stage, ...]:
+    """Return the stages with those that were fused each in its own place."""
+    out: list[Stage] = []
+    for place, end in shared(stages):
+        first = stages[place]
+        out += first.stages if isinstance(first, Fused) else stages[place:end]
+    return tuple(out)
 
 
 @frozen(repr=False)
@@ -111,6 +130,31 @@ class Choose(RowWise):
 
 
 @frozen(repr=False)
+class Fused(RowWise):
+    """Neighbouring stages that turn each row into one row, in one step."""
+
+    stages: tuple[Any, ...]  # `RowWise` each
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Apply one after the other."""
+        for stage in self.stages:
+            try:
+                chunk = stage.apply(chunk)
+            except Exception as error:
+                blame(error, stage)
+                raise
+        return chunk
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema after the last one."""
+        return reduce(lambda before, stage: stage.schema(before), self.stages, schema)
+
+    def runs(self) -> tuple[Stage, ...]:
+        """Say that each is a stage of its own."""
+        return self.stages
+
+
+@frozen(repr=False)
 class Gone(RowWise):
     """Keeps the place of a stage whose work another one does."""
 
@@ -121,11 +165,12 @@ class Gone(RowWise):
         return chunk
 
 
-def _needed(dataset: Dataset[Any], wanted: Sequence[str]) -> tuple[list[Stage], list[str]]:
-    """Return the stages, of those that choose columns with no more than is needed later, and the columns that are needed of the source."""
+def _needed(dataset: Dataset[Any], wanted: Sequence[str]) -> tuple[list[Stage], list[str], list[set[str]]]:
+    """Return the stages, those that choose columns with no more than is needed, the columns needed of the source, and behind each stage."""
     stages, (*befores, _) = dataset.resolved.stages, dataset.resolved.schemas
-    needed, out = set(wanted), list[Stage]()
+    needed, out, behind = set(wanted), list[Stage](), list[set[str]]()
     for stage, before in zip(reversed(stages), reversed(befores), strict=True):
+        behind.append(needed)
         choice = stage.choice(before.names)
         if stage.emits == "batches":  # no column comes out
             needed = set()
@@ -137,7 +182,7 @@ def _needed(dataset: Dataset[Any], wanted: Sequence[str]) -> tuple[list[Stage], 
             needed = {old for _, old in choice}
         out.append(stage if choice is None else Choose(choice))
     names = dataset.resolved.schemas[0].names
-    return out[::-1], [name for name in names if name in needed] or names[:1]  # a chunk of no columns would have no rows
+    return out[::-1], [name for name in names if name in needed] or names[:1], behind[::-1]  # a chunk of no columns would have no rows
 
 
 def _conditions(dataset: Dataset[Any]) -> tuple[Condition, ...]:
@@ -174,13 +219,27 @@ def _joined(stages: list[Stage], dataset: Dataset[Any], schema: Schema) -> tuple
     return tuple(out)
 
 
-def _merged(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+def _merged(stages: tuple[Stage, ...], needed: Sequence[Collection[str]]) -> tuple[Stage, ...]:
     """Let a stage do the work of the one behind it, too, where that one knows how."""
-    out = list(stages)
-    for place, (first, second) in enumerate(pairwise(stages), 1):
-        both = second.behind(first)
-        if both is not None:
-            out[place - 1 : place + 1] = [both, Gone()]
+    out, first = list(stages), 0
+    for place in range(1, len(stages)):
+        if stages[place].idle:
+            continue
+        both = stages[place].behind(out[first], needed[place])
+        if both is None:
+            first = place
+        else:
+            out[first], out[place] = both, Gone()
+    return tuple(out)
+
+
+def _fused(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Let the first of several stages in a row that turn each row into one row do the work of all."""
+    out: list[Stage] = []
+    for alike, some in groupby(stages, lambda stage: isinstance(stage, RowWise) and type(stage).step is RowWise.step):
+        row = list(some)
+        several = alike and sum(not stage.idle for stage in row) > 1
+        out += [Fused(tuple(row)), *(Gone() for _ in row[1:])] if several else row
     return tuple(out)
 
 

@@ -21,11 +21,17 @@ def flush(stages: Sequence[Any], states: list[Any]) -> Iterator[Any]:
         yield from push(stages, states, place + 1, stage.finish(states[place]))
 
 
+def blame(error: Exception, stage: Any) -> None:
+    """Let an error say in which stage it was raised; one that runs others leaves that to them."""
+    if not stage.runs():
+        error.add_note(f"while running {stage!r}")
+
+
 def _through(stage: Any, states: list[Any], place: int, chunks: Iterable[Any]) -> Iterator[Any]:
     for chunk in chunks:
         try:
             states[place], out = stage.step(states[place], chunk)
         except Exception as error:
-            error.add_note(f"while running {stage!r}")
+            blame(error, stage)
             raise
         yield from out

@@ -19,6 +19,7 @@ from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import iterate
 from mlxfp.core.datasets import Dataset, Position, Source, State
+from mlxfp.core.optimizing import Choose, Gone, apart, shared
 from mlxfp.core.parts import check_dataset
 from mlxfp.core.rewriting import with_datasets
 from mlxfp.data.prefetching import Prefetch
@@ -221,10 +222,14 @@ def _resolved(dataset: Dataset[Any]) -> Iterator[_Meter]:
 
 
 def _timed(dataset: Dataset[Any]) -> Dataset[Any]:
-    """Put what runs under the clock, which may be rewritten; its parts print as they were written."""
-    texts, runs = map(repr, (dataset.written or dataset).stages), dataset.optimized
-    stages = tuple(_TimedStage(stage, _Meter(), text) for stage, text in zip(runs.resolved.stages, texts, strict=True))
-    return Dataset(_timed_source(with_datasets(runs.source, _timed)), stages)
+    """Put what runs under the clock, which may be rewritten: its parts print as they were written, and apart where they need not be one."""
+    texts, runs = [repr(stage) for stage in (dataset.written or dataset).stages], dataset.optimized
+    stages = apart(runs.resolved.stages)
+    for place, end in shared(stages):
+        if end - place > 1 and not isinstance(stages[place], Choose | Gone):
+            texts[place:end] = [", ".join(texts[place:end]), *[""] * (end - place - 1)]
+    timed = tuple(_TimedStage(stage, _Meter(), text) for stage, text in zip(stages, texts, strict=True))
+    return Dataset(_timed_source(with_datasets(runs.source, _timed)), timed)
 
 
 def _timed_source(source: Source) -> Source:
@@ -247,6 +252,7 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     for place, stage in enumerate(dataset.stages):
         so_far: Dataset[Any] = Dataset(source, dataset.stages[: place + 1])
         meter = stage.meter  # type: ignore[attr-defined]  # all stages are timed
-        parts.append(PartProfile(repr(stage), meter.rows if so_far.level == "examples" else meter.items, meter.seconds))
+        if repr(stage):  # else one before it does its work
+            parts.append(PartProfile(repr(stage), meter.rows if so_far.level == "examples" else meter.items, meter.seconds))
         seconds += meter.seconds
     return parts, seconds

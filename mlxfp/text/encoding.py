@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from mlxfp.text.calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
 from mlxfp.text.columns import Ragged, to_lists
 from mlxfp.text.framing import find_frame, gather
-from mlxfp.text.memo import Memo
+from mlxfp.text.memo import Entries, Memo
 from mlxfp.text.rules import HELD, HINTED, Rule, find_rule, found
 from mlxfp.text.snippets import Lexicon
 from mlxfp.text.tokenizers import Tokenizer, engine
@@ -43,6 +43,20 @@ def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
     """Do what `encode_chunk` does, and leave the ids in numpy."""
     ids, lengths = _encode(tokenizer, texts)
     return Ragged(ids, lengths.cumsum() - lengths, lengths)
+
+
+def find_words(tokenizer: Tokenizer) -> Rule | None:
+    """Return how texts of a tokenizer may be cut into words, or None where nothing is known."""
+    memo = _find_encoder(tokenizer).memo
+    return None if memo is None else memo.rule
+
+
+def encode_parts(tokenizer: Tokenizer, parts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
+    """Return the ids of parts of texts, as they are where the texts are cut around them, and in which a cut may have done harm: bool[N].
+
+    None where too many words are new. `size` is that of all texts that the parts are of, in bytes.
+    """
+    return _find_encoder(tokenizer).parts(parts, size)
 
 
 def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[bytes] | None:
@@ -97,8 +111,7 @@ class _Encoder:
             return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
         size = int(offsets[-1] - offsets[0])
-        most = max(_CREDIT, size / 5)
-        self.credit = min(self.credit + _SHARE * size, most)
+        most = self._earn(size)
         if not _pays(size):
             return [self.caller.encode(texts.to_pylist())]
         parts, first = [], 0
@@ -126,6 +139,27 @@ class _Encoder:
         self.credit = min(credit + saved, _CREDIT)
         return found or self.caller.pieces(spelled)
 
+    def parts(self, texts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
+        """Return the ids of parts of texts, and in which a cut may have done harm: bool[N]; None where too many words are new."""
+        if self.memo is None:
+            return None
+        most = self._earn(size)
+        words, entries, saved = _look_up(self.memo, texts, size, self.credit)
+        self.credit = min(self.credit + saved, most)
+        if entries is None:
+            return None
+        harmed = np.zeros(len(texts), bool)
+        if entries.flags.any():
+            harmed[words.rows(np.flatnonzero(entries.flags[words.places]))] = True
+        ids, bounds = _put_together(words, entries)
+        return Ragged(ids, bounds[:-1], np.diff(bounds)), harmed
+
+    def _earn(self, size: float) -> float:
+        """Put a share of the work aside for trying, and return how much may be."""
+        most = max(_CREDIT, size / 5)
+        self.credit = min(self.credit + _SHARE * size, most)
+        return most
+
     def _reach(self, offsets: NDArray[Any], first: int) -> int:
         """Return up to which row the way by words may be tried, or `first` if it is not worth it."""
         most = max(0.0, (self.credit - _COLUMN) / _BYTE)
@@ -143,21 +177,34 @@ def _pays(size: int) -> bool:
 def _by_words(memo: Memo, texts: pa.Array, credit: float) -> tuple[Encoded | None, float]:
     """Encode texts by their words, unless too many are new; and say how many bytes that saved, of credit too if less than none."""
     texts = texts.cast(pa.string())
-    words = cut_words(memo.rule, texts)
-    saved = (1 - _BYTE) * words.size - _COLUMN
-    entries, new = memo.find(words.distinct, (credit + saved) / _NEW)
+    offsets = text_offsets(texts)
+    words, entries, saved = _look_up(memo, texts, int(offsets[-1] - offsets[0]), credit)
     if entries is None:
-        return None, saved - words.size
-    lengths = entries.lengths.take(words.places)
-    ids = gather(entries.ids, entries.starts.take(words.places), lengths)
-    ends = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    bounds = ends[words.firsts]
+        return None, saved
+    ids, bounds = _put_together(words, entries)
     whole = _whole_rows(memo.rule, texts, words, entries.flags)
     if not len(whole):
-        return (ids, np.diff(bounds)), saved - _NEW * new
+        return (ids, np.diff(bounds)), saved
     rows = texts.take(pa.array(whole))
-    return _with_rows(ids, bounds, whole, memo.caller.encode(rows.to_pylist())), saved - _NEW * new - rows.nbytes
+    more, counts = memo.caller.encode(rows.to_pylist())
+    mixed = replace_rows(Ragged(ids, bounds[:-1], np.diff(bounds)), whole, Ragged(more, np.cumsum(counts) - counts, counts))
+    return (mixed.values, mixed.lengths), saved - rows.nbytes
+
+
+def _look_up(memo: Memo, texts: pa.StringArray, size: float, credit: float) -> tuple[Words, Entries | None, float]:
+    """Look up the words of texts that stand for `size` bytes, unless too many are new; and say how many bytes that saved."""
+    words = cut_words(memo.rule, texts)
+    saved = size - _BYTE * words.size - _COLUMN
+    entries, new = memo.find(words.distinct, (credit + saved) / _NEW)
+    return words, entries, saved - (size if entries is None else _NEW * new)
+
+
+def _put_together(words: Words, entries: Entries) -> tuple[Ids, Lengths]:
+    """Return the ids of all words end to end, and where those of each text begin, and the last ones end."""
+    lengths = entries.lengths.take(words.places)
+    ends = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=ends[1:])
+    return gather(entries.ids, entries.starts.take(words.places), lengths), ends[words.firsts]
 
 
 def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -171,9 +218,8 @@ def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: NDArray[
     return np.flatnonzero(held)
 
 
-def _with_rows(ids: Ids, bounds: Lengths, rows: NDArray[np.int64], encoded: Encoded) -> Encoded:
-    """Put the ids of some rows in the place of what these rows have."""
-    more, counts = encoded
-    starts, lengths = bounds[:-1].copy(), np.diff(bounds)
-    starts[rows], lengths[rows] = len(ids) + np.cumsum(counts) - counts, counts
-    return gather(np.concatenate([ids, more]), starts, lengths), lengths
+def replace_rows(rows: Ragged, places: NDArray[np.int64], others: Ragged) -> Ragged:
+    """Put other rows in some places, with the ids of all rows end to end."""
+    starts, lengths = rows.starts.copy(), rows.lengths.copy()
+    starts[places], lengths[places] = len(rows.values) + others.starts, others.lengths
+    return Ragged(gather(np.concatenate([rows.values, others.values]), starts, lengths), lengths.cumsum() - lengths, lengths)

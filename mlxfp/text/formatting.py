@@ -35,7 +35,7 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
     if _arrow_writes(kind, field):
         return column.cast(pa.string())
     try:
-        return _by_distinct_value(column, field) if _can_encode(kind) else _by_row(chunk, field)
+        return _by_distinct_value(column, field) if can_encode(kind) else _by_row(chunk, field)
     except _MISFITS as error:
         raise _misfit(chunk, field) from error
 
@@ -64,7 +64,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _can_encode(kind: pa.DataType) -> bool:
+def can_encode(kind: pa.DataType) -> bool:
+    """Whether Arrow finds the distinct values of a column of this type."""
     plain_kinds = (_is_text, pa.types.is_primitive, pa.types.is_decimal128, pa.types.is_decimal256, pa.types.is_binary)
     return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # Arrow does not encode those
 

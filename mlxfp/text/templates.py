@@ -136,9 +136,14 @@ class Template:
         return sentences if isinstance(sentences, pa.Array) else pa.repeat(sentences, chunk.num_rows)
 
 
+def concat(pieces: list[Any]) -> Any:
+    """Join strings and columns of strings row by row; null where one is null."""
+    return pc.binary_join_element_wise(*pieces or ("",), "")
+
+
 def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     pieces = [piece for phrase in phrases for piece in (*phrase.pieces, phrase.end)]
-    return _concat([texts[piece] if isinstance(piece, Field) else piece for piece in pieces])
+    return concat([texts[piece] if isinstance(piece, Field) else piece for piece in pieces])
 
 
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
@@ -147,14 +152,14 @@ def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringAr
     followed: Any = pa.scalar(value=False)  # whether a later phrase is kept: then this one keeps its own separator
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
-        parts.append(_concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
+        parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
         followed = pc.or_(followed, pc.is_valid(text))
     return pc.binary_join_element_wise(*reversed(parts), "", null_handling="replace", null_replacement="")
 
 
 def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
     """Write a phrase without its end, for every row; null where it is to be dropped."""
-    return _concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
+    return concat([texts[piece] if isinstance(piece, Field) else piece for piece in phrase.pieces])
 
 
 def _shuffled(
@@ -178,11 +183,6 @@ def _check_movable(pattern: str) -> None:
             f"template({pattern!r}) has {len(phrases)} phrases with fields, and with seed= they change places. "
             "Write two or more, with one of . , ; | ! ? or a line end between them, or leave seed out."
         )
-
-
-def _concat(pieces: list[Any]) -> Any:
-    """Join strings and columns of strings row by row; null where one is null."""
-    return pc.binary_join_element_wise(*pieces or ("",), "")
 
 
 def _raise_first(pattern: str, chunk: RecordBatch, gaps: Mapping[Field, pa.StringArray]) -> None:
@@ -220,3 +220,8 @@ class _Template(RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "template", self.seed)
         return set_column(chunk, self.into, self.template.render(chunk, keys=keys))
+
+
+def written_into(stage: object, column: str) -> Template | None:
+    """Return the template that a stage writes into a column, its phrases in their own order; None for any other stage."""
+    return stage.template if isinstance(stage, _Template) and stage.into == column and stage.seed is None else None

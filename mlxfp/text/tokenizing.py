@@ -1,7 +1,8 @@
 """Sentences to token ids."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +13,13 @@ from mlxfp.core.checks import check_choice, check_not_negative, check_positive, 
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise, Stage, State
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.optimizing import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.text.columns import Ragged, check_text_column, name_row, read_text, to_lists
 from mlxfp.text.encoding import encode_few, encode_rows
 from mlxfp.text.framing import Frame, cut, find_frame, fit, put_around, put_around_few
+from mlxfp.text.parts import encode_sentences
+from mlxfp.text.templates import written_into
 from mlxfp.text.tokenizers import Tokenizer
 
 Truncation = Literal["right", "left", "error"]
@@ -135,6 +139,10 @@ class _Tokenize(RowWise):
     def longest(self, tokens: int | None) -> int | None:
         return self.max_length if self.into == "input_ids" else tokens
 
+    def behind(self, before: Stage, needed: Collection[str]) -> Stage | None:
+        fits = self.pair is None and self.column not in needed and written_into(before, self.column) is not None
+        return _TokenizeTemplate(before, self) if fits else None
+
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
         frame = self.frame
@@ -143,7 +151,11 @@ class _Tokenize(RowWise):
             if few is not None:
                 room = None if self.max_length is None else self.max_length - frame.added
                 return set_column(chunk, self.into, put_around_few(frame.around, few, room, self.truncation))
-        encoded = [encode_rows(self.tokenizer, text) for text in texts]
+        return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
+
+    def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:
+        """Cut the ids of each text, put the special ones around them, and add them to the chunk."""
+        frame = self.frame
         if frame.bare and self.max_length is None:
             return set_column(chunk, self.into, to_lists(encoded[0].values, encoded[0].lengths))
         ids, types = put_around(frame, self._shorten(encoded, chunk))
@@ -165,6 +177,31 @@ class _Tokenize(RowWise):
                 'Choose truncation="right" or "left", or a larger max_length.'
             )
         return texts
+
+
+@frozen(repr=False)
+class _TokenizeTemplate(RowWise):
+    """A `template` and the `tokenize` behind it at once, where nobody else looks at the sentences: they need not be written."""
+
+    write: Any  # a `template`
+    tokenize: _Tokenize
+
+    def schema(self, schema: Schema) -> Schema:
+        out = self.tokenize.schema(self.write.schema(schema))
+        return out.remove(out.get_field_index(self.tokenize.column))
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        with suppress(DataError):  # it is raised again where rows are written, which tells which
+            ids = encode_sentences(self.tokenize.tokenizer, self.write.template, chunk)
+            if ids is not None:
+                return self.tokenize.framed(self._without_text(chunk), [ids])
+        return self._without_text(Fused(self.runs()).apply(chunk))
+
+    def runs(self) -> tuple[RowWise, ...]:
+        return (self.write, self.tokenize)
+
+    def _without_text(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk.drop_columns([name for name in chunk.schema.names if name == self.tokenize.column])
 
 
 @frozen(repr=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import attrs
 import numpy as np
@@ -18,7 +19,7 @@ from mlxfp.core.datasets import Dataset, Position, RowWise, Source
 from mlxfp.core.describing import explain, schema
 from mlxfp.core.errors import ArgumentTypeError, SchemaError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.optimizing import optimize, plain
+from mlxfp.core.optimizing import Fused, optimize, plain
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.batching import batch
 from mlxfp.data.caching import cache, load
@@ -261,6 +262,53 @@ def test_stages_that_choose_columns_become_one_or_none():
     assert [stage.idle for stage in optimize(pipe(TABLE, select_columns(["a", "c"]))).resolved.stages] == [True]
 
 
+@frozen(repr=False)
+class Doubling(RowWise):
+    """It turns one row into two, which only a stage that says how it steps may do."""
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Any]:
+        return state, (chunk, chunk)
+
+
+def test_neighbouring_row_by_row_stages_run_as_one():
+    one, other = map(dict), template("{a}")
+    stages = optimize(pipe(TABLE, one, other, one, batch(2), other, map(dict))).resolved.stages
+    assert [stage.idle for stage in stages] == [False, True, True, False, False, True]
+    assert [len(stage.runs()) for stage in stages] == [3, 0, 0, 0, 2, 0]
+    for dataset in (
+        pipe(TABLE, one, other, batch(1), other, other),
+        pipe(TABLE, one, filter(bool), other, one, take(1), one, one),
+        pipe(TABLE, one, other, Doubling(), other, one),
+        pipe(TABLE, other, load(), shuffle(1), other, one),
+        pipe(TABLE, map(Fingerprints(("a",))), template("{number}"), select_columns(["text"]), template("{text}{text}")),
+    ):
+        assert any(stage.runs() for stage in optimize(dataset).stages)
+        assert_rewrites_change_nothing(dataset)
+        assert_resumable(dataset)
+
+
+def test_a_stage_that_steps_in_its_own_way_is_not_fused():
+    dataset = pipe(TABLE, template("{a}"), Doubling(), template("{b}"))
+    assert optimize(dataset) is dataset
+    assert len(list(dataset)) == 4
+
+
+def test_the_law_catches_stages_that_are_fused_in_another_order():
+    dataset = pipe(TABLE, template("{a}"), template("{text}{text}"))
+
+    class Swapped(Fused):
+        __slots__ = ()
+
+        def apply(self, chunk: RecordBatch) -> RecordBatch:
+            return Fused(self.stages[::-1]).apply(chunk)
+
+    with patch("mlxfp.core.optimizing.Fused", Swapped), pytest.raises(AssertionError, match="gives the same when it is rewritten"):
+        assert_rewrites_change_nothing(dataset)
+
+
 def test_nothing_is_rewritten_where_there_is_nothing_to_gain():
     for dataset in (TABLE, pipe(TABLE, map(dict), batch(2)), pipe(TABLE, select_columns(["text", "c", "b", "a"])), pipe(TABLE, take(1))):
         assert optimize(dataset) is dataset
@@ -281,13 +329,16 @@ def test_a_rewritten_dataset_is_a_value_that_grows_from_what_was_written():
 
 def test_errors_name_what_was_written():
     divide = map(lambda row: {"x": 1 / (row["z"] - 2)}, schema=pa.schema({"x": pa.float64()}))
-    dataset = pipe(TABLE, rename_columns({"a": "z"}), select_columns(["z", "b"]), divide)
-    notes = []
-    for run in (plain(dataset), optimize(dataset)):
-        with pytest.raises(ZeroDivisionError) as caught:
-            list(run)
-        notes.append(caught.value.__notes__)
-    assert notes[0] == notes[1]
+    for dataset in (
+        pipe(TABLE, rename_columns({"a": "z"}), select_columns(["z", "b"]), divide),
+        pipe(TABLE, template("{b}"), rename_columns({"a": "z"}), divide, template("{x}")),
+    ):
+        notes = []
+        for run in (plain(dataset), optimize(dataset)):
+            with pytest.raises(ZeroDivisionError) as caught:
+                list(run)
+            notes.append(caught.value.__notes__)
+        assert notes[0] == notes[1]
     assert any("source row 1" in note for note in notes[0])
 
 
@@ -318,10 +369,11 @@ def test_explain_says_what_was_rewritten():
     dataset = pipe(TABLE, shuffle(0), template("{a}", into="t"), drop_columns(["a", "text"]), rename_columns({"b": "a"}))
     text = explain(dataset).splitlines()
     assert "takes the rows of from_table(2 rows) in the new order" in text[3]
-    assert text[-3:] == [
+    assert text[-4:] == [
         "rewritten, with the same items and cursors:",
         "    from_table(2 rows) reads 3 of 4 columns: 'a', 'b', 'c'",
         "    drop_columns(columns=('a', 'text')), rename_columns(names=(('b', 'a'),)) choose columns once",
+        "    template(pattern='{a}', into='t'), drop_columns(columns=('a', 'text')), rename_columns(names=(('b', 'a'),)) run as one",
     ]
     assert "rewritten" not in explain(pipe(TABLE, batch(2)))
     assert explain(concat([pipe(TABLE, select_columns(["a"])), pipe(TABLE, select_columns(["a"]))])).count("reads 1 of 4 columns") == 2

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from mlxfp.collators.collating import collate
+from mlxfp.collators.texts import text
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data import profiling
@@ -25,6 +26,9 @@ from mlxfp.data.sources import from_iterable, from_table
 from mlxfp.testing.laws import assert_transparent
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines
+from mlxfp.text.templates import template
+from mlxfp.text.tokenizer_training import train_tokenizer
+from mlxfp.text.tokenizing import tokenize
 from tests.data.running import no_thread_left
 
 
@@ -220,4 +224,22 @@ def test_what_runs_rewritten_is_told_as_it_was_written():
         ("drop_columns(columns=('y',))", 9),
         ("batch(size=2)", 5),
         ("run loop", 5),
+    ]
+
+
+def test_stages_that_run_as_one_are_told_apart_where_they_can_be():
+    rows = from_table({"x": range(9), "y": range(9)})
+    tokenizer = train_tokenizer(from_table({"text": ["one two"]}), kind="wordpiece", vocab_size=20)
+    apart = profile(pipe(rows, template("{x}", into="a"), template("{a}"), map(dict), batch(9)))
+    assert [(part.part, part.count) for part in apart.parts][1:4] == [
+        ("template(pattern='{x}', into='a')", 9),
+        ("template(pattern='{a}')", 9),
+        ("map(function=dict)", 9),
+    ]
+    together = profile(pipe(rows, template("{x}"), tokenize(tokenizer), batch(2), collate(text(pad_id=0))))
+    assert [(part.part.partition("(")[0], ", tokenize(" in part.part or ", collate(" in part.part) for part in together.parts] == [
+        ("from_table", False),
+        ("template", True),
+        ("batch", True),
+        ("run loop", False),
     ]

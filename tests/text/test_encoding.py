@@ -145,8 +145,8 @@ def test_the_law_catches_cuts_that_do_harm(tokenizer: Tokenizer, text: str, brok
 def test_the_law_catches_rows_put_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["a [CLS]", "b", "[SEP] c d"]
     assert_encodes_alike(KNOWN["bert"], texts)
-    right = encoding._with_rows
-    monkeypatch.setattr(encoding, "_with_rows", lambda ids, bounds, rows, encoded: right(ids, bounds, rows[::-1], encoded))
+    right = encoding.replace_rows
+    monkeypatch.setattr(encoding, "replace_rows", lambda rows, places, others: right(rows, places[::-1], others))
     with pytest.raises(AssertionError):
         assert_encodes_alike(KNOWN["bert"], texts)
 

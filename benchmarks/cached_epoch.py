@@ -37,7 +37,7 @@ def rows(*, small: bool) -> list[Row]:
         work = f"{count:,} kept rows: shuffle, padding, batches of 32"
         ours = partial(_consume, batches)
         return [
-            Row("cached-epoch", *against(work, name, ours=ours, theirs=theirs, rows=count), _BAR_OF[name])
+            Row("cached-epoch", *against(work, name, ours=ours, theirs=theirs, rows=count, repeats=15), _BAR_OF[name])
             for name, theirs in _peers(kept).items()
         ]
 

@@ -107,7 +107,13 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
     >>> pad_end_to_end(np.array([5, 6, 7]), np.array([0, 1, 3]), np.array([2, 3]), 0, "right").tolist()
     [5, 0, 6, 7, 0]
     """
-    return _with_padding(values, ends[:-1], ends[1:] - ends[:-1], lengths, (fill, side))
+    width, counts = values.dtype.itemsize, ends[1:] - ends[:-1]
+    missing = lengths - counts
+    padding = _halves(values.dtype, fill, fill, _power(missing))
+    pieces, behind = Pieces(2 * len(counts)), int(side == "right")
+    pieces.put(slice(1 - behind, None, 2), pa.py_buffer(np.ascontiguousarray(values)), ends[:-1] * width, counts * width)
+    pieces.put(slice(behind, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
+    return np.frombuffer(pieces.joined()[1], values.dtype)
 
 
 def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArray[np.int32]:
@@ -117,26 +123,20 @@ def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArr
     [0, 1, 0, 1, 1]
     """
     counts = ends[1:] - ends[:-1]
-    return _with_padding(_constant(np.dtype(np.int32), 1, int(counts.max())), np.zeros_like(counts), counts, lengths, (0, side))
+    first = counts if side == "right" else lengths - counts  # how many of the one number, before the other
+    most = _power(lengths)
+    both, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
+    pieces = Pieces(len(counts))  # each row is a part of these
+    pieces.put(slice(None), pa.py_buffer(both), (most - first) * width, lengths * width)
+    return np.frombuffer(pieces.joined()[1], np.int32)
 
 
-def _with_padding(
-    values: NDArray[Any], begins: NDArray[np.int64], counts: NDArray[np.int64], lengths: NDArray[np.int64], pads: tuple[float, Side]
-) -> NDArray[Any]:
-    fill, side = pads
-    width, missing = values.dtype.itemsize, lengths - counts
-    padding = _constant(values.dtype, fill, int(missing.max()))
-    pieces, behind = Pieces(2 * len(counts)), int(side == "right")
-    pieces.put(slice(1 - behind, None, 2), pa.py_buffer(np.ascontiguousarray(values)), begins * width, counts * width)
-    pieces.put(slice(behind, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
-    return np.frombuffer(pieces.joined()[1], values.dtype)
-
-
-def _constant(dtype: np.dtype[Any], fill: float, size: int) -> NDArray[Any]:
-    """Return at least so many times one number."""
-    return _constants(dtype, fill, 1 << max(0, size - 1).bit_length())
+def _power(numbers: NDArray[np.int64]) -> int:
+    """Return a power of two that none of the numbers is above."""
+    return 1 << max(0, int(numbers.max()) - 1).bit_length()
 
 
 @lru_cache(maxsize=64)
-def _constants(dtype: np.dtype[Any], fill: float, size: int) -> NDArray[Any]:
-    return np.full(size, fill, dtype)
+def _halves(dtype: np.dtype[Any], first: float, second: float, size: int) -> NDArray[Any]:
+    """Return so many times one number, then so many times another."""
+    return np.repeat(np.array([first, second], dtype), size)

@@ -137,9 +137,12 @@ def _gather(parts: Parts, count: int) -> pa.Array:
 def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int) -> NDArray[Any]:
     out: NDArray[Any] = np.empty(0)
     for values, at, rows in parts:
+        taken = values.take(rows, axis=0)
+        if len(taken) == count and isinstance(at, slice):
+            return taken
         if not len(out):
             out = np.empty((count, *values.shape[1:]), values.dtype)
-        out[at] = values[rows]
+        out[at] = taken
     return out
 
 

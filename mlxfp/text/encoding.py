@@ -72,8 +72,7 @@ def _encode(tokenizer: Tokenizer, texts: pa.Array) -> Encoded:
 
 
 def _find_encoder(tokenizer: Tokenizer) -> "_Encoder":
-    plain = find_frame(tokenizer, pair=False, special=False).bare
-    return _encoder(tokenizer.json if plain else _without_frame(tokenizer.json))
+    return _encoder(tokenizer.json)
 
 
 @lru_cache(maxsize=32)
@@ -83,6 +82,8 @@ def _without_frame(json: str) -> str:
 
 @lru_cache(maxsize=8)
 def _encoder(json: str) -> "_Encoder":
+    if not find_frame(Tokenizer(json), pair=False, special=False).bare:
+        json = _without_frame(json)
     caller, rule = find_caller(engine(json)), find_rule(json)
     return _Encoder(caller) if rule is None else _Encoder(caller, Memo(caller, rule), Lexicon(caller, rule))
 

@@ -22,6 +22,8 @@ from mlxfp.text.tokenizers import Tokenizer, engine
 
 Side = Literal["right", "left"]
 
+_IDS, _from_buffers = pa.list_(pa.int32()), pa.Array.from_buffers
+
 _FIRST, _SECOND = 2**32 - 2, 2**32 - 1  # ids are 32 bit unsigned: no vocabulary reaches these
 
 
@@ -114,8 +116,8 @@ def put_around_few(around: tuple[bytes, bytes], rows: Sequence[bytes], room: int
     framed = [front + row + back for row in rows]
     ends = accumulate((len(row) // ID_BYTES for row in framed), initial=0)
     values = b"".join(framed)
-    inner = pa.Array.from_buffers(pa.int32(), len(values) // ID_BYTES, [None, pa.py_buffer(values)])
-    return pa.Array.from_buffers(pa.list_(inner.type), len(framed), [None, pa.py_buffer(array("i", ends))], children=[inner])
+    inner = _from_buffers(_IDS.value_type, len(values) // ID_BYTES, [None, pa.py_buffer(values)])
+    return _from_buffers(_IDS, len(framed), [None, pa.py_buffer(array("i", ends))], children=[inner])
 
 
 def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:

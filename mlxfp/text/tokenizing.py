@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -123,7 +124,7 @@ class _Tokenize(RowWise):
     def columns(self) -> tuple[str, ...]:
         return (self.column,) if self.pair is None else (self.column, self.pair)
 
-    @property
+    @cached_property
     def frame(self) -> Frame:
         return find_frame(self.tokenizer, pair=self.pair is not None, special=self.special)
 

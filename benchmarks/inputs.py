@@ -2,9 +2,11 @@
 
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -105,6 +107,12 @@ def hard_texts(size: int) -> dict[str, list[str]]:
     files = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))[: max(1, size // 20_000)]
     code = [file.read_text("utf-8", errors="replace") for file in files]
     return {"words that never repeat": fresh, "random Unicode": odd, "runs of spaces": runs, "source code": code}
+
+
+def short_texts(texts: Iterable[str], count: int, size: int = 60) -> list[str]:
+    """Cut texts into so many of at most `size` characters, at spaces."""
+    lines = (line for text in texts for line in wrap(text, size))
+    return list(islice(lines, count))
 
 
 @cache

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 import mlxfp as fp
-from benchmarks.inputs import SENTENCE, hard_texts, natural_text, passengers, tokenizers
+from benchmarks.inputs import SENTENCE, hard_texts, natural_text, passengers, short_texts, tokenizers
 from benchmarks.measuring import Row, best
 from mlxfp.text import encoding
 from mlxfp.text.tokenizers import engine
@@ -42,9 +42,10 @@ def text(*, small: bool) -> list[Row]:
     hard = hard_texts(400_000 if small else 4_000_000)
     for name, tokenizer in tokenizers().items():
         out += [_compared("tokenize-text", f"{kind}, {name}", tokenizer, some, 0.95, read=True) for kind, some in hard.items()]
-        some = texts[: 200 if small else 4000]
+        few = {"natural text": texts[: 200 if small else 4000], "texts of 60 characters": short_texts(texts, 200 if small else 16_000)}
         out += [
-            _compared("tokenize-text", f"natural text, {size} at a time, {name}", tokenizer, some, 0.95, size=size, read=True)
+            _compared("tokenize-text", f"{kind}, {size} at a time, {name}", tokenizer, some, 0.95, size=size, read=True)
+            for kind, some in few.items()
             for size in (1, 8)
         ]
     return out

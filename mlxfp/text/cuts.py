@@ -52,6 +52,12 @@ class Cuts:
     lead: bool = False
 
     @cached_property
+    def between(self) -> re.Pattern[bytes]:
+        """Match where a cut is."""
+        sets = [[b"".join(b"\\x%02x" % byte for byte in some) for some in pair] for pair in self.pairs]
+        return re.compile(b"|".join(b"(?=[%s])(?<=[%s])" % (after, before) for before, after in sets))
+
+    @cached_property
     def table(self) -> bytes:
         """Give each byte four bits for the pairs that it may begin, and above them four for those that it may end."""
         bits = np.zeros(256, np.uint8)

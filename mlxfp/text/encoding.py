@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mlxfp.text.calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
 from mlxfp.text.columns import Ragged, to_lists
-from mlxfp.text.framing import find_frame, gather
+from mlxfp.text.framing import frame_of, gather
 from mlxfp.text.memo import Entries, Memo
 from mlxfp.text.rules import HELD, HINTED, Rule, find_rule, found
 from mlxfp.text.snippets import Lexicon
@@ -26,7 +26,7 @@ _COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
 _SHARE = 0.01  # of all work, what may be lost in trying the way by words
 _BLOCK = 8 << 20  # bytes of text that go by words at a time, as they take some five times that in memory; fewer repeat more look-ups
 _FIRST = 16 << 10  # bytes, what may be lost before anything was saved: four milliseconds
-_FEW, _LITTLE, _SHORT = 16, 12 << 10, 50  # rows at most, their characters at most and at least, that go by words in plain Python
+_FEW, _LITTLE = 16, 12 << 10  # rows and their characters, at most, that go by words in plain Python
 _CREDIT = 64 << 10  # bytes, and no more than that is saved up for it from chunks before
 
 
@@ -82,7 +82,7 @@ def _without_frame(json: str) -> str:
 
 @lru_cache(maxsize=8)
 def _encoder(json: str) -> "_Encoder":
-    if not find_frame(Tokenizer(json), pair=False, special=False).bare:
+    if not frame_of(json, pair=False, special=False).bare:
         json = _without_frame(json)
     caller, rule = find_caller(engine(json)), find_rule(json)
     return _Encoder(caller) if rule is None else _Encoder(caller, Memo(caller, rule), Lexicon(caller, rule))
@@ -133,7 +133,7 @@ class _Encoder:
         size = sum(map(len, spelled))
         if size > _LITTLE:
             return None
-        if self.lexicon is None or size < _SHORT:
+        if self.lexicon is None:
             return self.caller.pieces(spelled)
         credit = min(self.credit + _SHARE * size, _CREDIT)
         found, saved = self.lexicon.encode(spelled, credit)

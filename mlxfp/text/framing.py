@@ -55,11 +55,12 @@ class Frame:
 
 def find_frame(tokenizer: Tokenizer, *, pair: bool, special: bool) -> Frame:
     """Return what the tokenizer puts around one text or two."""
-    return _find_frame(tokenizer.json, pair=pair, special=special)
+    return frame_of(tokenizer.json, pair=pair, special=special)
 
 
 @lru_cache(maxsize=64)
-def _find_frame(json: str, *, pair: bool, special: bool) -> Frame:
+def frame_of(json: str, *, pair: bool, special: bool) -> Frame:
+    """Return what the tokenizer of this JSON puts around one text or two."""
     probe = hf.Tokenizer(hf.models.WordLevel({"a": _FIRST, "b": _SECOND}, "a"))
     probe.post_processor = engine(json).post_processor
     encoding = probe.encode("a", "b" if pair else None, add_special_tokens=special)

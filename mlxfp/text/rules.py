@@ -86,6 +86,10 @@ class Rule:
         np.not_equal((kinds[1:] >> 4) & kinds[:-1], 0, out=cuts[1:])
         return cuts
 
+    def split(self, text: bytes) -> list[bytes]:
+        """Cut one text into its words: what `find` does for many, in half the time for a short one."""
+        return self.cuts.between.split(text) if text else []
+
 
 def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
     """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +14,7 @@ from mlxfp.text.rules import Rule
 # What it costs, in bytes of text that the tokenizer itself encodes in that time: to look words up, for each byte of them; to encode new
 # words, for each of their bytes; and to look closer at new words that are not plain. Tuned with BERT and GPT-2 over wikitext.
 _LOOK, _BYTE, _LEARN, _NEW, _CLOSER = 40, 0.15, 80, 2.4, 300
+_SMALL, _PEEK = 64, 12  # bytes at most that are cut without arrays, and what that costs
 _LIMIT = 8 << 20  # bytes that a lexicon may hold: 40,000 words
 _WORD = 160  # bytes that a word takes beside its letters and ids: two objects, and a place in a dict
 
@@ -40,14 +41,11 @@ class Lexicon:
         if self.rule.cuts.lead and any(text.startswith(" ") for text in texts):
             return None, 0.0
         data = "".join(texts).encode()
-        saved = -_LOOK - _BYTE * len(data)
+        small = len(data) <= _SMALL
+        saved = -(_PEEK if small else _LOOK) - _BYTE * len(data)
         if -saved > credit:
             return None, 0.0
-        bounds = [0, *accumulate(map(len, texts if data.isascii() else map(str.encode, texts)))]
-        cuts = self.rule.find(data)
-        cuts[[bound for bound in bounds if bound < len(data)]] = True
-        starts: list[int] = np.flatnonzero(cuts).tolist()
-        words = [data[first:end] for first, end in pairwise([*starts, len(data)])]
+        words, firsts = self._split(texts) if small else self._cut(texts, data)
         known = self._ids
         ids = list(map(known.get, words))
         if None in ids:
@@ -61,8 +59,21 @@ class Lexicon:
             if not self._learn(known, new, spelled, plain=plain):
                 return None, saved
             ids = [known[word] for word in words]
-        firsts = [bisect_left(starts, bound) for bound in bounds]
         return [b"".join(ids[first:end]) for first, end in pairwise(firsts)], saved + len(data)  # type: ignore[arg-type]  # none is None
+
+    def _split(self, texts: Sequence[str]) -> tuple[list[bytes], Sequence[int]]:
+        """Return the words of all texts, and where those of each begin, and the last ones end."""
+        parts = [self.rule.split(text.encode()) for text in texts]
+        return list(chain.from_iterable(parts)), list(accumulate(map(len, parts), initial=0))
+
+    def _cut(self, texts: Sequence[str], data: bytes) -> tuple[list[bytes], Sequence[int]]:
+        """Do what `_split` does: for more text, arrays are faster."""
+        bounds = [0, *accumulate(map(len, texts if data.isascii() else map(str.encode, texts)))]
+        cuts = self.rule.find(data)
+        cuts[[bound for bound in bounds if bound < len(data)]] = True
+        starts: list[int] = np.flatnonzero(cuts).tolist()
+        words = [data[first:end] for first, end in pairwise([*starts, len(data)])]
+        return words, [bisect_left(starts, bound) for bound in bounds]
 
     def _learn(self, known: dict[bytes, bytes], words: Collection[bytes], spelled: Sequence[str], *, plain: bool) -> bool:
         """Encode words that are not among those known, which another thread may have given up, and say whether all of them may be used."""

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.errors import DataError
-from mlxfp.text import encoding, tokenizing
+from mlxfp.text import encoding, snippets, tokenizing
 from mlxfp.text.calls import find_caller
 from mlxfp.text.columns import to_lists
 from mlxfp.text.encoding import encode_chunk
@@ -102,6 +102,13 @@ def _cut(rule: Rule, text: bytes) -> list[bytes]:
     return [text[first:end] for first, end in pairwise(places)]
 
 
+@given(st.sampled_from([*KNOWN.values()]) | tokenizers(), HURTFUL)
+def test_one_text_is_cut_as_many_are(tokenizer: Tokenizer, text: str) -> None:
+    rule = find_rule(tokenizer.json)
+    if rule is not None:
+        assert rule.split(text.encode()) == (_cut(rule, text.encode()) if text else [])
+
+
 def test_most_words_are_plain_and_those_with_a_flag_are_not() -> None:
     for name, flagged in (("gpt2", "a\u3000"), ("bert", "CLS"), ("llama2", "a▁")):
         rule = find_rule(KNOWN[name].json)
@@ -146,13 +153,16 @@ def test_small_chunks_are_tokenized_alike_on_every_way(
         expected = reference(tokenizer, rows, pair=pair, max_length=max_length, side=side, special=special)
         truncation: Truncation = side if max_length is not None else "right"
         stage = stage_of(tokenize(tokenizer, pair="other" if pair else None, max_length=max_length, truncation=truncation, special=special))
-        assert_tokenizes_alike(stage.apply, rows, expected)  # a few short texts go to the tokenizer
-        with monkeypatch.context() as patch:
-            patch.setattr(encoding, "_SHORT", 0)
-            patch.setattr(encoding, "_CREDIT", math.inf)
-            patch.setattr(encoding, "_SHARE", 1e6)
-            assert_tokenizes_alike(stage.apply, rows, expected)  # by words in plain Python
-            assert_tokenizes_alike(stage.apply, rows, expected)
+        assert_tokenizes_alike(stage.apply, rows, expected)  # as it comes
+        for small in (0, 64):
+            with monkeypatch.context() as patch:
+                patch.setattr(snippets, "_SMALL", small)
+                patch.setattr(encoding, "_CREDIT", 0)
+                assert_tokenizes_alike(stage.apply, rows, expected)  # by the tokenizer, as nothing may be lost
+                patch.setattr(encoding, "_CREDIT", math.inf)
+                patch.setattr(encoding, "_SHARE", 1e6)
+                assert_tokenizes_alike(stage.apply, rows, expected)  # by words in plain Python
+                assert_tokenizes_alike(stage.apply, rows, expected)
         with monkeypatch.context() as patch:
             patch.setattr(tokenizing, "encode_few", lambda *_: None)
             assert_tokenizes_alike(stage.apply, rows, expected)  # framed as arrays

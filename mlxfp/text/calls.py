@@ -21,7 +21,7 @@ Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how
 
 ID_BYTES = 4
 
-_FEW, _PARALLEL = 16, 256  # texts up to which arrays do not pay; characters of them from which the package's threads do
+_FEW, _PARALLEL = 16, 256  # so few texts, of so many characters, are left to the package's own threads
 _SHARED = 8  # parts of a call at least, so that all cores have some
 _READ = 128 << 10  # characters of text from which on ids are read while other texts are encoded: reading them takes a tenth of the time
 _JOINED = 1024  # characters of a joined text: the best of 256, 1024, 4096 and 16384 for words, with BERT and GPT-2
@@ -68,12 +68,30 @@ class Caller:
 
     def pieces(self, texts: Sequence[str]) -> list[bytes]:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
-        if len(texts) > _FEW:
-            ids, lengths = self.encode(texts)
-            data, ends = ids.tobytes(), accumulate((ID_BYTES * lengths).tolist(), initial=0)
-            return [data[first:end] for first, end in pairwise(ends)]
-        calls = [texts] if len(texts) > 1 and sum(map(len, texts)) >= _PARALLEL else [[text] for text in texts]
-        return [array("i", each.ids).tobytes() for some in calls for each in self._call(some)]
+        if len(texts) == 1:
+            return [array("i", self._call(texts)[0].ids).tobytes()]
+        if len(texts) <= _FEW and sum(map(len, texts)) >= _PARALLEL:
+            return [array("i", each.ids).tobytes() for each in self._call(texts)]
+        found = self._divided(texts)
+        if found is not None:
+            return found
+        ids, lengths = self.encode(texts)
+        data, ends = ids.tobytes(), accumulate((ID_BYTES * lengths).tolist(), initial=0)
+        return [data[first:end] for first, end in pairwise(ends)]
+
+    def _divided(self, texts: Sequence[str]) -> list[bytes] | None:
+        """Do what `pieces` does for a few short texts: as `encode` does, without arrays."""
+        if self.separator is None or self.apart:
+            return None
+        joined = self.separator.join([*texts, ""])
+        if len(joined) > _JOINED or joined.count(self.separator) != len(texts):
+            return None
+        ids, last = self._call([joined])[0].ids, self.own.token_to_id(self.separator)
+        ends = [place for place, number in enumerate(ids) if number == last]
+        if len(ends) != len(texts):
+            return None
+        data = array("i", ids).tobytes()
+        return [data[ID_BYTES * first : ID_BYTES * end] for first, end in zip([0, *(end + 1 for end in ends)], ends, strict=False)]
 
     def _one_by_one(self, texts: Sequence[str]) -> Encoded:
         step = len(texts) if sum(map(len, texts)) < _READ else -(-len(texts) // _SHARED)

@@ -13,6 +13,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.text.splits import Splits, find_splits
 from mlxfp.text.tokenizers import cannot_encode
 
 Ids = NDArray[np.int32]
@@ -21,7 +22,9 @@ Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how
 
 ID_BYTES = 4
 
-_FEW, _PARALLEL = 16, 256  # so few texts, of so many characters, are left to the package's own threads
+_FEW = 16  # texts at most that are one call, however long they are
+_ALONE = 96  # characters of all texts up to which each is a call of its own: to wake the package's threads takes longer
+_MANY = 1024  # texts from which on those that are one split are encoded as others are, on all cores
 _SHARED = 8  # parts of a call at least, so that all cores have some
 _READ = 128 << 10  # characters of text from which on ids are read while other texts are encoded: reading them takes a tenth of the time
 _JOINED = 1024  # characters of a joined text: the best of 256, 1024, 4096 and 16384 for words, with BERT and GPT-2
@@ -33,15 +36,23 @@ class Caller:
 
     The texts are joined with a token behind each that is encoded as its id alone. Tokens are searched before anything else happens, and
     what lies between them is encoded by itself, so each text has its ids, up to the separator's. Where a tokenizer looks at where in a
-    text it is (`apart`), texts go as a list of words, of which the package encodes each by itself.
+    text it is (`apart`), texts go as a list of words, of which the package encodes each by itself. Words that are one split go to the
+    tokenizer's model alone, but for many, which are faster on all cores.
     """
 
     own: Any
     separator: str | None
     apart: bool
+    splits: Splits | None = None
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of all texts, without special tokens."""
+        if self.splits is not None and len(texts) < _MANY:
+            pieces = self.pieces(texts)
+            return np.frombuffer(b"".join(pieces), np.int32), np.fromiter(map(len, pieces), np.int64, len(pieces)) // ID_BYTES
+        return self._encode(texts)
+
+    def _encode(self, texts: Sequence[str]) -> Encoded:
         separator, together = self.separator, _together(texts)
         if separator is None or together < 2 or any(separator in text for text in texts):
             return self._one_by_one(texts)
@@ -68,30 +79,21 @@ class Caller:
 
     def pieces(self, texts: Sequence[str]) -> list[bytes]:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
-        if len(texts) == 1:
-            return [array("i", self._call(texts)[0].ids).tobytes()]
-        if len(texts) <= _FEW and sum(map(len, texts)) >= _PARALLEL:
-            return [array("i", each.ids).tobytes() for each in self._call(texts)]
-        found = self._divided(texts)
-        if found is not None:
-            return found
-        ids, lengths = self.encode(texts)
+        if self.splits is None:
+            return self._pieces(texts)
+        found = list(map(self.splits.encode, texts))
+        rest = [text for text, piece in zip(texts, found, strict=True) if piece is None]
+        others = iter(self._pieces(rest) if rest else ())
+        return [next(others) if piece is None else piece for piece in found]
+
+    def _pieces(self, texts: Sequence[str]) -> list[bytes]:
+        size = sum(map(len, texts))
+        if size < _JOINED or len(texts) <= _FEW:
+            calls = map(self._call, ([text] for text in texts)) if size < _ALONE else [self._call(texts)]
+            return [array("i", each.ids).tobytes() for each in chain.from_iterable(calls)]
+        ids, lengths = self._encode(texts)
         data, ends = ids.tobytes(), accumulate((ID_BYTES * lengths).tolist(), initial=0)
         return [data[first:end] for first, end in pairwise(ends)]
-
-    def _divided(self, texts: Sequence[str]) -> list[bytes] | None:
-        """Do what `pieces` does for a few short texts: as `encode` does, without arrays."""
-        if self.separator is None or self.apart:
-            return None
-        joined = self.separator.join([*texts, ""])
-        if len(joined) > _JOINED or joined.count(self.separator) != len(texts):
-            return None
-        ids, last = self._call([joined])[0].ids, self.own.token_to_id(self.separator)
-        ends = [place for place, number in enumerate(ids) if number == last]
-        if len(ends) != len(texts):
-            return None
-        data = array("i", ids).tobytes()
-        return [data[ID_BYTES * first : ID_BYTES * end] for first, end in zip([0, *(end + 1 for end in ends)], ends, strict=False)]
 
     def _one_by_one(self, texts: Sequence[str]) -> Encoded:
         step = len(texts) if sum(map(len, texts)) < _READ else -(-len(texts) // _SHARED)
@@ -128,7 +130,7 @@ def find_caller(own: Any) -> Caller:
     # The pre-tokenizer's own JSON: the whole tokenizer's takes 40 ms to write and read, for its vocabulary.
     splitter = jsons.loads(own.pre_tokenizer.__getstate__()) if own.pre_tokenizer else None
     apart = '"prepend_scheme": "first"' in jsons.dumps(splitter)
-    return Caller(own, fit[0] if fit and not _ids(own, "") else None, apart)
+    return Caller(own, fit[0] if fit and not _ids(own, "") else None, apart, find_splits(own))
 
 
 def _separates(own: Any, number: int, token: Any) -> bool:

@@ -17,6 +17,8 @@ from mlxfp.core.naming import row_name
 def plain(column: pa.Array) -> pa.Array:
     """Write out dictionary-encoded, run-end-encoded and view columns: the same values, laid out one by one."""
     kind = column.type
+    if pa.types.is_string(kind):  # by far the most common: the questions below take as long as a short text
+        return column
     if pa.types.is_dictionary(kind):
         return plain(column.dictionary_decode())
     if pa.types.is_run_end_encoded(kind):

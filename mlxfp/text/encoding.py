@@ -26,7 +26,7 @@ _COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
 _SHARE = 0.01  # of all work, what may be lost in trying the way by words
 _BLOCK = 8 << 20  # bytes of text that go by words at a time, as they take some five times that in memory; fewer repeat more look-ups
 _FIRST = 16 << 10  # bytes, what may be lost before anything was saved: four milliseconds
-_FEW, _LITTLE = 16, 12 << 10  # rows and their characters, at most, that go by words in plain Python
+_FEW, _LITTLE = 128, 12 << 10  # rows and their characters, at most, that go by words in plain Python
 _CREDIT = 64 << 10  # bytes, and no more than that is saved up for it from chunks before
 
 
@@ -138,7 +138,8 @@ class _Encoder:
         credit = min(self.credit + _SHARE * size, _CREDIT)
         found, saved = self.lexicon.encode(spelled, credit)
         self.credit = min(credit + saved, _CREDIT)
-        return found or self.caller.pieces(spelled)
+        rest = iter(self.caller.pieces([text for text, ids in zip(spelled, found, strict=True) if ids is None]) if None in found else ())
+        return [next(rest) if ids is None else ids for ids in found]
 
     def parts(self, texts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
         """Return the ids of parts of texts, and in which a cut may have done harm: bool[N]; None where too many words are new."""

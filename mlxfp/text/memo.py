@@ -14,7 +14,7 @@ from mlxfp.text.rules import Rule
 from mlxfp.text.words import text_offsets
 
 _LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB of English have
-_JOINED = 64  # words at least that are encoded as one text
+_JOINED = 256  # words from which on they are encoded as one text; fewer go to the model one by one
 _WORD = 144  # bytes that a word takes beside text and ids: a string, its number, a place in a dict, three numbers in arrays
 
 

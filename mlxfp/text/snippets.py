@@ -1,90 +1,163 @@
-"""A few short texts to ids, by words met before: in plain Python, as for so little, calls of numpy and Arrow take longer than the work."""
+"""A few short texts to ids, by words met before: in plain Python, as for so little, calls of numpy and Arrow take longer than the work.
 
-from bisect import bisect_left
-from collections.abc import Collection, Sequence
-from itertools import accumulate, chain, pairwise
+There is a cut in front of a space, unless white space stands before it (`cuts`). So a text is first divided at its spaces, in a tenth of
+the time that it takes to find its words, and only what was not met before is cut further.
+"""
 
-import numpy as np
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import chain
+
 import pyarrow as pa
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
 from mlxfp.text.calls import Caller
 from mlxfp.text.rules import Rule
+from mlxfp.text.splits import Splits
 
-# What it costs, in bytes of text that the tokenizer itself encodes in that time: to look words up, for each byte of them; to encode new
-# words, for each of their bytes; and to look closer at new words that are not plain. Tuned with BERT and GPT-2 over wikitext.
-_LOOK, _BYTE, _LEARN, _NEW, _CLOSER = 40, 0.15, 80, 2.4, 300
-_SMALL, _PEEK = 64, 12  # bytes at most that are cut without arrays, and what that costs
+# In bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext. `_CALL` is what a call for a
+# text takes beside its bytes. To look a text up costs so much, and for each byte; to put a part together again; to look at a new part; to
+# encode a new word that is one split, and for each byte of it; others, together and for each byte; to look closer at those not plain.
+_CALL = 12
+_LOOK, _BYTE, _MERGE, _SORT, _SPLIT, _MORE, _LEARN, _NEW, _CLOSER = 4, 0.05, 0.8, 3, 8, 1.0, 40, 2.4, 300
+
 _LIMIT = 8 << 20  # bytes that a lexicon may hold: 40,000 words
 _WORD = 160  # bytes that a word takes beside its letters and ids: two objects, and a place in a dict
+_SPACE = 32  # no byte of white space or control is above it
+_BEGINS, _WHITE = b"\xff", b"\xfe"  # in no text: in front of a word without a space, and of one that ends in white space
 
 
 @define
 class Lexicon:
     """The ids of words that a tokenizer met in a few texts at a time. Safe to use from several threads, and emptied when it is full.
 
-    Texts with a word in which a cut may have done harm are left to the tokenizer.
+    Texts with a word in which a cut may have done harm are left to the tokenizer. What stands behind a space, up to the next, is kept by
+    its letters alone, with the ids that it has behind the space, so that what a text is divided into can be looked up as it is.
     """
 
     caller: Caller
     rule: Rule
     limit: int = _LIMIT
-    _ids: dict[bytes, bytes] = Factory(dict)  # word to ids, int32 end to end
+    _ids: dict[bytes, bytes] = Factory(lambda: {_BEGINS: b""})  # int32 end to end
     _harmed: set[bytes] = Factory(set)
     _size: int = 0  # bytes
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return len(self._ids) - 1
 
-    def encode(self, texts: Sequence[str], credit: float) -> tuple[list[bytes] | None, float]:
-        """Return the ids of each text as bytes of int32, unless too much is new, and how many bytes that saved: below 0, of credit."""
-        if self.rule.cuts.lead and any(text.startswith(" ") for text in texts):
+    def encode(self, texts: Sequence[str], credit: float) -> tuple[list[bytes | None], float]:
+        """Return the ids of each text as bytes of int32, None for those that are left, and how many bytes that saved, or cost."""
+        found, saved = [], 0.0
+        for text in texts:
+            ids, more = self._encode(text.encode(), credit + saved)
+            found.append(ids)
+            saved += more
+        return found, saved
+
+    def _encode(self, text: bytes, credit: float) -> tuple[bytes | None, float]:
+        saved = -_LOOK - _BYTE * len(text)
+        if -saved > credit or (self.rule.cuts.lead and text[:1] == b" "):
             return None, 0.0
-        data = "".join(texts).encode()
-        small = len(data) <= _SMALL
-        saved = -(_PEEK if small else _LOOK) - _BYTE * len(data)
-        if -saved > credit:
-            return None, 0.0
-        words, firsts = self._split(texts) if small else self._cut(texts, data)
-        known = self._ids
-        ids = list(map(known.get, words))
+        known, keys = self._ids, _divide(text)
+        ids = list(map(known.get, keys))
         if None in ids:
-            new = {word for word, found in zip(words, ids, strict=True) if found is None}
-            spelled = [word.decode() for word in new]
-            plain = self.rule.plain(spelled)
-            cost = _LEARN + _NEW * sum(map(len, new)) + (0 if plain else _CLOSER)
-            if cost > credit + saved + len(data) or not new.isdisjoint(self._harmed):
+            new = [key for key, found in zip(keys, ids, strict=True) if found is None]
+            if any(key[-1:] <= b" " for key in new):
+                saved -= _MERGE * len(keys)
+                keys = self._merge(keys)
+                new = [key for key in keys if key not in known]
+            saved -= self._learn(known, new, _CALL + len(text), credit + saved)
+            ids = list(map(known.get, keys))
+            if self._size > self.limit:
+                self._ids, self._harmed, self._size = {_BEGINS: b""}, set(), 0
+            if None in ids:
                 return None, saved
-            saved -= cost
-            if not self._learn(known, new, spelled, plain=plain):
-                return None, saved
-            ids = [known[word] for word in words]
-        return [b"".join(ids[first:end]) for first, end in pairwise(firsts)], saved + len(data)  # type: ignore[arg-type]  # none is None
+        return b"".join(ids), saved + _CALL + len(text)  # type: ignore[arg-type]  # none is None
 
-    def _split(self, texts: Sequence[str]) -> tuple[list[bytes], Sequence[int]]:
-        """Return the words of all texts, and where those of each begin, and the last ones end."""
-        parts = [self.rule.split(text.encode()) for text in texts]
-        return list(chain.from_iterable(parts)), list(accumulate(map(len, parts), initial=0))
+    def _learn(self, known: dict[bytes, bytes], keys: Sequence[bytes], gain: float, credit: float) -> float:
+        """Keep the ids of what is new, unless that costs more than the credit and what it gains, and return what it cost."""
+        cost = _SORT * len(keys)
+        if cost > credit:
+            return 0.0
+        words = {key: _text(key).decode() for key in keys}
+        splits = {key: word for key, word in words.items() if self._is_split(word)}
+        several = {key: self.rule.split(_text(key)) for key in keys if key not in splits} if len(splits) < len(words) else {}
+        others: dict[bytes, str] = {}
+        for word in chain.from_iterable(several.values()):
+            if _key(word) not in known:
+                (splits if self._is_split(word.decode()) else others)[_key(word)] = word.decode()
+        plain = not others or self.rule.plain(others.values())
+        more = _SPLIT * len(splits) + _MORE * sum(map(len, splits)) + (_LEARN + _NEW * sum(map(len, others)) if others else 0)
+        most = credit + gain - cost if plain else credit - cost - _CLOSER  # a word with a flag gains nothing
+        if more > most or not self._harmed.isdisjoint(others):
+            return cost
+        for key, spelled in splits.items():
+            self._keep(known, key, self._splits.ids_of(spelled))  # type: ignore[union-attr]  # there are some only with splits
+        if others:
+            self._encode_others(known, others, plain=plain)
+        for key, parts in several.items():
+            ids = [known.get(_key(part)) for part in parts] if len(parts) > 1 else [None]
+            self._keep(known, key, None if None in ids else b"".join(ids))  # type: ignore[arg-type]  # none is None
+        return cost + more + (0 if plain else _CLOSER)
 
-    def _cut(self, texts: Sequence[str], data: bytes) -> tuple[list[bytes], Sequence[int]]:
-        """Do what `_split` does: for more text, arrays are faster."""
-        bounds = [0, *accumulate(map(len, texts if data.isascii() else map(str.encode, texts)))]
-        cuts = self.rule.find(data)
-        cuts[[bound for bound in bounds if bound < len(data)]] = True
-        starts: list[int] = np.flatnonzero(cuts).tolist()
-        words = [data[first:end] for first, end in pairwise([*starts, len(data)])]
-        return words, [bisect_left(starts, bound) for bound in bounds]
+    def _encode_others(self, known: dict[bytes, bytes], words: dict[bytes, str], *, plain: bool) -> None:
+        spelled = list(words.values())
+        flags = [0] * len(words) if plain else self.rule.flags(pa.array(spelled, pa.string())).tolist()
+        self._harmed |= {key for key, flag in zip(words, flags, strict=True) if flag}
+        for key, ids, flag in zip(words, self.caller.pieces(self.rule.bare(spelled)), flags, strict=True):
+            self._keep(known, key, None if flag else ids)
 
-    def _learn(self, known: dict[bytes, bytes], words: Collection[bytes], spelled: Sequence[str], *, plain: bool) -> bool:
-        """Encode words that are not among those known, which another thread may have given up, and say whether all of them may be used."""
-        harmed: set[bytes] = set()
-        if not plain:
-            flags = self.rule.flags(pa.array(spelled, pa.string())).tolist()
-            harmed = {word for word, flag in zip(words, flags, strict=True) if flag}
-        pieces = self.caller.pieces(self.rule.bare(spelled))
-        known.update((word, piece) for word, piece in zip(words, pieces, strict=True) if word not in harmed)
-        self._harmed |= harmed
-        self._size += sum(map(len, words)) + _WORD * len(words) + sum(map(len, pieces))
-        if self._size > self.limit:
-            self._ids, self._harmed, self._size = {}, set(), 0
-        return not harmed
+    def _keep(self, known: dict[bytes, bytes], key: bytes, ids: bytes | None) -> None:
+        if ids is not None:
+            known[key] = ids
+            self._size += _WORD + len(key) + len(ids)
+
+    def _is_split(self, word: str) -> bool:
+        """Whether a word is known to be one split without flags: no cut can do it harm."""
+        splits = self._splits
+        return splits is not None and splits.whole.fullmatch(word) is not None and not (self._hinted and self._hinted.search(word))
+
+    def _merge(self, keys: Sequence[bytes]) -> list[bytes]:
+        """Put together again what was divided behind white space, where there is no cut."""
+        merged: list[bytes] = []
+        joined = False
+        for key in keys:
+            if joined:
+                merged[-1] += b" " + key
+            else:
+                merged.append(key)
+            joined = key[-1:] <= b" "
+        return [*merged[:-1], *map(_key, self.rule.split(_text(merged[-1])))] if joined else merged
+
+    @cached_property
+    def _splits(self) -> Splits | None:
+        splits = None if self.rule.held else self.caller.splits
+        return evolve(splits, spaced=splits.bare) if splits is not None and self.rule.cuts.lead else splits
+
+    @cached_property
+    def _hinted(self) -> re.Pattern[str] | None:
+        return re.compile(self.rule.hinted) if self.rule.hinted else None
+
+
+def _divide(text: bytes) -> list[bytes]:
+    """Divide a text at its spaces, whether there are cuts or not, and return by what the parts are kept."""
+    body = text.rstrip()
+    if text[len(body) : len(body) + 1] != b" " or body[-1:] <= b" ":
+        keys = text.split(b" ")
+    else:
+        keys = body.split(b" ")
+        keys.append(_WHITE + text[len(body) :])
+    keys[0] = _BEGINS + keys[0]
+    return keys
+
+
+def _key(word: bytes) -> bytes:
+    """Return by what a word is kept."""
+    if word[-1] <= _SPACE:
+        return _WHITE + word  # no cut follows: it may end a text, and is no whole part between two spaces
+    return word[1:] if word[0] == _SPACE else _BEGINS + word
+
+
+def _text(key: bytes) -> bytes:
+    return key[1:] if key[:1] in (_BEGINS, _WHITE) else b" " + key

@@ -45,19 +45,18 @@ def lexicon_of(tokenizer: Tokenizer, *, rule: Rule | None = None, limit: int = 1
     return Lexicon(find_caller(engine(tokenizer.json)), rule, limit)
 
 
-def ids_of(lexicon: Lexicon, texts: Sequence[str]) -> list[list[int]] | None:
+def ids_of(lexicon: Lexicon, texts: Sequence[str]) -> list[list[int] | None]:
     """Encode by words, whether it pays or not; None where a cut may have done harm."""
     found, _ = lexicon.encode(texts, math.inf)
-    return None if found is None else [array("i", row).tolist() for row in found]
+    return [None if row is None else array("i", row).tolist() for row in found]
 
 
 def assert_encodes_alike(lexicon: Lexicon, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
     """Law: what is encoded by words met before is encoded as by the tokenizer, the first time and later."""
     expected = [tokenizer.encode(text, special=False) for text in texts]
-    assert ids_of(lexicon, texts) in (None, expected)
-    assert ids_of(lexicon, texts[::-1]) in (None, expected[::-1])
-    for text, ids in zip(texts, expected, strict=True):
-        assert ids_of(lexicon, [text]) in (None, [ids])
+    for order in (1, -1, 1):  # all words known in the end
+        for found, ids in zip(ids_of(lexicon, texts[::order]), expected[::order], strict=True):
+            assert found in (None, ids)
 
 
 @pytest.mark.parametrize("name", list(KNOWN))
@@ -154,21 +153,49 @@ def test_small_chunks_are_tokenized_alike_on_every_way(
         truncation: Truncation = side if max_length is not None else "right"
         stage = stage_of(tokenize(tokenizer, pair="other" if pair else None, max_length=max_length, truncation=truncation, special=special))
         assert_tokenizes_alike(stage.apply, rows, expected)  # as it comes
-        for small in (0, 64):
-            with monkeypatch.context() as patch:
-                patch.setattr(snippets, "_SMALL", small)
-                patch.setattr(encoding, "_CREDIT", 0)
-                assert_tokenizes_alike(stage.apply, rows, expected)  # by the tokenizer, as nothing may be lost
-                patch.setattr(encoding, "_CREDIT", math.inf)
-                patch.setattr(encoding, "_SHARE", 1e6)
-                assert_tokenizes_alike(stage.apply, rows, expected)  # by words in plain Python
-                assert_tokenizes_alike(stage.apply, rows, expected)
+        with monkeypatch.context() as patch:
+            patch.setattr(encoding, "_CREDIT", 0)
+            assert_tokenizes_alike(stage.apply, rows, expected)  # by the tokenizer, as nothing may be lost
+            patch.setattr(encoding, "_CREDIT", math.inf)
+            patch.setattr(encoding, "_SHARE", 1e6)
+            assert_tokenizes_alike(stage.apply, rows, expected)  # by words in plain Python
+            assert_tokenizes_alike(stage.apply, rows, expected)
         with monkeypatch.context() as patch:
             patch.setattr(tokenizing, "encode_few", lambda *_: None)
             assert_tokenizes_alike(stage.apply, rows, expected)  # framed as arrays
             patch.setattr(encoding, "_FEW", -1)
             patch.setattr(encoding, "_pays", lambda size: True)
             assert_tokenizes_alike(stage.apply, rows, expected)  # by words in arrays
+
+
+@given(
+    st.sampled_from([*KNOWN.values()]),
+    st.lists(st.sampled_from([" ", " ", "  ", "\n", "\t", "\u3000", "in", "the", "The", "cat,", "(a)", "7", "don't", "\x1c"]), max_size=12),
+)
+def test_white_space_may_stand_anywhere(tokenizer: Tokenizer, parts: list[str]) -> None:
+    lexicon, text = lexicon_of(tokenizer), "".join(parts)
+    ids_of(lexicon, [" in the cat", "\n", " \n", "in\n", " ", "a  b", "a \n b"])  # so that parts are known which must not be looked up
+    assert_encodes_alike(lexicon, tokenizer, [text, f"in {text}", f"{text} in"])
+
+
+@pytest.mark.parametrize(
+    ("name", "texts", "broken"),
+    [
+        pytest.param(
+            "unigram", ["in ", "in  the"], lambda word: word[1:] if word[:1] == b" " else b"\xff" + word, id="a cut behind a space"
+        ),
+        pytest.param("t5", [" \n", " \n in"], lambda word: word[1:] if word[:1] == b" " else b"\xff" + word, id="a cut behind a line end"),
+        pytest.param("gpt2", [" in", "in"], lambda word: word.lstrip(b" "), id="a word kept without its space"),
+    ],
+)
+def test_the_law_catches_words_that_are_kept_wrongly(
+    monkeypatch: pytest.MonkeyPatch, name: str, texts: list[str], broken: Callable[[bytes], bytes]
+) -> None:
+    assert_encodes_alike(lexicon_of(KNOWN[name]), KNOWN[name], texts)
+    monkeypatch.setattr(snippets, "_key", broken)
+    monkeypatch.setattr(snippets, "_BEGINS", b"" if name == "gpt2" else b"\xff")
+    with pytest.raises(AssertionError):
+        assert_encodes_alike(lexicon_of(KNOWN[name]), KNOWN[name], texts)
 
 
 def _forget_cutting(right: Any, around: Any, rows: Any, room: int | None, side: Any) -> Any:
@@ -209,19 +236,19 @@ def test_what_is_lost_in_trying_is_no_more_than_the_credit() -> None:
     tokenizer = trained("bpe")
     lexicon = lexicon_of(tokenizer)
     text = " ".join(f"w{number}" for number in range(200))
-    assert lexicon.encode([text], 10.0) == (None, 0.0)  # not even looked up
-    found, saved = lexicon.encode([text], 500.0)
-    assert (found, len(lexicon)) == (None, 0)
-    assert -500 < saved < 0
+    assert lexicon.encode([text], 10.0) == ([None], 0.0)  # not even looked up
+    found, saved = lexicon.encode([text], 200.0)
+    assert (found, len(lexicon)) == ([None], 0)
+    assert -200 < saved < 0
     found, saved = lexicon.encode([text], math.inf)
-    assert found is not None
-    assert saved < -500
+    assert found != [None]
+    assert saved < -200
     assert lexicon.encode([text], 500.0)[1] > 500  # all met before
     credits = []
     for start in range(300):
         encode_chunk(tokenizer, pa.array([" ".join(f"{start}x{number}" for number in range(100))]))
         credits.append(encoding._encoder(tokenizer.json).credit)
-    assert min(credits) >= 0
+    assert min(credits) > -700  # and a text
     assert credits[-1] < 500
 
 
@@ -231,7 +258,7 @@ def test_a_lexicon_holds_no_more_than_its_limit() -> None:
     for start in range(0, 2000, 20):
         ids_of(lexicon, [" ".join(f"word{number}" for number in range(start, start + 20))])
         most = max(most, lexicon._size)
-        assert sum(map(len, (*lexicon._ids, *lexicon._ids.values()))) < lexicon._size or not len(lexicon)
+        assert sum(map(len, (*lexicon._ids, *lexicon._ids.values()))) <= lexicon._size + 1
     assert 10_000 < most <= 20_000
 
 
@@ -250,7 +277,7 @@ def test_threads_share_a_lexicon() -> None:
 def test_long_texts_and_many_empty_ones_are_no_snippets() -> None:
     tokenizer = trained("bpe")
     long = " ".join(SENTENCES[:2]) * 200
-    for texts in ([long, "", long], [""] * 40, ["in"] * 40):
+    for texts in ([long, "", long], [""] * 200, ["in"] * 200):
         assert encode_chunk(tokenizer, pa.array(texts)).to_pylist() == [tokenizer.encode(text, special=False) for text in texts]
     lexicon = encoding._encoder(tokenizer.json).lexicon
     assert lexicon is not None

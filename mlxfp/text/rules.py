@@ -62,17 +62,18 @@ class Rule:
         seen = self.keeps and not self.held and not self.cuts.single and re.fullmatch(r"(?:[ -~]*[!-~]\n)*", joined) is not None
         return seen and not (self.hinted and re.search(self.hinted, joined))
 
-    def flags(self, words: pa.StringArray) -> NDArray[np.uint8]:
-        """Return 0, `HINTED` or `HELD` for each word, uint8[N]."""
+    def flags(self, words: pa.StringArray | Sequence[str]) -> NDArray[np.uint8]:
+        """Return 0, `HINTED` or `HELD` for each word, uint8[N]. A few are faster as strings."""
         seen = words
         if self.normal is not None and (self.cuts.strict or self.held):
-            seen = pa.array(map(self.normal, self.bare(words.to_pylist())), pa.string())
+            seen = list(map(self.normal, self.bare(words.to_pylist() if isinstance(words, pa.Array) else words)))
+            seen = pa.array(seen, pa.string()) if isinstance(words, pa.Array) else seen
         held, hinted = found(seen, self.held), found(words, self.hinted)
         if self.cuts.strict:  # white space alone ends its row: there is no cut behind it
             held |= self._harmed(words, seen) & ~found(words, "" if self.cuts.lead else r"\A[ \t\n\r]+\z")
         return np.where(held, np.uint8(HELD), np.where(hinted, np.uint8(HINTED), np.uint8(0)))
 
-    def _harmed(self, words: pa.StringArray, seen: pa.StringArray) -> NDArray[np.bool_]:
+    def _harmed(self, words: pa.StringArray | Sequence[str], seen: pa.StringArray | Sequence[str]) -> NDArray[np.bool_]:
         harmed = found(seen, _ENDS_BLANK)
         if self.cuts.single:
             spaced = found(words, rf"\A(?:[^ ]| +[^{_BLANK}])") & (found(words, r"\A[^ ]") | found(seen, rf"\A[ \x{{2581}}][^{_BLANK}]"))
@@ -91,12 +92,26 @@ class Rule:
         return self.cuts.between.split(text) if text else []
 
 
-def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
+def found(texts: pa.Array | Sequence[str], pattern: str) -> NDArray[np.bool_]:
     """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
     if not pattern:
         return np.zeros(len(texts), bool)
+    if not isinstance(texts, pa.Array):
+        return np.fromiter((match is not None for match in map(_of_python(pattern).search, texts)), bool, len(texts))
     matches: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
     return matches
+
+
+@lru_cache(maxsize=256)
+def _of_python(pattern: str) -> re.Pattern[str]:
+    """Write a regular expression of RE2 for Python: other names for characters and for the end of a text."""
+    return re.compile(re.sub(r"\\(?:x\{(?P<code>\w+)\}|(?P<other>.))", _escape, pattern, flags=re.DOTALL))
+
+
+def _escape(match: re.Match[str]) -> str:
+    if match["code"]:
+        return f"\\U{int(match['code'], 16):08x}"
+    return r"\Z" if match["other"] == "z" else match[0]
 
 
 @lru_cache(maxsize=32)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
 
-import pyarrow as pa
 from attrs import Factory, define, evolve
 
 from mlxfp.text.calls import Caller
@@ -20,7 +19,7 @@ from mlxfp.text.splits import Splits
 # text takes beside its bytes. To look a text up costs so much, and for each byte; to put a part together again; to look at a new part; to
 # encode a new word that is one split, and for each byte of it; others, together and for each byte; to look closer at those not plain.
 _CALL = 12
-_LOOK, _BYTE, _MERGE, _SORT, _SPLIT, _MORE, _LEARN, _NEW, _CLOSER = 4, 0.05, 0.8, 3, 8, 1.0, 40, 2.4, 300
+_LOOK, _BYTE, _MERGE, _SORT, _SPLIT, _MORE, _LEARN, _NEW, _CLOSER = 4, 0.05, 0.8, 3, 8, 1.0, 40, 2.4, 40
 
 _LIMIT = 8 << 20  # bytes that a lexicon may hold: 40,000 words
 _WORD = 160  # bytes that a word takes beside its letters and ids: two objects, and a place in a dict
@@ -80,13 +79,13 @@ class Lexicon:
         cost = _SORT * len(keys)
         if cost > credit:
             return 0.0
-        words = {key: _text(key).decode() for key in keys}
-        splits = {key: word for key, word in words.items() if self._is_split(word)}
-        several = {key: self.rule.split(_text(key)) for key in keys if key not in splits} if len(splits) < len(words) else {}
+        match = self._splits.whole.fullmatch if self._splits is not None else _never
+        splits = {key: word for key in keys if match(word := _text(key).decode())}
+        several = {key: self.rule.split(_text(key)) for key in keys if key not in splits} if len(splits) < len(keys) else {}
         others: dict[bytes, str] = {}
-        for word in chain.from_iterable(several.values()):
-            if _key(word) not in known:
-                (splits if self._is_split(word.decode()) else others)[_key(word)] = word.decode()
+        for part in chain.from_iterable(several.values()):
+            if _key(part) not in known:
+                (splits if match(part.decode()) else others)[_key(part)] = part.decode()
         plain = not others or self.rule.plain(others.values())
         more = _SPLIT * len(splits) + _MORE * sum(map(len, splits)) + (_LEARN + _NEW * sum(map(len, others)) if others else 0)
         most = credit + gain - cost if plain else credit - cost - _CLOSER  # a word with a flag gains nothing
@@ -103,7 +102,7 @@ class Lexicon:
 
     def _encode_others(self, known: dict[bytes, bytes], words: dict[bytes, str], *, plain: bool) -> None:
         spelled = list(words.values())
-        flags = [0] * len(words) if plain else self.rule.flags(pa.array(spelled, pa.string())).tolist()
+        flags = [0] * len(words) if plain else self.rule.flags(spelled).tolist()
         self._harmed |= {key for key, flag in zip(words, flags, strict=True) if flag}
         for key, ids, flag in zip(words, self.caller.pieces(self.rule.bare(spelled)), flags, strict=True):
             self._keep(known, key, None if flag else ids)
@@ -112,11 +111,6 @@ class Lexicon:
         if ids is not None:
             known[key] = ids
             self._size += _WORD + len(key) + len(ids)
-
-    def _is_split(self, word: str) -> bool:
-        """Whether a word is known to be one split without flags: no cut can do it harm."""
-        splits = self._splits
-        return splits is not None and splits.whole.fullmatch(word) is not None and not (self._hinted and self._hinted.search(word))
 
     def _merge(self, keys: Sequence[bytes]) -> list[bytes]:
         """Put together again what was divided behind white space, where there is no cut."""
@@ -132,12 +126,13 @@ class Lexicon:
 
     @cached_property
     def _splits(self) -> Splits | None:
+        """Say which words are known to be one split without flags: no cut can do them harm."""
         splits = None if self.rule.held else self.caller.splits
-        return evolve(splits, spaced=splits.bare) if splits is not None and self.rule.cuts.lead else splits
-
-    @cached_property
-    def _hinted(self) -> re.Pattern[str] | None:
-        return re.compile(self.rule.hinted) if self.rule.hinted else None
+        if splits is None:
+            return None
+        hinted = f"(?!.*(?:{self.rule.hinted}))" if self.rule.hinted else ""
+        whole = re.compile(f"{hinted}(?:{splits.whole.pattern})")
+        return evolve(splits, whole=whole, spaced=splits.bare if self.rule.cuts.lead else splits.spaced)
 
 
 def _divide(text: bytes) -> list[bytes]:
@@ -160,4 +155,8 @@ def _key(word: bytes) -> bytes:
 
 
 def _text(key: bytes) -> bytes:
-    return key[1:] if key[:1] in (_BEGINS, _WHITE) else b" " + key
+    return key[1:] if key[:1] >= _WHITE else b" " + key
+
+
+def _never(_: str) -> None:
+    """Match nothing."""

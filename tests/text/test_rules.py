@@ -2,10 +2,12 @@
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mlxfp.text.rules import HELD, HINTED, find_rule
 from mlxfp.text.tokenizers import Tokenizer
-from tests.text.configurations import known, listed, splitter, with_parts
+from tests.text.configurations import HURTFUL, known, listed, splitter, tokenizers, with_parts
 
 KNOWN = known()
 _SWITCHES = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
@@ -14,7 +16,9 @@ _SWITCHES = {"single_word": False, "lstrip": False, "rstrip": False, "normalized
 def flags_of(tokenizer: Tokenizer, words: list[str]) -> list[int]:
     rule = find_rule(tokenizer.json)
     assert rule is not None
-    return rule.flags(pa.array(words, pa.string())).tolist()
+    flags: list[int] = rule.flags(pa.array(words, pa.string())).tolist()
+    assert rule.flags(words).tolist() == flags
+    return flags
 
 
 def _with_token(content: str, **switches: bool) -> Tokenizer:
@@ -67,3 +71,16 @@ def test_a_token_that_may_be_anywhere_leaves_nothing_to_cut() -> None:
 def test_special_tokens_of_gpt_and_bert_are_looked_for_by_their_names() -> None:
     rules = {name: find_rule(KNOWN[name].json) for name in ("bert", "gpt2")}
     assert {name: rule and rule.hinted for name, rule in rules.items()} == dict.fromkeys(rules, "CLS|MASK|PAD|SEP|UNK")
+
+
+@given(st.sampled_from([*KNOWN.values()]) | tokenizers(), st.lists(HURTFUL | st.sampled_from(["x\\z", "\\x{41}", "A", "a\n"]), max_size=20))
+def test_words_as_strings_have_the_flags_that_they_have_as_a_column(tokenizer: Tokenizer, words: list[str]) -> None:
+    if find_rule(tokenizer.json) is not None:
+        flags_of(tokenizer, [word for word in words if word])
+
+
+@pytest.mark.parametrize("content", ["x\\z", "\\x{41}", "a.b", "\\", "(", "a\nb", "\\Z x"])
+def test_a_token_may_have_any_letters(content: str) -> None:
+    words = [content, f" {content}", "x", "z", "A", "xz", "\\", "a\n", content[:-1], content.upper()]
+    for switches in ({"rstrip": True}, {"normalized": True}, {"normalized": True, "single_word": True}):
+        flags_of(_with_token(content, **switches), [word for word in words if word])

@@ -138,8 +138,10 @@ class _Encoder:
         credit = min(self.credit + _SHARE * size, _CREDIT)
         found, saved = self.lexicon.encode(spelled, credit)
         self.credit = min(credit + saved, _CREDIT)
-        rest = iter(self.caller.pieces([text for text, ids in zip(spelled, found, strict=True) if ids is None]) if None in found else ())
-        return [next(rest) if ids is None else ids for ids in found]
+        if None in found:
+            rest = iter(self.caller.pieces([text for text, ids in zip(spelled, found, strict=True) if ids is None]))
+            return [next(rest) if ids is None else ids for ids in found]
+        return found  # type: ignore[return-value]  # none is None
 
     def parts(self, texts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
         """Return the ids of parts of texts, and in which a cut may have done harm: bool[N]; None where too many words are new."""

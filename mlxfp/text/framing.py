@@ -115,7 +115,7 @@ def put_around_few(around: tuple[bytes, bytes], rows: Sequence[bytes], room: int
         rows = [row[:most] for row in rows] if side == "right" else [row[max(0, len(row) - most) :] for row in rows]
     front, back = around
     framed = [front + row + back for row in rows]
-    ends = accumulate((len(row) // ID_BYTES for row in framed), initial=0)
+    ends = [end // ID_BYTES for end in accumulate(map(len, framed), initial=0)]
     values = b"".join(framed)
     inner = _from_buffers(_IDS.value_type, len(values) // ID_BYTES, [None, pa.py_buffer(values)])
     return _from_buffers(_IDS, len(framed), [None, pa.py_buffer(array("i", ends))], children=[inner])

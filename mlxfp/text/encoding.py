@@ -47,7 +47,7 @@ def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
 
 def find_words(tokenizer: Tokenizer) -> Rule | None:
     """Return how texts of a tokenizer may be cut into words, or None where nothing is known."""
-    memo = _find_encoder(tokenizer).memo
+    memo = _encoder(tokenizer.json).memo
     return None if memo is None else memo.rule
 
 
@@ -56,23 +56,19 @@ def encode_parts(tokenizer: Tokenizer, parts: pa.StringArray, size: float) -> tu
 
     None where too many words are new. `size` is that of all texts that the parts are of, in bytes.
     """
-    return _find_encoder(tokenizer).parts(parts, size)
+    return _encoder(tokenizer.json).parts(parts, size)
 
 
 def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[bytes] | None:
     """Do what `encode_chunk` does, as bytes of int32 for each text, or return None where there is too much text for that to be fastest."""
-    return _find_encoder(tokenizer).few(texts)
+    return _encoder(tokenizer.json).few(texts)
 
 
 def _encode(tokenizer: Tokenizer, texts: pa.Array) -> Encoded:
-    parts = _find_encoder(tokenizer).encode(texts)
+    parts = _encoder(tokenizer.json).encode(texts)
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
-
-
-def _find_encoder(tokenizer: Tokenizer) -> "_Encoder":
-    return _encoder(tokenizer.json)
 
 
 @lru_cache(maxsize=32)

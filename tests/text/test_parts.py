@@ -54,7 +54,7 @@ def _fresh() -> Iterator[None]:
 
 def by_parts(tokenizer: Tokenizer, sentence: Template, chunk: pa.RecordBatch) -> list[list[int]] | None:
     """Encode without writing."""
-    encoding._find_encoder(tokenizer).credit = math.inf
+    encoding._encoder(tokenizer.json).credit = math.inf
     found = encode_sentences(tokenizer, sentence, chunk)
     if found is None:
         return None
@@ -167,7 +167,7 @@ def _no_flags(rule: Rule) -> Rule:
 def test_the_law_catches_parts_that_are_no_words(name: str, value: str, pattern: str, broken: Callable[[Rule], Rule]) -> None:
     chunk, tokenizer = pa.record_batch({"a": [value, "b"], "b": [1, 2]}), KNOWN_OR_SPLIT[name]
     assert_encodes_alike(tokenizer, Template(pattern), chunk)
-    encoder = encoding._find_encoder(tokenizer)
+    encoder = encoding._encoder(tokenizer.json)
     assert encoder.memo is not None
     encoder.memo.rule = broken(encoder.memo.rule)
     encoder.memo._forget()

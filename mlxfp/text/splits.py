@@ -1,4 +1,4 @@
-"""Short texts that go to a tokenizer's model as they are: a call of the whole tokenizer takes ten times as long for a word.
+"""Short texts that go to a tokenizer's model as they are: a call of the whole tokenizer takes three to ten times as long for a word.
 
 A tokenizer normalizes a text and splits it, and its model encodes each split. Of the parts that are known here, normalizers look at each
 character, and pre-tokenizers at what kind of characters stand beside each other. So what they do to samples of all ways in which letters

@@ -43,11 +43,11 @@ class Caller:
     own: Any
     separator: str | None
     apart: bool
-    splits: Splits | None = None
+    splits: Splits
 
     def encode(self, texts: Sequence[str]) -> Encoded:
         """Return the ids of all texts, without special tokens."""
-        if self.splits is not None and len(texts) < _MANY:
+        if len(texts) < _MANY:
             pieces = self.pieces(texts)
             return np.frombuffer(b"".join(pieces), np.int32), np.fromiter(map(len, pieces), np.int64, len(pieces)) // ID_BYTES
         return self._encode(texts)
@@ -79,8 +79,6 @@ class Caller:
 
     def pieces(self, texts: Sequence[str]) -> list[bytes]:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
-        if self.splits is None:
-            return self._pieces(texts)
         found = list(map(self.splits.encode, texts))
         rest = [text for text, piece in zip(texts, found, strict=True) if piece is None]
         others = iter(self._pieces(rest) if rest else ())

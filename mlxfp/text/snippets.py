@@ -13,7 +13,7 @@ from attrs import Factory, define, evolve
 
 from mlxfp.text.calls import Caller
 from mlxfp.text.rules import Rule
-from mlxfp.text.splits import Splits
+from mlxfp.text.splits import NOTHING, Splits
 
 # In bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext. `_CALL` is what a call for a
 # text takes beside its bytes. To look a text up costs so much, and for each byte; to put a part together again; to look at a new part; to
@@ -79,7 +79,7 @@ class Lexicon:
         cost = _SORT * len(keys)
         if cost > credit:
             return 0.0
-        match = self._splits.whole.fullmatch if self._splits is not None else _never
+        match = self._splits.whole.fullmatch
         splits = {key: word for key in keys if match(word := _text(key).decode())}
         several = {key: self.rule.split(_text(key)) for key in keys if key not in splits} if len(splits) < len(keys) else {}
         others: dict[bytes, str] = {}
@@ -92,7 +92,7 @@ class Lexicon:
         if more > most or not self._harmed.isdisjoint(others):
             return cost
         for key, spelled in splits.items():
-            self._keep(known, key, self._splits.ids_of(spelled))  # type: ignore[union-attr]  # there are some only with splits
+            self._keep(known, key, self._splits.ids_of(spelled))
         if others:
             self._encode_others(known, others, plain=plain)
         for key, parts in several.items():
@@ -125,13 +125,11 @@ class Lexicon:
         return [*merged[:-1], *map(_key, self.rule.split(_text(merged[-1])))] if joined else merged
 
     @cached_property
-    def _splits(self) -> Splits | None:
+    def _splits(self) -> Splits:
         """Say which words are known to be one split without flags: no cut can do them harm."""
-        splits = None if self.rule.held else self.caller.splits
-        if splits is None:
-            return None
+        splits = self.caller.splits
         hinted = f"(?!.*(?:{self.rule.hinted}))" if self.rule.hinted else ""
-        whole = re.compile(f"{hinted}(?:{splits.whole.pattern})")
+        whole = NOTHING if self.rule.held else re.compile(f"{hinted}(?:{splits.whole.pattern})")
         return evolve(splits, whole=whole, spaced=splits.bare if self.rule.cuts.lead else splits.spaced)
 
 
@@ -156,7 +154,3 @@ def _key(word: bytes) -> bytes:
 
 def _text(key: bytes) -> bytes:
     return key[1:] if key[:1] >= _WHITE else b" " + key
-
-
-def _never(_: str) -> None:
-    """Match nothing."""

@@ -28,6 +28,8 @@ _SAMPLES = (
 )
 _PART = re.compile(rf"[ {MARK}]?(?:[A-Za-z0-9]*|.)", re.DOTALL)  # what may be found inside such a word, normalized or not
 
+NOTHING = re.compile("(?!)")  # matches no text
+
 _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "BertNormalizer", "Precompiled", "Nmt", "Strip")
 _BY_KIND = ("Digits", "Punctuation", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "ByteLevel", "Metaspace")
 
@@ -57,8 +59,8 @@ class Splits:
         return array("i", [token.id for token in tokens]).tobytes()
 
 
-def find_splits(own: Any) -> Splits | None:
-    r"""Return which texts a tokenizer of the package hands to its model as they are, or None where nothing is known.
+def find_splits(own: Any) -> Splits:
+    r"""Return which texts a tokenizer of the package hands to its model as they are: none where nothing is known.
 
     >>> from tokenizers import Tokenizer, models, pre_tokenizers
     >>> own = Tokenizer(models.WordLevel({"[UNK]": 0, "cat": 1}, "[UNK]"))
@@ -69,7 +71,7 @@ def find_splits(own: Any) -> Splits | None:
     normalizers, splitters = _parts(own.normalizer, "normalizers"), _parts(own.pre_tokenizer, "pretokenizers")
     known = all(map(_keeps_words, normalizers)) and all(map(_keeps_kinds, splitters))
     if not known or any(map(_PART.fullmatch, _added(own))):
-        return None
+        return Splits(own.model.tokenize, NOTHING, "", "", lower=False)
     capital = _written(own, "A")
     lower = capital is not None and capital.endswith("a")
     prefixes, kinds = [], []
@@ -82,7 +84,7 @@ def find_splits(own: Any) -> Splits | None:
         marks = re.escape("".join(mark for mark in string.punctuation if mark in seen))
         prefixes.append(prefix)
         kinds += [space + kind for kind in (*fit, *([f"[{marks}]"] if marks else ()))]
-    return Splits(own.model.tokenize, re.compile("|".join(kinds)), prefixes[0], prefixes[1], lower) if kinds else None
+    return Splits(own.model.tokenize, re.compile("|".join(kinds)) if kinds else NOTHING, prefixes[0], prefixes[1], lower)
 
 
 def _parts(part: Any, parts: str) -> list[Part]:

@@ -31,9 +31,9 @@ def assert_encodes_alike(tokenizer: Tokenizer, texts: list[str], *, found: Split
     """Law: a text that is one split has the ids that the tokenizer gives it, and a cut can do it no harm. Return those texts."""
     found = found or find_splits(engine(tokenizer.json))
     rule = find_rule(tokenizer.json)
-    one = [text for text in texts if found is not None and found.whole.fullmatch(text)]
+    one = [text for text in texts if found.whole.fullmatch(text)]
     for text in texts:
-        ids = found.encode(text) if found is not None else None
+        ids = found.encode(text)
         assert (ids is None) == (text not in one)
         assert ids is None or array("i", ids).tolist() == tokenizer.encode(text, special=False), text
     if rule is not None and not rule.held:
@@ -139,7 +139,6 @@ def test_the_law_catches_what_is_not_looked_at(
 )
 def test_the_law_catches_splits_that_are_written_wrongly(name: str, text: str, broken: Callable[[Splits], Splits]) -> None:
     found = find_splits(engine(KNOWN[name].json))
-    assert found is not None
     assert_encodes_alike(KNOWN[name], [text])
     with pytest.raises(AssertionError):
         assert_encodes_alike(KNOWN[name], [text], found=broken(found))
@@ -156,7 +155,6 @@ def test_a_word_that_the_model_cannot_encode_is_left_to_the_tokenizer_which_says
     model = {"type": "WordLevel", "vocab": {"cat": 0}, "unk_token": "[UNK]"}
     tokenizer = Tokenizer(jsons.dumps({"model": model, "pre_tokenizer": splitter("WhitespaceSplit")}))
     found = find_splits(engine(tokenizer.json))
-    assert found is not None
     assert (found.encode(" cat"), found.encode(" dog")) == (bytes(4), None)
     with pytest.raises(DataError, match="UNK"):
         encode_chunk(tokenizer, pa.array(["cat dog"]))

@@ -22,8 +22,8 @@ Encoded = tuple[Ids, Lengths]  # of several texts: their ids end to end, and how
 
 ID_BYTES = 4
 
-_FEW = 16  # texts at most that are one call, however long they are
-_ALONE = 96  # characters of all texts up to which each is a call of its own: to wake the package's threads takes longer
+_FEW = 64  # texts from which on they are joined, unless they are long
+_ALONE = 128  # characters of all texts up to which each is a call of its own: to wake the package's threads takes longer
 _MANY = 1024  # texts from which on those that are one split are encoded as others are, on all cores
 _SHARED = 8  # parts of a call at least, so that all cores have some
 _READ = 128 << 10  # characters of text from which on ids are read while other texts are encoded: reading them takes a tenth of the time
@@ -79,16 +79,20 @@ class Caller:
 
     def pieces(self, texts: Sequence[str]) -> list[bytes]:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
-        found = list(map(self.splits.encode, texts))
+        match, ids_of = self.splits.whole.fullmatch, self.splits.ids_of
+        found = [ids_of(text) if match(text) else None for text in texts]
+        if None not in found:
+            return found  # type: ignore[return-value]  # none is None
         rest = [text for text, piece in zip(texts, found, strict=True) if piece is None]
-        others = iter(self._pieces(rest) if rest else ())
+        others = iter(self._pieces(rest))
         return [next(others) if piece is None else piece for piece in found]
 
     def _pieces(self, texts: Sequence[str]) -> list[bytes]:
         size = sum(map(len, texts))
-        if size < _JOINED or len(texts) <= _FEW:
-            calls = map(self._call, ([text] for text in texts)) if size < _ALONE else [self._call(texts)]
-            return [array("i", each.ids).tobytes() for each in chain.from_iterable(calls)]
+        if size < _ALONE:
+            return [array("i", self._call([text])[0].ids).tobytes() for text in texts]
+        if len(texts) < _FEW and size < _READ:
+            return [array("i", each.ids).tobytes() for each in self._call(texts)]
         ids, lengths = self._encode(texts)
         data, ends = ids.tobytes(), accumulate((ID_BYTES * lengths).tolist(), initial=0)
         return [data[first:end] for first, end in pairwise(ends)]

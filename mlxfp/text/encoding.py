@@ -3,16 +3,18 @@
 import json as jsons
 import os
 from functools import lru_cache
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import define
+from attrs import Factory, define
 from numpy.typing import NDArray
 
 from mlxfp.text.calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
 from mlxfp.text.columns import Ragged, to_lists
+from mlxfp.text.credit import Credit
 from mlxfp.text.framing import frame_of, gather
 from mlxfp.text.memo import Entries, Memo
 from mlxfp.text.rules import HELD, HINTED, Rule, find_rule, found
@@ -20,14 +22,13 @@ from mlxfp.text.snippets import Lexicon
 from mlxfp.text.tokenizers import Tokenizer, engine
 from mlxfp.text.words import Words, cut_words, text_offsets
 
-# What the way by words costs, in bytes of text that the tokenizer itself encodes in that time: for a column, for each byte of it, and for
-# each byte of a new word. Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
+# What the way by words may cost, in bytes of text that the tokenizer itself encodes in that time: for a column, for each byte of it, and
+# for each byte of a new word. Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code. What it did cost
+# is measured (`credit`).
 _COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
-_SHARE = 0.01  # of all work, what may be lost in trying the way by words
 _BLOCK = 8 << 20  # bytes of text that go by words at a time, as they take some five times that in memory; fewer repeat more look-ups
-_FIRST = 16 << 10  # bytes, what may be lost before anything was saved: four milliseconds
+_SAMPLE = 128 << 10  # bytes of text that the tokenizer is timed over: fewer do not use all cores
 _FEW, _LITTLE = 128, 12 << 10  # rows and their characters, at most, that go by words in plain Python
-_CREDIT = 64 << 10  # bytes, and no more than that is saved up for it from chunks before
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
@@ -89,15 +90,12 @@ os.register_at_fork(after_in_child=_encoder.cache_clear)  # another thread may h
 
 @define
 class _Encoder:
-    """A tokenizer with the words that it met, and what may be lost in trying whether words repeat.
-
-    That is a share of all work, and some of what the way by words saved. So no text, however it is made, takes much longer than without.
-    """
+    """A tokenizer with the words that it met: in columns, and in a few texts at a time."""
 
     caller: Caller
     memo: Memo | None = None
     lexicon: Lexicon | None = None
-    credit: float = _FIRST  # in bytes of text
+    credit: Credit = Factory(Credit)  # for columns; the lexicon has its own
 
     def encode(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts in parts of neighbouring rows."""
@@ -108,18 +106,29 @@ class _Encoder:
             return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
         size = int(offsets[-1] - offsets[0])
-        most = self._earn(size)
         if not _pays(size):
             return [self.caller.encode(texts.to_pylist())]
+        self.credit.earn(size)
         parts, first = [], 0
         while first < len(texts):
-            end = self._reach(offsets, first)
-            tried, saved = _by_words(self.memo, texts.slice(first, end - first), self.credit) if end > first else (None, 0.0)
-            self.credit = min(self.credit + saved, most)
-            end = end if end > first else len(texts)
-            parts.append(tried or self.caller.encode(texts.slice(first, end - first).to_pylist()))
+            end, memo = self._reach(offsets, first)
+            some, size = texts.slice(first, end - first), int(offsets[end] - offsets[first])
+            tried = None if memo is None else self._try(memo, some, size)
+            parts.append(self._by_tokenizer(some, size) if tried is None else tried)
             first = end
         return parts
+
+    def _try(self, memo: Memo, texts: pa.Array, size: int) -> Encoded | None:
+        began = perf_counter()
+        encoded = _by_words(memo, texts, self.credit.left / self.credit.pace)
+        self.credit.settle(0 if encoded is None else size, perf_counter() - began)
+        return encoded
+
+    def _by_tokenizer(self, texts: pa.Array, size: int) -> Encoded:
+        began = perf_counter()
+        encoded = self.caller.encode(texts.to_pylist())
+        self.credit.timed(size, perf_counter() - began)
+        return encoded
 
     def few(self, texts: pa.Array) -> list[bytes] | None:
         """Return the ids of each text as bytes of int32, or None where there is too much text for that to be fastest."""
@@ -129,44 +138,40 @@ class _Encoder:
         size = sum(map(len, spelled))
         if size > _LITTLE:
             return None
-        if self.lexicon is None:
-            return self.caller.pieces(spelled)
-        credit = min(self.credit + _SHARE * size, _CREDIT)
-        found, saved = self.lexicon.encode(spelled, credit)
-        self.credit = min(credit + saved, _CREDIT)
-        if None in found:
-            rest = iter(self.caller.pieces([text for text, ids in zip(spelled, found, strict=True) if ids is None]))
-            return [next(rest) if ids is None else ids for ids in found]
-        return found  # type: ignore[return-value]  # none is None
+        return self.caller.pieces(spelled) if self.lexicon is None else self.lexicon.encode(spelled, size)
 
     def parts(self, texts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
         """Return the ids of parts of texts, and in which a cut may have done harm: bool[N]; None where too many words are new."""
         if self.memo is None:
             return None
-        most = self._earn(size)
-        words, entries, saved = _look_up(self.memo, texts, size, self.credit)
-        self.credit = min(self.credit + saved, most)
+        began = perf_counter()
+        self.credit.earn(size)
+        words, entries = _look_up(self.memo, texts, size, self.credit.left / self.credit.pace)
         if entries is None:
+            self.credit.settle(0, perf_counter() - began)
             return None
         harmed = np.zeros(len(texts), bool)
         if entries.flags.any():
             harmed[words.rows(np.flatnonzero(entries.flags[words.places]))] = True
         ids, bounds = _put_together(words, entries)
+        self.credit.settle(size, perf_counter() - began)
         return Ragged(ids, bounds[:-1], np.diff(bounds)), harmed
 
-    def _earn(self, size: float) -> float:
-        """Put a share of the work aside for trying, and return how much may be."""
-        most = max(_CREDIT, size / 5)
-        self.credit = min(self.credit + _SHARE * size, most)
-        return most
-
-    def _reach(self, offsets: NDArray[Any], first: int) -> int:
-        """Return up to which row the way by words may be tried, or `first` if it is not worth it."""
-        most = max(0.0, (self.credit - _COLUMN) / _BYTE)
-        end = int(np.searchsorted(offsets, offsets[first] + min(most, _BLOCK), side="right")) - 1
+    def _reach(self, offsets: NDArray[Any], first: int) -> tuple[int, Memo | None]:
+        """Return up to which row texts are encoded at once, and by which words, if by any."""
+        sample = max(_within(offsets, first, _SAMPLE), first + 1)
+        if self.credit.due(offsets[sample] - offsets[first]):
+            return sample, None
+        most = max(0.0, (self.credit.left / self.credit.pace - _COLUMN) / _BYTE)
+        end = _within(offsets, first, min(most, _BLOCK))
         if end == first and offsets[first + 1] - offsets[first] <= most:
             end += 1  # a row that is longer than a block
-        return end if _pays(offsets[end] - offsets[first]) else first
+        return (end, self.memo) if end > first and _pays(offsets[end] - offsets[first]) else (len(offsets) - 1, None)
+
+
+def _within(offsets: NDArray[Any], first: int, size: float) -> int:
+    """Return up to which row there are no more than so many bytes."""
+    return int(np.searchsorted(offsets, offsets[first] + size, side="right")) - 1
 
 
 def _pays(size: int) -> bool:
@@ -174,29 +179,26 @@ def _pays(size: int) -> bool:
     return (1 - _BYTE) * size > _COLUMN
 
 
-def _by_words(memo: Memo, texts: pa.Array, credit: float) -> tuple[Encoded | None, float]:
-    """Encode texts by their words, unless too many are new; and say how many bytes that saved, of credit too if less than none."""
+def _by_words(memo: Memo, texts: pa.Array, credit: float) -> Encoded | None:
+    """Encode texts by their words, unless too many are new."""
     texts = texts.cast(pa.string())
     offsets = text_offsets(texts)
-    words, entries, saved = _look_up(memo, texts, int(offsets[-1] - offsets[0]), credit)
+    words, entries = _look_up(memo, texts, int(offsets[-1] - offsets[0]), credit)
     if entries is None:
-        return None, saved
+        return None
     ids, bounds = _put_together(words, entries)
     whole = _whole_rows(memo.rule, texts, words, entries.flags)
     if not len(whole):
-        return (ids, np.diff(bounds)), saved
-    rows = texts.take(pa.array(whole))
-    more, counts = memo.caller.encode(rows.to_pylist())
+        return ids, np.diff(bounds)
+    more, counts = memo.caller.encode(texts.take(pa.array(whole)).to_pylist())
     mixed = replace_rows(Ragged(ids, bounds[:-1], np.diff(bounds)), whole, Ragged(more, np.cumsum(counts) - counts, counts))
-    return (mixed.values, mixed.lengths), saved - rows.nbytes
+    return mixed.values, mixed.lengths
 
 
-def _look_up(memo: Memo, texts: pa.StringArray, size: float, credit: float) -> tuple[Words, Entries | None, float]:
-    """Look up the words of texts that stand for `size` bytes, unless too many are new; and say how many bytes that saved."""
+def _look_up(memo: Memo, texts: pa.StringArray, size: float, credit: float) -> tuple[Words, Entries | None]:
+    """Look up the words of texts that stand for `size` bytes, unless too many are new."""
     words = cut_words(memo.rule, texts)
-    saved = size - _BYTE * words.size - _COLUMN
-    entries, new = memo.find(words.distinct, (credit + saved) / _NEW)
-    return words, entries, saved - (size if entries is None else _NEW * new)
+    return words, memo.find(words.distinct, (credit + size - _BYTE * words.size - _COLUMN) / _NEW)
 
 
 def _put_together(words: Words, entries: Entries) -> tuple[Ids, Lengths]:

@@ -58,7 +58,7 @@ class Memo:
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, words: pa.StringArray, most: float) -> tuple[Entries | None, int]:
+    def find(self, words: pa.StringArray, most: float) -> Entries | None:
         """Return what is known of distinct words, and how many bytes the new ones have: with more than `most`, nothing is known.
 
         New words are encoded. Arrays that were returned stay as they are.
@@ -70,13 +70,13 @@ class Memo:
             sizes = np.diff(text_offsets(words))
             count = int(sizes[new].sum())
             if count > most:
-                return None, count
+                return None
             if len(new):
                 if self._size + _WORD * len(new) + 3 * count > self.limit:
                     self._forget()
                     new = np.arange(len(spelled))
                 places[new] = self._learn(words.take(pa.array(new)), [spelled[place] for place in new], count)
-            return self._entries.take(places), count
+            return self._entries.take(places)
 
     def _learn(self, words: pa.StringArray, spelled: list[str], size: int) -> NDArray[np.int64]:
         """Encode new words, and return their places."""

@@ -8,18 +8,22 @@ import re
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import chain
+from time import perf_counter
 
 from attrs import Factory, define, evolve
 
 from mlxfp.text.calls import Caller
+from mlxfp.text.credit import Credit
 from mlxfp.text.rules import Rule
 from mlxfp.text.splits import NOTHING, Splits
 
-# In bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext. `_CALL` is what a call for a
-# text takes beside its bytes. To look a text up costs so much, and for each byte; to put a part together again; to look at a new part; to
-# encode a new word that is one split, and for each byte of it; others, together and for each byte; to look closer at those not plain.
-_CALL = 12
-_LOOK, _BYTE, _MERGE, _SORT, _SPLIT, _MORE, _LEARN, _NEW, _CLOSER = 4, 0.05, 0.8, 3, 8, 1.0, 40, 2.4, 40
+# What learning costs, in bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext: to encode a
+# new word that is one split, and for each byte of it; others, together and for each byte; to look closer at those not plain.
+_SPLIT, _MORE, _LEARN, _NEW, _CLOSER = 8, 1.0, 40, 2.4, 40
+_CALL = 12  # bytes, in whose time the tokenizer does what it does for a text beside its bytes
+_FIRST = 1e-3  # seconds that may be lost before anything was saved
+_OFTEN = 0.85  # of the time of its second call in a row, what the tokenizer takes for one of many
+_LOOK = 0.1  # of the tokenizer's time, what looking texts up takes
 
 _LIMIT = 8 << 20  # bytes that a lexicon may hold: 40,000 words
 _WORD = 160  # bytes that a word takes beside its letters and ids: two objects, and a place in a dict
@@ -38,47 +42,72 @@ class Lexicon:
     caller: Caller
     rule: Rule
     limit: int = _LIMIT
+    credit: Credit = Factory(lambda: Credit(_FIRST))
     _ids: dict[bytes, bytes] = Factory(lambda: {_BEGINS: b""})  # int32 end to end
     _harmed: set[bytes] = Factory(set)
     _size: int = 0  # bytes
+    _warm: bool = False  # whether the tokenizer was called last
 
     def __len__(self) -> int:
         return len(self._ids) - 1
 
-    def encode(self, texts: Sequence[str], credit: float) -> tuple[list[bytes | None], float]:
-        """Return the ids of each text as bytes of int32, None for those that are left, and how many bytes that saved, or cost."""
-        found, saved = [], 0.0
-        for text in texts:
-            ids, more = self._encode(text.encode(), credit + saved)
-            found.append(ids)
-            saved += more
-        return found, saved
+    def encode(self, texts: Sequence[str], size: int) -> list[bytes]:
+        """Return the ids of each text as bytes of int32. All texts have `size` characters."""
+        began = perf_counter()
+        credit, size = self.credit, size + _CALL * len(texts)
+        credit.earn(size)
+        if credit.due(size):
+            return self._timed(texts, size)
+        if credit.left < _LOOK * credit.pace * size:
+            return self.caller.pieces(texts)
+        found = self.find(texts, credit.left / credit.pace)
+        seconds = perf_counter() - began
+        if None not in found:
+            credit.settle(size, seconds)
+            return found  # type: ignore[return-value]  # none is None
+        rest = [text for text, ids in zip(texts, found, strict=True) if ids is None]
+        credit.settle(size - _CALL * len(rest) - sum(map(len, rest)), seconds)
+        others = iter(self.caller.pieces(rest))
+        return [next(others) if ids is None else ids for ids in found]
 
-    def _encode(self, text: bytes, credit: float) -> tuple[bytes | None, float]:
-        saved = -_LOOK - _BYTE * len(text)
-        if -saved > credit or (self.rule.cuts.lead and text[:1] == b" "):
+    def _timed(self, texts: Sequence[str], size: int) -> list[bytes]:
+        """Time the tokenizer itself, the second time of two, as its first call after other work takes up to three times as long."""
+        began = perf_counter()
+        pieces = self.caller.pieces(texts)
+        if self._warm:
+            self.credit.timed(size, _OFTEN * (perf_counter() - began))
+        self._warm = not self._warm
+        return pieces
+
+    def find(self, texts: Sequence[str], credit: float) -> list[bytes | None]:
+        """Return the ids of each text as bytes of int32, None for those that are left. The credit for new words is in bytes of text."""
+        found = []
+        for text in texts:
+            ids, cost = self._find(text.encode(), credit)
+            found.append(ids)
+            credit -= cost
+        return found
+
+    def _find(self, text: bytes, credit: float) -> tuple[bytes | None, float]:
+        if self.rule.cuts.lead and text[:1] == b" ":
             return None, 0.0
-        known, keys = self._ids, _divide(text)
+        known, keys, cost = self._ids, _divide(text), 0.0
         ids = list(map(known.get, keys))
         if None in ids:
             new = [key for key, found in zip(keys, ids, strict=True) if found is None]
             if any(key[-1:] <= b" " for key in new):
-                saved -= _MERGE * len(keys)
                 keys = self._merge(keys)
                 new = [key for key in keys if key not in known]
-            saved -= self._learn(known, new, _CALL + len(text), credit + saved)
+            cost = self._learn(known, new, credit, _CALL + len(text))
             ids = list(map(known.get, keys))
             if self._size > self.limit:
                 self._ids, self._harmed, self._size = {_BEGINS: b""}, set(), 0
             if None in ids:
-                return None, saved
-        return b"".join(ids), saved + _CALL + len(text)  # type: ignore[arg-type]  # none is None
+                return None, cost
+        return b"".join(ids), cost - _CALL - len(text)  # type: ignore[arg-type]  # none is None
 
-    def _learn(self, known: dict[bytes, bytes], keys: Sequence[bytes], gain: float, credit: float) -> float:
+    def _learn(self, known: dict[bytes, bytes], keys: Sequence[bytes], credit: float, gain: float) -> float:
         """Keep the ids of what is new, unless that costs more than the credit and what it gains, and return what it cost."""
-        cost = _SORT * len(keys)
-        if cost > credit:
-            return 0.0
         match = self._splits.whole.fullmatch
         splits = {key: word for key in keys if match(word := _text(key).decode())}
         several = {key: self.rule.split(_text(key)) for key in keys if key not in splits} if len(splits) < len(keys) else {}
@@ -86,11 +115,13 @@ class Lexicon:
         for part in chain.from_iterable(several.values()):
             if _key(part) not in known:
                 (splits if match(part.decode()) else others)[_key(part)] = part.decode()
-        plain = not others or self.rule.plain(others.values())
-        more = _SPLIT * len(splits) + _MORE * sum(map(len, splits)) + (_LEARN + _NEW * sum(map(len, others)) if others else 0)
-        most = credit + gain - cost if plain else credit - cost - _CLOSER  # a word with a flag gains nothing
-        if more > most or not self._harmed.isdisjoint(others):
-            return cost
+        cost = _SPLIT * len(splits) + _MORE * sum(map(len, splits))
+        plain = True
+        if others:
+            plain = self.rule.plain(others.values())
+            cost += _LEARN + _NEW * sum(map(len, others)) + (0 if plain else _CLOSER)
+        if cost > credit + (gain if plain else 0) or not self._harmed.isdisjoint(others):  # a word with a flag gains nothing
+            return 0.0
         for key, spelled in splits.items():
             self._keep(known, key, self._splits.ids_of(spelled))
         if others:
@@ -98,7 +129,7 @@ class Lexicon:
         for key, parts in several.items():
             ids = [known.get(_key(part)) for part in parts] if len(parts) > 1 else [None]
             self._keep(known, key, None if None in ids else b"".join(ids))  # type: ignore[arg-type]  # none is None
-        return cost + more + (0 if plain else _CLOSER)
+        return cost
 
     def _encode_others(self, known: dict[bytes, bytes], words: dict[bytes, str], *, plain: bool) -> None:
         spelled = list(words.values())
@@ -114,14 +145,15 @@ class Lexicon:
 
     def _merge(self, keys: Sequence[bytes]) -> list[bytes]:
         """Put together again what was divided behind white space, where there is no cut."""
-        merged: list[bytes] = []
+        groups: list[list[bytes]] = []
         joined = False
         for key in keys:
             if joined:
-                merged[-1] += b" " + key
+                groups[-1].append(key)
             else:
-                merged.append(key)
+                groups.append([key])
             joined = key[-1:] <= b" "
+        merged = list(map(b" ".join, groups))
         return [*merged[:-1], *map(_key, self.rule.split(_text(merged[-1])))] if joined else merged
 
     @cached_property

@@ -22,7 +22,8 @@ from mlxfp.data.elements import map
 from mlxfp.data.shuffling import shuffle
 from mlxfp.data.sources import from_table
 from mlxfp.testing.laws import assert_rewrites_change_nothing
-from mlxfp.text import encoding, parts
+from mlxfp.text import credit, encoding, parts
+from mlxfp.text.credit import Credit
 from mlxfp.text.cuts import PATTERNS
 from mlxfp.text.parts import Layout, encode_sentences, find_layout
 from mlxfp.text.phrases import Field
@@ -46,7 +47,7 @@ def _fresh() -> Iterator[None]:
     """Go by parts however few rows there are and whatever it costs, and let no words of one test reach another."""
     find_rule.cache_clear()
     encoding._encoder.cache_clear()
-    with patch.multiple(parts, _LEAST=0, _DISTINCT=10.0, _HARMED=1.0), patch.multiple(encoding, _CREDIT=math.inf):
+    with patch.multiple(parts, _LEAST=0, _DISTINCT=10.0, _HARMED=1.0), patch.multiple(credit, _MOST=math.inf):
         yield
     find_rule.cache_clear()
     encoding._encoder.cache_clear()
@@ -54,7 +55,7 @@ def _fresh() -> Iterator[None]:
 
 def by_parts(tokenizer: Tokenizer, sentence: Template, chunk: pa.RecordBatch) -> list[list[int]] | None:
     """Encode without writing."""
-    encoding._encoder(tokenizer.json).credit = math.inf
+    encoding._encoder(tokenizer.json).credit = Credit(math.inf)
     found = encode_sentences(tokenizer, sentence, chunk)
     if found is None:
         return None

@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.errors import DataError
-from mlxfp.text import encoding, snippets, tokenizing
+from mlxfp.text import credit, encoding, snippets, tokenizing
 from mlxfp.text.calls import find_caller
 from mlxfp.text.columns import to_lists
+from mlxfp.text.credit import Credit
 from mlxfp.text.encoding import encode_chunk
 from mlxfp.text.framing import put_around_few
 from mlxfp.text.rules import Rule, find_rule
@@ -47,8 +48,7 @@ def lexicon_of(tokenizer: Tokenizer, *, rule: Rule | None = None, limit: int = 1
 
 def ids_of(lexicon: Lexicon, texts: Sequence[str]) -> list[list[int] | None]:
     """Encode by words, whether it pays or not; None where a cut may have done harm."""
-    found, _ = lexicon.encode(texts, math.inf)
-    return [None if row is None else array("i", row).tolist() for row in found]
+    return [None if row is None else array("i", row).tolist() for row in lexicon.find(texts, math.inf)]
 
 
 def assert_encodes_alike(lexicon: Lexicon, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
@@ -154,12 +154,12 @@ def test_small_chunks_are_tokenized_alike_on_every_way(
         stage = stage_of(tokenize(tokenizer, pair="other" if pair else None, max_length=max_length, truncation=truncation, special=special))
         assert_tokenizes_alike(stage.apply, rows, expected)  # as it comes
         with monkeypatch.context() as patch:
-            patch.setattr(encoding, "_CREDIT", 0)
-            assert_tokenizes_alike(stage.apply, rows, expected)  # by the tokenizer, as nothing may be lost
-            patch.setattr(encoding, "_CREDIT", math.inf)
-            patch.setattr(encoding, "_SHARE", 1e6)
-            assert_tokenizes_alike(stage.apply, rows, expected)  # by words in plain Python
-            assert_tokenizes_alike(stage.apply, rows, expected)
+            patch.setattr(credit, "_MOST", math.inf)
+            lexicon = encoding._encoder(stage.tokenizer.json).lexicon
+            for left in (0.0, math.inf):  # by the tokenizer, as nothing may be lost, and by words in plain Python
+                lexicon.credit = Credit(left, since=-math.inf)
+                assert_tokenizes_alike(stage.apply, rows, expected)
+                assert_tokenizes_alike(stage.apply, rows, expected)
         with monkeypatch.context() as patch:
             patch.setattr(tokenizing, "encode_few", lambda *_: None)
             assert_tokenizes_alike(stage.apply, rows, expected)  # framed as arrays
@@ -232,24 +232,13 @@ def test_words_that_repeat_are_kept_though_texts_come_one_at_a_time() -> None:
     assert len(lexicon) > 20
 
 
-def test_what_is_lost_in_trying_is_no_more_than_the_credit() -> None:
+def test_new_words_are_learned_where_they_cost_no_more_than_the_credit() -> None:
     tokenizer = trained("bpe")
     lexicon = lexicon_of(tokenizer)
     text = " ".join(f"w{number}" for number in range(200))
-    assert lexicon.encode([text], 10.0) == ([None], 0.0)  # not even looked up
-    found, saved = lexicon.encode([text], 200.0)
-    assert (found, len(lexicon)) == ([None], 0)
-    assert -200 < saved < 0
-    found, saved = lexicon.encode([text], math.inf)
-    assert found != [None]
-    assert saved < -200
-    assert lexicon.encode([text], 500.0)[1] > 500  # all met before
-    credits = []
-    for start in range(300):
-        encode_chunk(tokenizer, pa.array([" ".join(f"{start}x{number}" for number in range(100))]))
-        credits.append(encoding._encoder(tokenizer.json).credit)
-    assert min(credits) > -700  # and a text
-    assert credits[-1] < 500
+    assert (lexicon.find([text], 200.0), len(lexicon)) == ([None], 0)
+    assert lexicon.find([text], math.inf) != [None]
+    assert lexicon.find([text], 0.0) != [None]  # all met before
 
 
 def test_a_lexicon_holds_no_more_than_its_limit() -> None:
@@ -290,9 +279,9 @@ def test_a_text_longer_than_a_block_goes_by_words_where_there_is_credit(monkeypa
     long = " ".join(SENTENCES[:2]) * 200
     expected = [tokenizer.encode(text, special=False) for text in (long, "in")]
     encoder = encoding._encoder(tokenizer.json)
-    encoder.credit = 60_000
+    encoder.credit = Credit(1.0, since=0.0)
     assert encode_chunk(tokenizer, pa.array([long, "in"])).to_pylist() == expected
-    assert encoder.memo
+    assert encoder.memo  # has words
 
 
 def test_a_list_column_that_would_be_too_long_is_refused() -> None:

@@ -1,0 +1,129 @@
+"""The law of trying: however long the way by words takes, texts take little longer than by the tokenizer alone."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from attrs import define
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from mlxfp.text import encoding, snippets
+from mlxfp.text.calls import Caller
+from mlxfp.text.credit import Credit
+from mlxfp.text.snippets import Lexicon
+from tests.text.corpora import trained
+
+CHUNKS = st.lists(st.tuples(st.integers(1, 64), st.integers(1, 200)), min_size=1, max_size=200)  # (rows, characters of each)
+
+
+@define
+class World:
+    """A clock that moves only where a tokenizer or words take time: seconds for a byte."""
+
+    tokenizer: float
+    words: float
+    find: bool
+    now: float = 0.0
+    longest: float = 0.0  # of all tries
+
+    def clock(self) -> float:
+        return self.now
+
+    def encode(self, texts: Sequence[str]) -> Any:
+        self.now += self.tokenizer * _bytes(texts)
+        return [b""] * len(texts)
+
+    def try_few(self, texts: Sequence[str], _: float) -> Any:
+        seconds = self.words * _bytes(texts)
+        self.now, self.longest = self.now + seconds, max(self.longest, seconds)
+        return [b"" if self.find else None] * len(texts)
+
+    def try_column(self, _: Any, texts: pa.Array, credit: float) -> Any:
+        found = self.try_few(texts.to_pylist(), credit)
+        return found if self.find else None
+
+
+def _bytes(texts: Sequence[str]) -> int:
+    return sum(map(len, texts)) + 12 * len(texts)
+
+
+@contextmanager
+def living_in(world: World) -> Iterator[None]:
+    """Let tokenizers and words do nothing but take time."""
+    with (
+        patch.multiple(snippets, perf_counter=world.clock),
+        patch.multiple(encoding, perf_counter=world.clock, _by_words=world.try_column, _FEW=64, _LITTLE=1 << 30),
+        patch.multiple(Lexicon, find=world.try_few),
+        patch.multiple(Caller, pieces=world.encode, encode=world.encode),
+    ):
+        yield
+
+
+def spent(world: World, chunks: Sequence[tuple[int, int]], *, few: bool) -> float:
+    """Encode chunks in that world, and return the time that the tokenizer alone would have taken, in seconds."""
+    encoding._encoder.cache_clear()
+    encoder, usual = encoding._encoder(trained("bpe").json), 0.0
+    with living_in(world):
+        for rows, size in chunks:
+            texts = ["x" * size] * (rows if few else 65 * rows)
+            encoder.encode(pa.array(texts))
+            usual += world.tokenizer * _bytes(texts)
+    encoding._encoder.cache_clear()
+    return usual
+
+
+@pytest.mark.parametrize("few", [True, False])
+@example(tokenizer=1e-7, factor=3.0, find=True, chunks=[(64, 200)] * 300)
+@example(tokenizer=1e-7, factor=0.2, find=False, chunks=[(64, 200)] * 300)
+@given(tokenizer=st.floats(1e-8, 1e-5), factor=st.floats(0.0, 20.0), find=st.booleans(), chunks=CHUNKS)
+def test_trying_takes_a_small_share_of_the_time(tokenizer: float, factor: float, chunks: list[Any], *, find: bool, few: bool) -> None:
+    world = World(tokenizer, factor * tokenizer, find)
+    usual = spent(world, chunks, few=few)
+    assert world.now <= 1.0101 * usual + 4.1e-3 + world.longest
+
+
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("tokenizer", [1e-8, 1e-6])
+def test_a_way_that_is_faster_is_taken_again_after_it_was_in_vain(tokenizer: float, *, few: bool) -> None:
+    chunks = [(64, 200)] * 1000
+    world = World(tokenizer, 0.1 * tokenizer, find=True)
+    assert spent(world, chunks, few=few) > 8 * world.now
+    world = World(tokenizer, 0.1 * tokenizer, find=False)
+    with living_in(world):
+        encoder = encoding._encoder(trained("bpe").json)
+        column = pa.array(["x" * 200] * (64 if few else 128))
+        for _ in range(3000):  # in vain, until there is no credit
+            encoder.encode(column)
+        world.find, world.now = True, 0.0
+        for _ in range(1000):
+            encoder.encode(column)
+        assert world.now < 0.3 * 1000 * tokenizer * _bytes(column.to_pylist())
+    encoding._encoder.cache_clear()
+
+
+def test_the_law_catches_a_clock_that_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = [(64, 200)] * 300
+    for broken in (
+        lambda self, size, seconds: None,  # what a try took is not counted
+        lambda self, size, seconds: setattr(self, "left", self.left + self.pace * size),  # nor is it where words are found
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(Credit, "settle", broken)
+            world = World(1e-7, 3e-7, find=True)
+            usual = spent(world, chunks, few=True)
+        assert world.now > 1.5 * usual
+
+
+def test_one_odd_timing_does_not_count_for_long() -> None:
+    credit = Credit()
+    credit.timed(1000, 1e-3)
+    assert credit.pace == 1e-6
+    credit.timed(1000, 10.0)  # the process was stopped
+    assert credit.pace < 3e-6
+    for _ in range(4):
+        credit.timed(1000, 1e-3)
+    assert credit.pace < 1.1e-6

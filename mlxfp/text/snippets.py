@@ -17,9 +17,9 @@ from mlxfp.text.credit import Credit
 from mlxfp.text.rules import Rule
 from mlxfp.text.splits import NOTHING, Splits
 
-# What learning costs, in bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext: to encode a
-# new word that is one split, and for each byte of it; others, together and for each byte; to look closer at those not plain.
-_SPLIT, _MORE, _LEARN, _NEW, _CLOSER = 8, 1.0, 40, 2.4, 40
+# What learning costs, in bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext: a new word
+# that is one split; others, together and for each byte; to look closer at those not plain.
+_SPLIT, _LEARN, _NEW, _CLOSER = 14, 40, 2.4, 40
 _CALL = 12  # bytes, in whose time the tokenizer does what it does for a text beside its bytes
 _FIRST = 1e-3  # seconds that may be lost before anything was saved
 _OFTEN = 0.85  # of the time of its second call in a row, what the tokenizer takes for one of many
@@ -89,47 +89,61 @@ class Lexicon:
         return found
 
     def _find(self, text: bytes, credit: float) -> tuple[bytes | None, float]:
+        """Return the ids of a text, unless it is left, and what new words cost, less what the text saves."""
         if self.rule.cuts.lead and text[:1] == b" ":
             return None, 0.0
-        known, keys, cost = self._ids, _divide(text), 0.0
+        known, keys, gain, cost = self._ids, _divide(text), _CALL + len(text), 0.0
         ids = list(map(known.get, keys))
         if None in ids:
-            new = [key for key, found in zip(keys, ids, strict=True) if found is None]
-            if any(key[-1:] <= b" " for key in new):
-                keys = self._merge(keys)
-                new = [key for key in keys if key not in known]
-            cost = self._learn(known, new, credit, _CALL + len(text))
-            ids = list(map(known.get, keys))
+            new = [place for place, found in enumerate(ids) if found is None]
+            cost = _SPLIT * len(new)
+            if cost > credit + gain:
+                return None, 0.0
+            match, ids_of = self._splits.whole.fullmatch, self._splits.ids_of
+            for place in new:
+                spelled = _text(keys[place]).decode()
+                if match(spelled):
+                    ids[place] = self._keep(known, keys[place], ids_of(spelled))
+            if None in ids:
+                keys, more = self._learn(known, keys, credit - cost, gain)
+                ids, cost = list(map(known.get, keys)), cost + more
             if self._size > self.limit:
                 self._ids, self._harmed, self._size = {_BEGINS: b""}, set(), 0
             if None in ids:
                 return None, cost
-        return b"".join(ids), cost - _CALL - len(text)  # type: ignore[arg-type]  # none is None
+        return b"".join(ids), cost - gain  # type: ignore[arg-type]  # none is None
 
-    def _learn(self, known: dict[bytes, bytes], keys: Sequence[bytes], credit: float, gain: float) -> float:
-        """Keep the ids of what is new, unless that costs more than the credit and what it gains, and return what it cost."""
+    def _learn(self, known: dict[bytes, bytes], keys: list[bytes], credit: float, gain: float) -> tuple[list[bytes], float]:
+        """Keep the ids of new words, whatever they are, unless that costs more than the credit and what the text saves.
+
+        Return what to look up for the text, and what it cost.
+        """
+        new = [key for key in keys if key not in known]
+        if any(key[-1:] <= b" " for key in new):
+            keys = self._merge(keys)
+            new = [key for key in keys if key not in known]
+        cuts = {key: self.rule.split(_text(key)) for key in new}
         match = self._splits.whole.fullmatch
-        splits = {key: word for key in keys if match(word := _text(key).decode())}
-        several = {key: self.rule.split(_text(key)) for key in keys if key not in splits} if len(splits) < len(keys) else {}
+        splits: dict[bytes, str] = {}
         others: dict[bytes, str] = {}
-        for part in chain.from_iterable(several.values()):
+        for part in chain.from_iterable(cuts.values()):
             if _key(part) not in known:
                 (splits if match(part.decode()) else others)[_key(part)] = part.decode()
-        cost = _SPLIT * len(splits) + _MORE * sum(map(len, splits))
+        cost: float = _SPLIT * len(splits)
         plain = True
         if others:
             plain = self.rule.plain(others.values())
             cost += _LEARN + _NEW * sum(map(len, others)) + (0 if plain else _CLOSER)
         if cost > credit + (gain if plain else 0) or not self._harmed.isdisjoint(others):  # a word with a flag gains nothing
-            return 0.0
+            return keys, 0.0
         for key, spelled in splits.items():
             self._keep(known, key, self._splits.ids_of(spelled))
         if others:
             self._encode_others(known, others, plain=plain)
-        for key, parts in several.items():
+        for key, parts in cuts.items():
             ids = [known.get(_key(part)) for part in parts] if len(parts) > 1 else [None]
             self._keep(known, key, None if None in ids else b"".join(ids))  # type: ignore[arg-type]  # none is None
-        return cost
+        return keys, cost
 
     def _encode_others(self, known: dict[bytes, bytes], words: dict[bytes, str], *, plain: bool) -> None:
         spelled = list(words.values())
@@ -138,10 +152,11 @@ class Lexicon:
         for key, ids, flag in zip(words, self.caller.pieces(self.rule.bare(spelled)), flags, strict=True):
             self._keep(known, key, None if flag else ids)
 
-    def _keep(self, known: dict[bytes, bytes], key: bytes, ids: bytes | None) -> None:
+    def _keep(self, known: dict[bytes, bytes], key: bytes, ids: bytes | None) -> bytes | None:
         if ids is not None:
             known[key] = ids
             self._size += _WORD + len(key) + len(ids)
+        return ids
 
     def _merge(self, keys: Sequence[bytes]) -> list[bytes]:
         """Put together again what was divided behind white space, where there is no cut."""
@@ -167,12 +182,11 @@ class Lexicon:
 
 def _divide(text: bytes) -> list[bytes]:
     """Divide a text at its spaces, whether there are cuts or not, and return by what the parts are kept."""
-    body = text.rstrip()
-    if text[len(body) : len(body) + 1] != b" " or body[-1:] <= b" ":
-        keys = text.split(b" ")
-    else:
-        keys = body.split(b" ")
-        keys.append(_WHITE + text[len(body) :])
+    keys = text.split(b" ")
+    if text[-1:] <= b" ":  # or it is empty
+        body = text.rstrip()
+        if body[-1:] > b" " and text[len(body) : len(body) + 1] == b" ":
+            keys = [*body.split(b" "), _WHITE + text[len(body) :]]
     keys[0] = _BEGINS + keys[0]
     return keys
 

@@ -78,8 +78,9 @@ def spent(world: World, chunks: Sequence[tuple[int, int]], *, few: bool) -> floa
 
 @pytest.mark.parametrize("few", [True, False])
 @example(tokenizer=1e-7, factor=3.0, find=True, chunks=[(64, 200)] * 300)
+@example(tokenizer=1e-8, factor=3.0, find=True, chunks=[(64, 200)] * 300)
 @example(tokenizer=1e-7, factor=0.2, find=False, chunks=[(64, 200)] * 300)
-@given(tokenizer=st.floats(1e-8, 1e-5), factor=st.floats(0.0, 20.0), find=st.booleans(), chunks=CHUNKS)
+@given(tokenizer=st.floats(-8, -5).map(lambda power: 10**power), factor=st.floats(0.0, 20.0), find=st.booleans(), chunks=CHUNKS)
 def test_trying_takes_a_small_share_of_the_time(tokenizer: float, factor: float, chunks: list[Any], *, find: bool, few: bool) -> None:
     world = World(tokenizer, factor * tokenizer, find)
     usual = spent(world, chunks, few=few)
@@ -105,6 +106,34 @@ def test_a_way_that_is_faster_is_taken_again_after_it_was_in_vain(tokenizer: flo
     encoding._encoder.cache_clear()
 
 
+@pytest.mark.parametrize("few", [True, False])
+def test_a_tokenizer_that_becomes_faster_is_noticed(*, few: bool) -> None:
+    encoder, column = encoding._encoder(trained("bpe").json), pa.array(["x" * 200] * (64 if few else 128))
+    world = World(1e-6, 2e-7, find=True)
+    with living_in(world):
+        for _ in range(100):
+            encoder.encode(column)
+        world.tokenizer, world.now = 1e-7, 0.0
+        for _ in range(4000):
+            encoder.encode(column)
+    assert world.now < 1.5 * 4000 * 1e-7 * _bytes(column.to_pylist())
+    encoding._encoder.cache_clear()
+
+
+@pytest.mark.parametrize("few", [True, False])
+def test_no_more_is_saved_up_than_some_milliseconds(*, few: bool) -> None:
+    encoder, column = encoding._encoder(trained("bpe").json), pa.array(["x" * 200] * (64 if few else 128))
+    world = World(1e-7, 1e-8, find=True)
+    with living_in(world):
+        for _ in range(3000):
+            encoder.encode(column)
+        world.find, world.words, world.now = False, 1e-7, 0.0
+        for _ in range(1000):
+            encoder.encode(column)
+    assert world.now < 1.0101 * 1000 * 1e-7 * _bytes(column.to_pylist()) + 16e-3 + 3e-3
+    encoding._encoder.cache_clear()
+
+
 def test_the_law_catches_a_clock_that_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     chunks = [(64, 200)] * 300
     for broken in (
@@ -127,3 +156,6 @@ def test_one_odd_timing_does_not_count_for_long() -> None:
     for _ in range(4):
         credit.timed(1000, 1e-3)
     assert credit.pace < 1.1e-6
+    before = credit.pace
+    credit.timed(0, 1.0)  # of nothing
+    assert credit.pace == before

@@ -16,7 +16,7 @@ from mlxfp.text.calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_calle
 from mlxfp.text.columns import Ragged, to_lists
 from mlxfp.text.credit import Credit
 from mlxfp.text.framing import frame_of, gather
-from mlxfp.text.memo import Entries, Memo
+from mlxfp.text.memo import Entries, Flags, Memo
 from mlxfp.text.rules import HELD, HINTED, Rule, find_rule, found
 from mlxfp.text.snippets import Lexicon
 from mlxfp.text.tokenizers import Tokenizer, engine
@@ -112,9 +112,10 @@ class _Encoder:
         parts, first = [], 0
         while first < len(texts):
             end, memo = self._reach(offsets, first)
-            some, size = texts.slice(first, end - first), int(offsets[end] - offsets[first])
-            tried = None if memo is None else self._try(memo, some, size)
-            parts.append(self._by_tokenizer(some, size) if tried is None else tried)
+            tried = None if memo is None else self._try(memo, texts.slice(first, end - first), int(offsets[end] - offsets[first]))
+            if memo is not None and tried is None:
+                end = len(texts)  # the rest at once, as few texts do not use all cores
+            parts.append(tried or self._by_tokenizer(texts.slice(first, end - first), int(offsets[end] - offsets[first])))
             first = end
         return parts
 
@@ -146,7 +147,8 @@ class _Encoder:
             return None
         began = perf_counter()
         self.credit.earn(size)
-        words, entries = _look_up(self.memo, texts, size, self.credit.left / self.credit.pace)
+        words = cut_words(self.memo.rule, texts)
+        entries = self.memo.find(words.distinct, _most(words, size, self.credit.left / self.credit.pace))
         if entries is None:
             self.credit.settle(0, perf_counter() - began)
             return None
@@ -183,7 +185,14 @@ def _by_words(memo: Memo, texts: pa.Array, credit: float) -> Encoded | None:
     """Encode texts by their words, unless too many are new."""
     texts = texts.cast(pa.string())
     offsets = text_offsets(texts)
-    words, entries = _look_up(memo, texts, int(offsets[-1] - offsets[0]), credit)
+    words = cut_words(memo.rule, texts)
+
+    def lost(flags: Flags) -> float:
+        """Return how many bytes of new words are not worth it, as rows go to the tokenizer whole."""
+        whole = _whole_rows(memo.rule, texts, words, flags)
+        return float((offsets[whole + 1] - offsets[whole]).sum()) / _NEW
+
+    entries = memo.find(words.distinct, _most(words, float(offsets[-1] - offsets[0]), credit), lost)
     if entries is None:
         return None
     ids, bounds = _put_together(words, entries)
@@ -195,10 +204,9 @@ def _by_words(memo: Memo, texts: pa.Array, credit: float) -> Encoded | None:
     return mixed.values, mixed.lengths
 
 
-def _look_up(memo: Memo, texts: pa.StringArray, size: float, credit: float) -> tuple[Words, Entries | None]:
-    """Look up the words of texts that stand for `size` bytes, unless too many are new."""
-    words = cut_words(memo.rule, texts)
-    return words, memo.find(words.distinct, (credit + size - _BYTE * words.size - _COLUMN) / _NEW)
+def _most(words: Words, size: float, credit: float) -> float:
+    """Return how many bytes new words may have, where all words stand for `size` bytes of text."""
+    return (credit + size - _BYTE * words.size - _COLUMN) / _NEW
 
 
 def _put_together(words: Words, entries: Entries) -> tuple[Ids, Lengths]:

@@ -1,5 +1,6 @@
 """Words that were met before, with their ids: what makes encoding fast, and never shows in its result."""
 
+from collections.abc import Callable
 from itertools import repeat
 from threading import Lock
 from typing import Any
@@ -17,6 +18,8 @@ _LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB
 _JOINED = 256  # words from which on they are encoded as one text; fewer go to the model one by one
 _WORD = 144  # bytes that a word takes beside text and ids: a string, its number, a place in a dict, three numbers in arrays
 
+Flags = NDArray[np.uint8]
+
 
 @frozen
 class Entries:
@@ -25,7 +28,7 @@ class Entries:
     ids: Ids
     starts: NDArray[np.integer[Any]]
     lengths: NDArray[np.integer[Any]]
-    flags: NDArray[np.uint8]
+    flags: Flags
 
     @classmethod
     def none(cls) -> "Entries":
@@ -58,8 +61,8 @@ class Memo:
     def __len__(self) -> int:
         return len(self._places)
 
-    def find(self, words: pa.StringArray, most: float) -> Entries | None:
-        """Return what is known of distinct words, and how many bytes the new ones have: with more than `most`, nothing is known.
+    def find(self, words: pa.StringArray, most: float, lost: Callable[[Flags], float] = lambda flags: 0.0) -> Entries | None:
+        """Return what is known of distinct words, or None where the new ones have more than `most` bytes, less what is `lost` by flags.
 
         New words are encoded. Arrays that were returned stay as they are.
         """
@@ -75,12 +78,23 @@ class Memo:
                 if self._size + _WORD * len(new) + 3 * count > self.limit:
                     self._forget()
                     new = np.arange(len(spelled))
-                places[new] = self._learn(words.take(pa.array(new)), [spelled[place] for place in new], count)
+                some = words.take(pa.array(new))
+                flags = self.rule.flags(some)
+                if flags.any() and count > most - lost(self._flags(places, new, flags)):
+                    return None
+                places[new] = self._learn(some, [spelled[place] for place in new], flags, count)
             return self._entries.take(places)
 
-    def _learn(self, words: pa.StringArray, spelled: list[str], size: int) -> NDArray[np.int64]:
+    def _flags(self, places: NDArray[np.int64], new: NDArray[np.intp], flags: Flags) -> Flags:
+        """Return the flags of all words, with those of new ones."""
+        every = np.zeros(len(places), np.uint8)
+        every[new] = flags
+        known = np.delete(np.arange(len(places)), new)
+        every[known] = self._entries.flags[places[known]]
+        return every
+
+    def _learn(self, words: pa.StringArray, spelled: list[str], flags: Flags, size: int) -> NDArray[np.int64]:
         """Encode new words, and return their places."""
-        flags = self.rule.flags(words)
         order, (ids, lengths) = self._encode(spelled, np.flatnonzero(self.rule.joined(words, flags)))
         spelled, flags = [spelled[place] for place in order], flags[order]
         known, first = self._entries, len(self._places)

@@ -195,3 +195,15 @@ def test_little_text_is_left_alone() -> None:
     for _ in range(50):
         encode_chunk(tokenizer, pa.array(["a b c"]))
     assert kept_words(tokenizer) == 0
+
+
+def test_no_words_are_encoded_for_rows_that_go_to_the_tokenizer_whole() -> None:
+    rule = find_rule(KNOWN["bert"].json)
+    assert rule is not None
+    memo = Memo(find_caller(engine(KNOWN["bert"].json)), rule)
+    words = " ".join(f"{one}{other}" * 5 for one in "abcdefghij" for other in "abcdefghij")
+    rows = [f"{words} {words} {words} {mark}" for mark in ("[CLS]", "[SEP]")]
+    assert encoding._by_words(memo, pa.array(rows), 0.0) is None
+    assert len(memo) == 0
+    assert encoding._by_words(memo, pa.array([words * 3, *rows, words * 9]), 0.0) is not None
+    assert len(memo) > 100

@@ -27,7 +27,7 @@ from mlxfp.text.words import Words, cut_words, text_offsets
 # is measured (`credit`).
 _COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
 _BLOCK = 8 << 20  # bytes of text that go by words at a time, as they take some five times that in memory; fewer repeat more look-ups
-_SAMPLE = 128 << 10  # bytes of text that the tokenizer is timed over: fewer do not use all cores
+_SAMPLE = 64 << 10  # bytes of text that the tokenizer is timed over: fewer do not use all cores
 _FEW, _LITTLE = 128, 12 << 10  # rows and their characters, at most, that go by words in plain Python
 
 

@@ -179,15 +179,19 @@ def test_a_chunk_is_encoded_alike_however_it_is_cut_and_whatever_came_before(row
     assert encode_chunk(tokenizer, pa.array(["", ""])).to_pylist() == [[], []]
 
 
-def test_words_that_repeat_are_kept_and_those_that_do_not_are_left_alone() -> None:
+def test_words_that_repeat_are_kept_and_those_that_do_not_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = trained("wordpiece")
-    for _ in range(3):
-        encode_chunk(tokenizer, _column(2000, 50))
+    with monkeypatch.context() as patch:
+        patch.setattr(encoding, "perf_counter", lambda: 0.0)  # however long it takes here: `test_credit` is about that
+        for _ in range(3):
+            encode_chunk(tokenizer, _column(2000, 50))
     assert kept_words(tokenizer) == 100  # with a space in front, and without
     other = trained("bpe")
-    for seed in range(20):
-        encode_chunk(other, _column(500, 10**6, seed))
-    assert kept_words(other) == 0
+    memo = Memo(find_caller(engine(other.json)), find_rule(other.json))
+    assert encoding._by_words(memo, _column(500, 10**6), 0.0) is None
+    assert len(memo) == 0
+    assert encoding._by_words(memo, _column(500, 10**6), math.inf) is not None
+    assert len(memo) > 9000
 
 
 def test_little_text_is_left_alone() -> None:

@@ -222,8 +222,9 @@ def test_the_law_catches_rows_that_are_framed_wrongly(monkeypatch: pytest.Monkey
         assert_tokenizes_alike(stage.apply, rows, expected)
 
 
-def test_words_that_repeat_are_kept_though_texts_come_one_at_a_time() -> None:
+def test_words_that_repeat_are_kept_though_texts_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = trained("bpe")
+    monkeypatch.setattr(snippets, "perf_counter", lambda: 0.0)  # however long it takes here
     for _ in range(3):
         for text in SENTENCES:
             encode_chunk(tokenizer, pa.array([text * 3]))

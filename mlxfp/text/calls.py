@@ -3,7 +3,7 @@
 import json as jsons
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate, chain, pairwise
 from operator import attrgetter
@@ -79,13 +79,7 @@ class Caller:
 
     def pieces(self, texts: Sequence[str]) -> list[bytes]:
         """Return the ids of each text as bytes of int32: for a few, Python is faster with these than with arrays."""
-        match, ids_of = self.splits.whole.fullmatch, self.splits.ids_of
-        found = [ids_of(text) if match(text) else None for text in texts]
-        if None not in found:
-            return found  # type: ignore[return-value]  # none is None
-        rest = [text for text, piece in zip(texts, found, strict=True) if piece is None]
-        others = iter(self._pieces(rest))
-        return [next(others) if piece is None else piece for piece in found]
+        return complete(list(map(self.splits.encode, texts)), texts, self._pieces)
 
     def _pieces(self, texts: Sequence[str]) -> list[bytes]:
         size = sum(map(len, texts))
@@ -111,6 +105,18 @@ class Caller:
         except Exception as error:
             raise cannot_encode(error) from error
         return encodings
+
+
+def complete(found: list[bytes | None], texts: Sequence[str], encode: Callable[[Sequence[str]], list[bytes]]) -> list[bytes]:
+    """Encode the texts of which nothing was found, and put their ids between the others.
+
+    >>> complete([b"a", None], ["a", "b"], lambda texts: [text.upper().encode() for text in texts])
+    [b'a', b'B']
+    """
+    if None not in found:
+        return found  # type: ignore[return-value]  # none is None
+    others = iter(encode([text for text, ids in zip(texts, found, strict=True) if ids is None]))
+    return [next(others) if ids is None else ids for ids in found]
 
 
 def _together(texts: Sequence[str]) -> int:

@@ -4,6 +4,8 @@ from math import inf
 
 from attrs import define
 
+CALL_BYTES = 12  # of text, in whose time a tokenizer does what it does for a text beside its bytes
+
 _FIRST = 4e-3  # seconds that may be lost before anything was saved
 _SHARE = 0.01  # of all time, what may be lost
 _MOST = 16e-3  # seconds that may be saved up, or
@@ -31,7 +33,7 @@ class Credit:
     """
 
     left: float = _FIRST  # seconds, less than none where a try took longer than thought
-    pace: float = _PACE  # seconds for a byte, of the plain way
+    pace: float = _PACE  # seconds for a byte, of the plain way; a text has `CALL_BYTES` more than are in it
     since: float = inf  # bytes that went by since that was timed
 
     def earn(self, size: float) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from mlxfp.text.calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
 from mlxfp.text.columns import Ragged, to_lists
-from mlxfp.text.credit import Credit
+from mlxfp.text.credit import CALL_BYTES, Credit
 from mlxfp.text.framing import frame_of, gather
 from mlxfp.text.memo import Entries, Flags, Memo
 from mlxfp.text.rules import HELD, HINTED, Rule, find_rule, found
@@ -105,10 +105,10 @@ class _Encoder:
         if self.memo is None or not len(texts):
             return [self.caller.encode(texts.to_pylist())]
         offsets = text_offsets(texts)
-        size = int(offsets[-1] - offsets[0])
-        if not _pays(size):
+        if not _pays(int(offsets[-1] - offsets[0])):
             return [self.caller.encode(texts.to_pylist())]
-        self.credit.earn(size)
+        offsets = offsets + CALL_BYTES * np.arange(len(offsets))
+        self.credit.earn(int(offsets[-1] - offsets[0]))
         parts, first = [], 0
         while first < len(texts):
             end, memo = self._reach(offsets, first)
@@ -217,7 +217,7 @@ def _put_together(words: Words, entries: Entries) -> tuple[Ids, Lengths]:
     return gather(entries.ids, entries.starts.take(words.places), lengths), ends[words.firsts]
 
 
-def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Flags) -> NDArray[np.int64]:
     """Return the rows in which a cut may have done harm."""
     held = pc.starts_with(texts, " ").to_numpy(zero_copy_only=False) if rule.cuts.lead else np.zeros(len(texts), bool)
     if flags.any():

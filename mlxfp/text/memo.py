@@ -75,23 +75,17 @@ class Memo:
             if count > most:
                 return None
             if len(new):
+                flags = np.empty(len(spelled), np.uint8)
+                flags[places >= 0] = self._entries.flags[places[places >= 0]]
+                flags[new] = self.rule.flags(words.take(pa.array(new)))
+                if flags.any() and count > most - lost(flags):
+                    return None
                 if self._size + _WORD * len(new) + 3 * count > self.limit:
                     self._forget()
                     new = np.arange(len(spelled))
                 some = words.take(pa.array(new))
-                flags = self.rule.flags(some)
-                if flags.any() and count > most - lost(self._flags(places, new, flags)):
-                    return None
-                places[new] = self._learn(some, [spelled[place] for place in new], flags, count)
+                places[new] = self._learn(some, [spelled[place] for place in new], flags[new], int(sizes[new].sum()))
             return self._entries.take(places)
-
-    def _flags(self, places: NDArray[np.int64], new: NDArray[np.intp], flags: Flags) -> Flags:
-        """Return the flags of all words, with those of new ones."""
-        every = np.zeros(len(places), np.uint8)
-        every[new] = flags
-        known = np.delete(np.arange(len(places)), new)
-        every[known] = self._entries.flags[places[known]]
-        return every
 
     def _learn(self, words: pa.StringArray, spelled: list[str], flags: Flags, size: int) -> NDArray[np.int64]:
         """Encode new words, and return their places."""

@@ -12,15 +12,14 @@ from time import perf_counter
 
 from attrs import Factory, define, evolve
 
-from mlxfp.text.calls import Caller
-from mlxfp.text.credit import Credit
+from mlxfp.text.calls import Caller, complete
+from mlxfp.text.credit import CALL_BYTES, Credit
 from mlxfp.text.rules import Rule
 from mlxfp.text.splits import NOTHING, Splits
 
 # What learning costs, in bytes of text that the tokenizer itself encodes in that time, tuned with BERT and GPT-2 over wikitext: a new word
 # that is one split; others, together and for each byte; to look closer at those not plain.
 _SPLIT, _LEARN, _NEW, _CLOSER = 14, 40, 2.4, 40
-_CALL = 12  # bytes, in whose time the tokenizer does what it does for a text beside its bytes
 _FIRST = 1e-3  # seconds that may be lost before anything was saved
 _OFTEN = 0.85  # of the time of its second call in a row, what the tokenizer takes for one of many
 _LOOK = 0.1  # of the tokenizer's time, what looking texts up takes
@@ -46,7 +45,7 @@ class Lexicon:
     _ids: dict[bytes, bytes] = Factory(lambda: {_BEGINS: b""})  # int32 end to end
     _harmed: set[bytes] = Factory(set)
     _size: int = 0  # bytes
-    _warm: bool = False  # whether the tokenizer was called last
+    _warm: bool = False  # whether the next call is the second of two
 
     def __len__(self) -> int:
         return len(self._ids) - 1
@@ -54,7 +53,7 @@ class Lexicon:
     def encode(self, texts: Sequence[str], size: int) -> list[bytes]:
         """Return the ids of each text as bytes of int32. All texts have `size` characters."""
         began = perf_counter()
-        credit, size = self.credit, size + _CALL * len(texts)
+        credit, size = self.credit, size + CALL_BYTES * len(texts)
         credit.earn(size)
         if credit.due(size):
             return self._timed(texts, size)
@@ -62,13 +61,10 @@ class Lexicon:
             return self.caller.pieces(texts)
         found = self.find(texts, credit.left / credit.pace)
         seconds = perf_counter() - began
-        if None not in found:
-            credit.settle(size, seconds)
-            return found  # type: ignore[return-value]  # none is None
-        rest = [text for text, ids in zip(texts, found, strict=True) if ids is None]
-        credit.settle(size - _CALL * len(rest) - sum(map(len, rest)), seconds)
-        others = iter(self.caller.pieces(rest))
-        return [next(others) if ids is None else ids for ids in found]
+        if None in found:
+            size = sum(CALL_BYTES + len(text) for text, ids in zip(texts, found, strict=True) if ids is not None)
+        credit.settle(size, seconds)
+        return complete(found, texts, self.caller.pieces)
 
     def _timed(self, texts: Sequence[str], size: int) -> list[bytes]:
         """Time the tokenizer itself, the second time of two, as its first call after other work takes up to three times as long."""
@@ -92,18 +88,16 @@ class Lexicon:
         """Return the ids of a text, unless it is left, and what new words cost, less what the text saves."""
         if self.rule.cuts.lead and text[:1] == b" ":
             return None, 0.0
-        known, keys, gain, cost = self._ids, _divide(text), _CALL + len(text), 0.0
+        known, keys, gain, cost = self._ids, _divide(text), CALL_BYTES + len(text), 0.0
         ids = list(map(known.get, keys))
         if None in ids:
             new = [place for place, found in enumerate(ids) if found is None]
             cost = _SPLIT * len(new)
             if cost > credit + gain:
                 return None, 0.0
-            match, ids_of = self._splits.whole.fullmatch, self._splits.ids_of
+            encode = self._splits.encode
             for place in new:
-                spelled = _text(keys[place]).decode()
-                if match(spelled):
-                    ids[place] = self._keep(known, keys[place], ids_of(spelled))
+                ids[place] = self._keep(known, keys[place], encode(_text(keys[place]).decode()))
             if None in ids:
                 keys, more = self._learn(known, keys, credit - cost, gain)
                 ids, cost = list(map(known.get, keys)), cost + more

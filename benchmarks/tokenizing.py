@@ -8,8 +8,8 @@ import numpy as np
 import mlxfp as fp
 from benchmarks.inputs import SENTENCE, hard_texts, natural_text, passengers, short_texts, tokenizers
 from benchmarks.measuring import Row, best
-from mlxfp.text import encoding
-from mlxfp.text.tokenizers import engine
+from mlxfp.text.encoding.encoding import encoding
+from mlxfp.text.tokenizers.tokenizer import engine
 
 _AT_ONCE = 10_000  # texts in a call of the peer: calls for all of them at once are slower, as their results fill the memory
 

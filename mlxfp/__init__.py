@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from mlxfp.core.cursors import Cursor, aiterate, iterate
     from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
     from mlxfp.core.describing import explain, length, schema
-    from mlxfp.core.diffing import diff
     from mlxfp.core.errors import (
         ArgumentError,
         ArgumentTypeError,
@@ -31,59 +30,62 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from mlxfp.core.examples import Examples
-    from mlxfp.core.freezing import freeze
     from mlxfp.core.identity import fingerprint
     from mlxfp.core.optimizing import optimize
     from mlxfp.core.pipelines import compose, pipe
-    from mlxfp.data.accounting import Proportion, proportions
-    from mlxfp.data.arrow_files import read_arrow
-    from mlxfp.data.augmenting import drop_fields, drop_tokens, replace_tokens
-    from mlxfp.data.batching import batch, unbatch
-    from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
-    from mlxfp.data.caching import cache, load
-    from mlxfp.data.columns import drop_columns, rename_columns, select_columns
-    from mlxfp.data.csv_files import read_csv
-    from mlxfp.data.elements import filter, flat_map, map, map_chunks, skip, take
-    from mlxfp.data.filtering import filter_by
-    from mlxfp.data.hf_datasets import from_hf
-    from mlxfp.data.json_files import read_jsonl
-    from mlxfp.data.locating import Origin
-    from mlxfp.data.measuring import measure, measured
-    from mlxfp.data.media_files import read_audio, read_images
-    from mlxfp.data.mixing import concat, interleave, mix
-    from mlxfp.data.packing import pack
-    from mlxfp.data.parquet_files import read_parquet
-    from mlxfp.data.prefetching import prefetch
-    from mlxfp.data.previewing import preview
-    from mlxfp.data.profiling import Profile, profile
-    from mlxfp.data.provenance import origins, replay
-    from mlxfp.data.repeating import repeat
-    from mlxfp.data.selecting import select, split
-    from mlxfp.data.shaping import ShapePlan, shape_plan, shapes
-    from mlxfp.data.sharding import World, shard
-    from mlxfp.data.shuffling import ShuffleQuality, shuffle, shuffle_quality
-    from mlxfp.data.skipping import Skipped, on_error, skipped
-    from mlxfp.data.sources import from_examples, from_iterable, from_table
-    from mlxfp.data.splitting import Splits, splits
-    from mlxfp.data.text_files import read_text
-    from mlxfp.data.torch_datasets import from_torch
-    from mlxfp.data.windowing import windows
+    from mlxfp.data.inspection.checksums import checksum
+    from mlxfp.data.inspection.column_stats import column_stats, column_stats_at
+    from mlxfp.data.inspection.differences import diff
+    from mlxfp.data.inspection.locating import Origin
+    from mlxfp.data.inspection.mixture_counts import Proportion, mixture_proportions
+    from mlxfp.data.inspection.previews import preview
+    from mlxfp.data.inspection.profiling import Profile, profile
+    from mlxfp.data.inspection.provenance import row_origins, trace_row
+    from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
+    from mlxfp.data.lengths.batching import batch, unbatch
+    from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
+    from mlxfp.data.lengths.packing import pack
+    from mlxfp.data.lengths.shape_planning import ShapePlan, batch_shapes, shape_plan
+    from mlxfp.data.lengths.windowing import windows
+    from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+    from mlxfp.data.rows.dataset_splits import Splits, train_valid_test
+    from mlxfp.data.rows.filtering import filter_by
+    from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks, skip, take
+    from mlxfp.data.rows.mixing import concat, interleave, mix
+    from mlxfp.data.rows.repeating import repeat
+    from mlxfp.data.rows.selecting import select, split
+    from mlxfp.data.rows.sharding import World, shard
+    from mlxfp.data.rows.shuffling import ShuffleQuality, shuffle, shuffle_quality
+    from mlxfp.data.running.caching import cache, load
+    from mlxfp.data.running.prefetching import prefetch
+    from mlxfp.data.running.skipping_errors import SkippedRow, on_error, skipped_rows
+    from mlxfp.data.sources.arrow_files import read_arrow
+    from mlxfp.data.sources.csv_files import read_csv
+    from mlxfp.data.sources.hf_datasets import from_hf
+    from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+    from mlxfp.data.sources.json_files import read_jsonl
+    from mlxfp.data.sources.media_files import read_audio, read_images
+    from mlxfp.data.sources.parquet_files import read_parquet
+    from mlxfp.data.sources.text_files import read_text
+    from mlxfp.data.sources.torch_datasets import from_torch
     from mlxfp.evaluation import metrics
     from mlxfp.text.padding import pad
-    from mlxfp.text.templates import Template, template
-    from mlxfp.text.tokenizer_files import load_tokenizer
-    from mlxfp.text.tokenizer_training import train_tokenizer
-    from mlxfp.text.tokenizers import Tokenizer
+    from mlxfp.text.templates.templates import Template, template
+    from mlxfp.text.tokenizers.files import load_tokenizer
+    from mlxfp.text.tokenizers.tokenizer import Tokenizer
+    from mlxfp.text.tokenizers.training import train_tokenizer
     from mlxfp.text.tokenizing import tokenize
-    from mlxfp.training import events, losses, observers, optimizers, schedules
-    from mlxfp.training.averaging import averaged
-    from mlxfp.training.checkpoints import load_latest, load_state, save_state
-    from mlxfp.training.loops import best, evaluate, fit, last, predict
-    from mlxfp.training.nonfinite import NonFiniteError
-    from mlxfp.training.plotting import plot_run
-    from mlxfp.training.state import TrainState, train_state
-    from mlxfp.training.steps import train_step
-    from mlxfp.training.transforms import functional, jit
+    from mlxfp.training import losses, observers
+    from mlxfp.training.loop import events
+    from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
+    from mlxfp.training.loop.fitting import best, evaluate, fit, last, predict
+    from mlxfp.training.loop.plotting import plot_run
+    from mlxfp.training.optimization import optimizers, schedules
+    from mlxfp.training.steps.averaging import averaged
+    from mlxfp.training.steps.nonfinite import NonFiniteError
+    from mlxfp.training.steps.state import TrainState, train_state
+    from mlxfp.training.steps.steps import train_step
+    from mlxfp.training.steps.transforms import functional, jit
 
 __version__ = "0.1.0"
 
@@ -112,7 +114,7 @@ __all__ = [
     "SchemaError",
     "ShapePlan",
     "ShuffleQuality",
-    "Skipped",
+    "SkippedRow",
     "Source",
     "Splits",
     "Stage",
@@ -126,11 +128,15 @@ __all__ = [
     "averaged",
     "batch",
     "batch_by_tokens",
+    "batch_shapes",
     "best",
     "bucket_by_length",
     "cache",
+    "checksum",
     "collate",
     "collators",
+    "column_stats",
+    "column_stats_at",
     "compose",
     "concat",
     "config",
@@ -147,7 +153,6 @@ __all__ = [
     "fingerprint",
     "fit",
     "flat_map",
-    "freeze",
     "from_examples",
     "from_hf",
     "from_iterable",
@@ -167,16 +172,14 @@ __all__ = [
     "losses",
     "map",
     "map_chunks",
-    "measure",
-    "measured",
     "metrics",
     "mix",
+    "mixture_proportions",
     "models",
     "observers",
     "on_error",
     "optimize",
     "optimizers",
-    "origins",
     "pack",
     "pad",
     "pipe",
@@ -185,7 +188,6 @@ __all__ = [
     "prefetch",
     "preview",
     "profile",
-    "proportions",
     "read_arrow",
     "read_audio",
     "read_csv",
@@ -196,7 +198,7 @@ __all__ = [
     "rename_columns",
     "repeat",
     "replace_tokens",
-    "replay",
+    "row_origins",
     "runs",
     "runtime",
     "save_state",
@@ -205,22 +207,22 @@ __all__ = [
     "select",
     "select_columns",
     "shape_plan",
-    "shapes",
     "shard",
     "shuffle",
     "shuffle_quality",
     "skip",
-    "skipped",
+    "skipped_rows",
     "split",
-    "splits",
     "take",
     "tasks",
     "template",
     "testing",
     "tokenize",
+    "trace_row",
     "train_state",
     "train_step",
     "train_tokenizer",
+    "train_valid_test",
     "unbatch",
     "windows",
 ]
@@ -231,7 +233,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.core.cursors": ("Cursor", "aiterate", "iterate"),
     "mlxfp.core.datasets": ("Combinator", "Dataset", "RowWise", "Source", "Stage", "Wrapper"),
     "mlxfp.core.describing": ("explain", "length", "schema"),
-    "mlxfp.core.diffing": ("diff",),
+    "mlxfp.data.inspection.differences": ("diff",),
     "mlxfp.core.errors": (
         "ArgumentError",
         "ArgumentTypeError",
@@ -249,57 +251,57 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "UnknownNameError",
     ),
     "mlxfp.core.examples": ("Examples",),
-    "mlxfp.core.freezing": ("freeze",),
+    "mlxfp.data.inspection.checksums": ("checksum",),
     "mlxfp.core.identity": ("fingerprint",),
     "mlxfp.core.optimizing": ("optimize",),
     "mlxfp.core.pipelines": ("compose", "pipe"),
-    "mlxfp.data.accounting": ("Proportion", "proportions"),
-    "mlxfp.data.arrow_files": ("read_arrow",),
-    "mlxfp.data.augmenting": ("drop_fields", "drop_tokens", "replace_tokens"),
-    "mlxfp.data.batching": ("batch", "unbatch"),
-    "mlxfp.data.bucketing": ("batch_by_tokens", "bucket_by_length"),
-    "mlxfp.data.caching": ("cache", "load"),
-    "mlxfp.data.columns": ("drop_columns", "rename_columns", "select_columns"),
-    "mlxfp.data.csv_files": ("read_csv",),
-    "mlxfp.data.elements": ("filter", "flat_map", "map", "map_chunks", "skip", "take"),
-    "mlxfp.data.filtering": ("filter_by",),
-    "mlxfp.data.hf_datasets": ("from_hf",),
-    "mlxfp.data.json_files": ("read_jsonl",),
-    "mlxfp.data.locating": ("Origin",),
-    "mlxfp.data.measuring": ("measure", "measured"),
-    "mlxfp.data.media_files": ("read_audio", "read_images"),
-    "mlxfp.data.mixing": ("concat", "interleave", "mix"),
-    "mlxfp.data.packing": ("pack",),
-    "mlxfp.data.parquet_files": ("read_parquet",),
-    "mlxfp.data.prefetching": ("prefetch",),
-    "mlxfp.data.previewing": ("preview",),
-    "mlxfp.data.profiling": ("Profile", "profile"),
-    "mlxfp.data.provenance": ("origins", "replay"),
-    "mlxfp.data.repeating": ("repeat",),
-    "mlxfp.data.selecting": ("select", "split"),
-    "mlxfp.data.shaping": ("ShapePlan", "shape_plan", "shapes"),
-    "mlxfp.data.sharding": ("World", "shard"),
-    "mlxfp.data.shuffling": ("ShuffleQuality", "shuffle", "shuffle_quality"),
-    "mlxfp.data.skipping": ("Skipped", "on_error", "skipped"),
-    "mlxfp.data.sources": ("from_examples", "from_iterable", "from_table"),
-    "mlxfp.data.splitting": ("Splits", "splits"),
-    "mlxfp.data.text_files": ("read_text",),
-    "mlxfp.data.torch_datasets": ("from_torch",),
-    "mlxfp.data.windowing": ("windows",),
+    "mlxfp.data.inspection.mixture_counts": ("Proportion", "mixture_proportions"),
+    "mlxfp.data.sources.arrow_files": ("read_arrow",),
+    "mlxfp.data.lengths.augmenting": ("drop_fields", "drop_tokens", "replace_tokens"),
+    "mlxfp.data.lengths.batching": ("batch", "unbatch"),
+    "mlxfp.data.lengths.bucketing": ("batch_by_tokens", "bucket_by_length"),
+    "mlxfp.data.running.caching": ("cache", "load"),
+    "mlxfp.data.rows.columns": ("drop_columns", "rename_columns", "select_columns"),
+    "mlxfp.data.sources.csv_files": ("read_csv",),
+    "mlxfp.data.rows.map_filter": ("filter", "flat_map", "map", "map_chunks", "skip", "take"),
+    "mlxfp.data.rows.filtering": ("filter_by",),
+    "mlxfp.data.sources.hf_datasets": ("from_hf",),
+    "mlxfp.data.sources.json_files": ("read_jsonl",),
+    "mlxfp.data.inspection.locating": ("Origin",),
+    "mlxfp.data.inspection.column_stats": ("column_stats", "column_stats_at"),
+    "mlxfp.data.sources.media_files": ("read_audio", "read_images"),
+    "mlxfp.data.rows.mixing": ("concat", "interleave", "mix"),
+    "mlxfp.data.lengths.packing": ("pack",),
+    "mlxfp.data.sources.parquet_files": ("read_parquet",),
+    "mlxfp.data.running.prefetching": ("prefetch",),
+    "mlxfp.data.inspection.previews": ("preview",),
+    "mlxfp.data.inspection.profiling": ("Profile", "profile"),
+    "mlxfp.data.inspection.provenance": ("row_origins", "trace_row"),
+    "mlxfp.data.rows.repeating": ("repeat",),
+    "mlxfp.data.rows.selecting": ("select", "split"),
+    "mlxfp.data.lengths.shape_planning": ("ShapePlan", "shape_plan", "batch_shapes"),
+    "mlxfp.data.rows.sharding": ("World", "shard"),
+    "mlxfp.data.rows.shuffling": ("ShuffleQuality", "shuffle", "shuffle_quality"),
+    "mlxfp.data.running.skipping_errors": ("SkippedRow", "on_error", "skipped_rows"),
+    "mlxfp.data.sources.in_memory": ("from_examples", "from_iterable", "from_table"),
+    "mlxfp.data.rows.dataset_splits": ("Splits", "train_valid_test"),
+    "mlxfp.data.sources.text_files": ("read_text",),
+    "mlxfp.data.sources.torch_datasets": ("from_torch",),
+    "mlxfp.data.lengths.windowing": ("windows",),
     "mlxfp.text.padding": ("pad",),
-    "mlxfp.text.templates": ("Template", "template"),
-    "mlxfp.text.tokenizer_files": ("load_tokenizer",),
-    "mlxfp.text.tokenizer_training": ("train_tokenizer",),
-    "mlxfp.text.tokenizers": ("Tokenizer",),
+    "mlxfp.text.templates.templates": ("Template", "template"),
+    "mlxfp.text.tokenizers.files": ("load_tokenizer",),
+    "mlxfp.text.tokenizers.training": ("train_tokenizer",),
+    "mlxfp.text.tokenizers.tokenizer": ("Tokenizer",),
     "mlxfp.text.tokenizing": ("tokenize",),
-    "mlxfp.training.averaging": ("averaged",),
-    "mlxfp.training.checkpoints": ("load_latest", "load_state", "save_state"),
-    "mlxfp.training.loops": ("best", "evaluate", "fit", "last", "predict"),
-    "mlxfp.training.nonfinite": ("NonFiniteError",),
-    "mlxfp.training.plotting": ("plot_run",),
-    "mlxfp.training.state": ("TrainState", "train_state"),
-    "mlxfp.training.steps": ("train_step",),
-    "mlxfp.training.transforms": ("functional", "jit"),
+    "mlxfp.training.steps.averaging": ("averaged",),
+    "mlxfp.training.loop.checkpoints": ("load_latest", "load_state", "save_state"),
+    "mlxfp.training.loop.fitting": ("best", "evaluate", "fit", "last", "predict"),
+    "mlxfp.training.steps.nonfinite": ("NonFiniteError",),
+    "mlxfp.training.loop.plotting": ("plot_run",),
+    "mlxfp.training.steps.state": ("TrainState", "train_state"),
+    "mlxfp.training.steps.steps": ("train_step",),
+    "mlxfp.training.steps.transforms": ("functional", "jit"),
 }
 
 # Family -> the module that holds its members: `fp.losses.mse` lives in mlxfp/training/losses.py.
@@ -307,16 +309,16 @@ _FAMILIES = {
     "collators": "mlxfp.collators",
     "config": "mlxfp.config",
     "distributed": "mlxfp.distributed",
-    "events": "mlxfp.training.events",
+    "events": "mlxfp.training.loop.events",
     "kaggle": "mlxfp.kaggle",
     "losses": "mlxfp.training.losses",
     "metrics": "mlxfp.evaluation.metrics",
     "models": "mlxfp.models",
     "observers": "mlxfp.training.observers",
-    "optimizers": "mlxfp.training.optimizers",
+    "optimizers": "mlxfp.training.optimization.optimizers",
     "runs": "mlxfp.runs",
     "runtime": "mlxfp.runtime",
-    "schedules": "mlxfp.training.schedules",
+    "schedules": "mlxfp.training.optimization.schedules",
     "tasks": "mlxfp.tasks",
     "testing": "mlxfp.testing",
 }

@@ -9,7 +9,7 @@ from mlx import nn
 from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, unflatten
-from mlxfp.data.sharding import World
+from mlxfp.data.rows.sharding import World
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 

@@ -18,12 +18,12 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
-from mlxfp.data.batching import batch
-from mlxfp.data.sharding import World, shard
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.sharding import World, shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
-from mlxfp.training.state import trees_of
+from mlxfp.training.steps.state import trees_of
 from tests.training.samples import deep, group, loss, net, setting, stacked
 
 ROOT = Path(__file__).parent.parent

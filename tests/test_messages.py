@@ -27,13 +27,13 @@ from mlxfp.core.errors import (
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.elements import filter, map, map_chunks, skip, take
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples, from_iterable, from_table
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.rows.map_filter import filter, map, map_chunks, skip, take
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.testing.probing import from_chunks
 
 ROWS: Any = from_table({"x": [1, 2, 3]})

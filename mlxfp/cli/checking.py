@@ -91,7 +91,7 @@ def _compiles() -> Finding:
 def _credentials() -> Iterator[Finding]:
     """Look for Kaggle's credentials: where they are, never what they are."""
     try:
-        from mlxfp.kaggle.uploading import credentials_in
+        from mlxfp.kaggle.submitting.uploading import credentials_in
     except ImportError:  # MLX does not start, which has been said
         return
     yield Finding("kaggle", credentials_in(os.environ, Path.home()) or "no credentials (mlxfp submit --yes needs them, nothing else does)")

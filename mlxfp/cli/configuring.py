@@ -12,9 +12,9 @@ from mlxfp.cli.parsing import Commands, add_command, add_group, say
 from mlxfp.config.json_schemas import json_schema
 from mlxfp.config.loading import Resolved, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.documents import write_document
 from mlxfp.core.errors import ArgumentError, MissingFileError
-from mlxfp.core.structuring import unstructure
+from mlxfp.settings.structuring import unstructure
+from mlxfp.settings.yaml_files import write_document
 
 
 def add(commands: Commands) -> None:

@@ -11,7 +11,7 @@ from mlxfp.cli.parsing import Commands, add_command, add_group, say
 from mlxfp.core.errors import ArgumentError, MlxfpError
 
 if TYPE_CHECKING:
-    from mlxfp.kaggle.specs import DatasetSpec
+    from mlxfp.kaggle.specs.specs import DatasetSpec
 
 
 def add(commands: Commands) -> None:
@@ -36,8 +36,8 @@ def add(commands: Commands) -> None:
 
 
 def _check(options: Namespace) -> int:
-    from mlxfp.kaggle.catalogue import named_spec
-    from mlxfp.kaggle.checking import check_spec
+    from mlxfp.kaggle.specs.catalogue import named_spec
+    from mlxfp.kaggle.specs.checking import check_spec
 
     if options.spec and options.target:
         raise ArgumentError(f"--target says {', '.join(options.target)}, and --spec {options.spec} knows the target. Leave one out.")
@@ -49,7 +49,7 @@ def _check(options: Namespace) -> int:
 
 
 def _infer(options: Namespace) -> int:
-    from mlxfp.kaggle.spec_files import save_spec
+    from mlxfp.kaggle.specs.spec_files import save_spec
 
     spec = _inferred(options)
     if options.out is None:
@@ -65,7 +65,7 @@ def _infer(options: Namespace) -> int:
 
 
 def _inferred(options: Namespace) -> "DatasetSpec":
-    from mlxfp.kaggle.inferring import infer_spec
+    from mlxfp.kaggle.specs.inferring import infer_spec
 
     try:
         return infer_spec(options.path, target=options.target)
@@ -77,7 +77,7 @@ def _inferred(options: Namespace) -> "DatasetSpec":
 
 def _lines(spec: "DatasetSpec") -> Iterator[str]:
     """Say what a data set is, in lines."""
-    from mlxfp.kaggle.specs import ColumnType
+    from mlxfp.kaggle.specs.specs import ColumnType
 
     yield f"{spec.name}: {spec.kind}, judged by {spec.metric}"
     for part, file in (("train", spec.train), ("test", spec.test), ("sample", spec.sample)):

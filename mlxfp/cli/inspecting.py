@@ -47,8 +47,8 @@ def _inspect(options: Namespace) -> int:
 
 def _made(config: "RunConfig") -> "Task":
     """Make the task, with rows that are too long cut off: to see what they cost is what one inspects for."""
-    from mlxfp.kaggle.catalogue import named_spec
-    from mlxfp.kaggle.making_up import make_up
+    from mlxfp.kaggle.specs.catalogue import named_spec
+    from mlxfp.kaggle.specs.synthetic import make_up
     from mlxfp.tasks import task
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
@@ -62,8 +62,8 @@ def _made(config: "RunConfig") -> "Task":
 
 def _preview(made: "Task", _: "RunConfig") -> Iterator[str]:
     from mlxfp.core.pipelines import pipe
-    from mlxfp.data.columns import select_columns
-    from mlxfp.data.previewing import preview
+    from mlxfp.data.inspection.previews import preview
+    from mlxfp.data.rows.columns import select_columns
 
     texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
     yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
@@ -91,15 +91,15 @@ def _tokens(made: "Task", config: "RunConfig") -> Iterator[str]:
 
 def _shapes(made: "Task", _: "RunConfig") -> Iterator[str]:
     """Count the shapes of an epoch's batches: each is compiled once."""
-    from mlxfp.data.shaping import shapes
+    from mlxfp.data.lengths.shape_planning import batch_shapes
 
     found = Counter(tuple(batch["input_ids"].shape) for batch in made.batches)
     yield from (f"{count:>6,} batches of {rows} rows x {length} tokens" for (rows, length), count in sorted(found.items()))
-    yield f"shapes in the first epoch: {len(found)}; in any epoch at most: {len(shapes(made.batches))}"
+    yield f"shapes in the first epoch: {len(found)}; in any epoch at most: {len(batch_shapes(made.batches))}"
 
 
 def _profile(made: "Task", _: "RunConfig") -> Iterator[str]:
-    from mlxfp.data.profiling import profile
+    from mlxfp.data.inspection.profiling import profile
 
     yield repr(profile(made.batches))
 

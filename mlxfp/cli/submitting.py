@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlxfp.config.classes import RunConfig
-    from mlxfp.kaggle.specs import DatasetSpec
-    from mlxfp.kaggle.submissions import Spelling
+    from mlxfp.kaggle.specs.specs import DatasetSpec
+    from mlxfp.kaggle.submitting.submissions import Spelling
 
 # What Kaggle calls the competitions whose specs have other names, as in the address of each.
 _KAGGLES = {
@@ -53,8 +53,8 @@ class _Handed:
 
 
 def _submit(options: Namespace) -> int:
-    from mlxfp.kaggle.submissions import check_submission
-    from mlxfp.kaggle.uploading import submit
+    from mlxfp.kaggle.submitting.submissions import check_submission
+    from mlxfp.kaggle.submitting.uploading import submit
 
     found = _said(_of_run(Path(options.path)) if Path(options.path).is_dir() else _of_file(Path(options.path)), options)
     if found.competition is None:
@@ -97,8 +97,8 @@ def _of_file(path: Path) -> _Handed:
 
 def _of_run(folder: Path) -> _Handed:
     """Find what a run has made, with the sample that it was made by."""
-    from mlxfp.kaggle.reading import folder_of
-    from mlxfp.kaggle.spec_files import load_spec
+    from mlxfp.kaggle.specs.reading import folder_of
+    from mlxfp.kaggle.specs.spec_files import load_spec
     from mlxfp.runs.folders import MADE_UP, SPEC, read_config
 
     config = read_config(folder)
@@ -121,7 +121,7 @@ def _of_run(folder: Path) -> _Handed:
 
 def _spelling(spec: "DatasetSpec", config: "RunConfig", sample: Path) -> "Mapping[str, Spelling]":
     """Say which columns hold probabilities or values, though the sample may have classes or whole numbers there."""
-    from mlxfp.kaggle.scoring import METRICS
-    from mlxfp.runs.handing_in import header, spelling_of
+    from mlxfp.kaggle.validation.scoring import METRICS
+    from mlxfp.runs.submission import header, spelling_of
 
     return spelling_of(METRICS[config.competition.metric or spec.metric], spec, header(sample)[1:])

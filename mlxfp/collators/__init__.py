@@ -8,10 +8,10 @@ from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.plain import default
 from mlxfp.collators.sequence_to_sequence import seq2seq
 from mlxfp.collators.spectrograms import LogMel
+from mlxfp.collators.task_specs import TASKS, TaskSpec
 from mlxfp.collators.texts import text
 from mlxfp.collators.waveforms import audio
 from mlxfp.collators.words import continuations
-from mlxfp.data.task_specs import TASKS, TaskSpec
 
 __all__ = [
     "COLLATORS",

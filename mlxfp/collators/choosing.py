@@ -10,14 +10,14 @@ from mlxfp.collators.images import vision
 from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.plain import default
 from mlxfp.collators.sequence_to_sequence import seq2seq
+from mlxfp.collators.task_specs import ROLES, TaskSpec
 from mlxfp.collators.texts import text
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.checks import check_columns, check_integer, check_types
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.registries import Registry
-from mlxfp.data.task_specs import ROLES, TaskSpec
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 COLLATORS: Registry[Callable[..., Collator]] = Registry(
     "collator",

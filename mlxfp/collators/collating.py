@@ -15,8 +15,8 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Batch, Dataset, Stage, State
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import brief
-from mlxfp.data.grouping import Cuts, Grouping
+from mlxfp.core.nodes import brief
+from mlxfp.data.lengths.grouping import Cuts, Grouping
 
 
 def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
@@ -27,8 +27,8 @@ def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable
 
     >>> import mlx.core as mx
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> sums = collate(lambda group: {"total": mx.array(sum(row["x"] for row in group))})
     >>> [int(each["total"]) for each in pipe(from_examples([{"x": i} for i in range(4)]), batch(2), sums)]
     [1, 5]

@@ -16,7 +16,7 @@ from mlxfp.core.checks import check_columns, check_unique
 from mlxfp.core.chunks import KEY, ROW, Example, from_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
-from mlxfp.core.parts import Part
+from mlxfp.core.nodes import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]

@@ -10,7 +10,7 @@ from mlxfp.collators.columns import Choosing, Collator, as_view
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.parts import brief
+from mlxfp.core.nodes import brief
 
 
 def multimodal(collators: Sequence[Collator]) -> Collator:

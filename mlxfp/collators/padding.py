@@ -9,10 +9,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import Ends
+from mlxfp.core.arrow.binary_views import Pieces
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
-from mlxfp.core.pieces import Pieces
-from mlxfp.data.shaping import check_lengths
+from mlxfp.data.lengths.shape_planning import check_lengths
 
 Side = Literal["left", "right"]
 

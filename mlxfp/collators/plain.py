@@ -13,7 +13,7 @@ from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import SchemaError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import Part
+from mlxfp.core.nodes import Part
 
 
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentError
-from mlxfp.text.tokenizers import Tokenizer, engine
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 _BYTE_LEVEL_SPACES = tuple("ĠĊĉčċČ")  # how byte-level vocabularies write space, line feed, tab, carriage return, \v and \f
 _METASPACE = ("▁",)
@@ -20,8 +20,8 @@ def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     vocabularies, those that do not begin with a space, so punctuation belongs to the word that it touches, as in RoBERTa. Raises
     `ArgumentError` for a vocabulary that does not say where words begin.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.text.tokenizer_training import train_tokenizer
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
     >>> tokenizer = train_tokenizer(from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
     >>> ids = tokenizer.encode("a hat", special=False)
     >>> [(token, number in continuations(tokenizer)) for token, number in zip(tokenizer.tokens(ids), ids)]

@@ -15,8 +15,8 @@ from mlxfp.config.classes import (
 from mlxfp.config.json_schemas import json_schema
 from mlxfp.config.loading import Resolved, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.documents import read_document, write_document
-from mlxfp.core.structuring import structure, unstructure
+from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.settings.yaml_files import read_document, write_document
 
 __all__ = [
     "PRESETS",

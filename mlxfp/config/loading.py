@@ -9,9 +9,9 @@ from attrs import fields, frozen, has
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.checks import check_text
-from mlxfp.core.documents import Place, read_document, read_value
 from mlxfp.core.errors import ConfigError
-from mlxfp.core.structuring import structure, unstructure
+from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.settings.yaml_files import Place, read_document, read_value
 
 
 @frozen

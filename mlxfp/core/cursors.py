@@ -17,9 +17,9 @@ from mlxfp.core.chunks import number_rows, to_rows
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import Identity, comparable, difference
-from mlxfp.core.parts import check_dataset, children
+from mlxfp.core.nodes import check_dataset, children
+from mlxfp.core.serialization import pack, unpack
 from mlxfp.core.stepping import flush, push
-from mlxfp.core.wire import pack, unpack
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset, Position, State
@@ -43,7 +43,7 @@ class Snapshot:
 class Cursor:
     """Where a run is: after `done` items of what follows a snapshot. Immutable; `iterate(dataset, cursor)` continues exactly there.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"x": 1}, {"x": 2}])
     >>> row, cursor = next(iterate(rows))
     >>> list(iterate(rows, Cursor.from_bytes(cursor.to_bytes())))[0][0], cursor.epoch
@@ -91,7 +91,7 @@ def iterate(dataset: "Dataset[Item]", cursor: Cursor | None = None, *, epoch: in
     Items are dicts before `batch`, `Examples` after it, and `dict[str, mx.array]` after `collate`. `epoch` selects the order and the
     randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> numbers = from_examples([{"x": i} for i in range(4)])
     >>> items = list(iterate(numbers))
     >>> cursor = Cursor.from_bytes(items[1][1].to_bytes())
@@ -111,7 +111,7 @@ def iterate(dataset: "Dataset[Item]", cursor: Cursor | None = None, *, epoch: in
 async def aiterate(dataset: "Dataset[Item]", cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
     """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> async def total():
     ...     return sum([item["x"] async for item, _ in aiterate(from_examples([{"x": 1}, {"x": 2}]))])
     >>> asyncio.run(total())

@@ -33,7 +33,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.hints import SourceHints, StageHints
 from mlxfp.core.identity import Identity, identify
 from mlxfp.core.inference import Resolved, head, resolve
-from mlxfp.core.parts import Part, Pipeline, brief, check_dataset, children, flat_parts, label
+from mlxfp.core.nodes import Part, Pipeline, brief, check_dataset, children, flat_parts, label
 from mlxfp.core.stepping import push
 
 Level = Literal["examples", "groups", "batches"]
@@ -55,7 +55,7 @@ class Stage(StageHints, Part, ABC):
     """A pure state machine over record batches. Implementations are frozen attrs classes; calling one on a dataset appends it.
 
     >>> import pyarrow as pa
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> @frozen(repr=False)
     ... class FirstOfChunk(Stage):
     ...     def step(self, state, chunk):
@@ -108,7 +108,7 @@ class RowWise(Stage):
     """A stage without state that turns every row into one row, independently of the other rows.
 
     >>> import pyarrow as pa
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> @frozen(repr=False)
     ... class Numbered(RowWise):
     ...     start_at: int
@@ -208,7 +208,7 @@ class Source(SourceHints, Part, ABC):
 class Dataset(Pipeline, Generic[Item]):
     """A lazy sequence of examples, groups or batches: a source and the stages after it. A value: compare, print, pickle, reuse it.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"x": 1}, {"x": 2}])
     >>> rows, rows[1], list(rows)
     (pipe(from_examples(2 rows)), {'x': 2}, [{'x': 1}, {'x': 2}])
@@ -276,7 +276,7 @@ class Wrapper(Source):
     """A source that holds one dataset, and is like it unless it says otherwise. Its positions hold cursors of the dataset.
 
     >>> from mlxfp.core.cursors import run, start
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> @frozen(repr=False)
     ... class Twice(Wrapper):
     ...     def read(self, epoch, position):
@@ -338,7 +338,7 @@ def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
 class Combinator:
     """A stage-like value: calling it on a dataset makes `source(dataset, **options)`, a source that holds the dataset.
 
-    >>> from mlxfp.data.elements import take
+    >>> from mlxfp.data.rows.map_filter import take
     >>> take(3), type(take(3)) is Combinator
     (take(count=3), True)
     """

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import MlxfpError
-from mlxfp.core.parts import check_dataset, children
+from mlxfp.core.nodes import check_dataset, children
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset, Source, Stage
@@ -17,7 +17,7 @@ def schema(dataset: "Dataset[Any]") -> Schema:
 
     Reads at most the first rows: of files, to infer types, and through user functions without a declared schema.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> schema(from_examples([{"x": 1, "name": "a"}]))
     x: int64
     name: string
@@ -32,8 +32,8 @@ def length(dataset: "Dataset[Any]") -> int | None:
     Rows that `load` or `cache` keep are read for it.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> length(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
     3
     """
@@ -56,8 +56,8 @@ def explain(dataset: "Dataset[Any]") -> str:
     """Describe every part of a pipeline: what it is, what comes out of it, how many, and what it holds or costs.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> print(explain(pipe(from_examples([{"x": 1}]), batch(2))))
     from_examples(1 rows)
         examples: x int64; 1 of them; random access

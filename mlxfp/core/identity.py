@@ -26,7 +26,7 @@ import toolz
 
 from mlxfp.core.chunks import one_chunk
 from mlxfp.core.errors import FingerprintError
-from mlxfp.core.parts import Pipeline, children, flat_parts
+from mlxfp.core.nodes import Pipeline, children, flat_parts
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset
@@ -43,7 +43,7 @@ def fingerprint(value: object) -> str:
     has no stable content, such as an open file or an instance of a plain class without a `__fingerprint__` method (which returns any
     plain value that identifies it).
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> fingerprint(batch(32)) == fingerprint(batch(32)), fingerprint(batch(32)) == fingerprint(batch(64))
     (True, False)
     """

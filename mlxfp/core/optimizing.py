@@ -17,7 +17,7 @@ from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
 from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, RowWise, Stage
 from mlxfp.core.hints import Choice
-from mlxfp.core.parts import check_dataset, children
+from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.rewriting import with_datasets
 from mlxfp.core.stepping import blame
 
@@ -31,8 +31,8 @@ def optimize(dataset: Dataset[Any]) -> Dataset[Any]:
     `explain`; the dataset prints as it was written. Reads at most the first rows, for schemas.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.columns import select_columns
-    >>> from mlxfp.data.sources import from_table
+    >>> from mlxfp.data.rows.columns import select_columns
+    >>> from mlxfp.data.sources.in_memory import from_table
     >>> rows = pipe(from_table({"x": [1, 2], "y": [3, 4]}), select_columns(["y"]))
     >>> optimize(rows), optimize(rows).source.schema().names
     (pipe(from_table(2 rows), select_columns(columns=('y',))), ['y'])
@@ -47,8 +47,8 @@ def plain(dataset: Dataset[Any]) -> Dataset[Any]:
     """Return a dataset that runs as it is written, the datasets that its sources hold included: what a rewritten one is held to.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.columns import select_columns
-    >>> from mlxfp.data.sources import from_table
+    >>> from mlxfp.data.rows.columns import select_columns
+    >>> from mlxfp.data.sources.in_memory import from_table
     >>> rows = plain(pipe(from_table({"x": [1, 2], "y": [3, 4]}), select_columns(["y"])))
     >>> optimize(rows).source.schema().names
     ['x', 'y']

@@ -10,7 +10,7 @@ import toolz
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable
-from mlxfp.core.parts import brief
+from mlxfp.core.nodes import brief
 
 Stagelike = Callable[[Any], Any]
 
@@ -174,8 +174,8 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
     `PipelineError` for a stage at a place where it cannot be, such as `shuffle` after `batch`, and `ArgumentTypeError` for what cannot be
     called; a column that is not there is a `SchemaError` when the first item is asked for.
 
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> pipe(from_examples([{"x": 1}, {"x": 2}, {"x": 3}]), batch(2))
     pipe(from_examples(3 rows), batch(size=2))
     >>> pipe(3, str, len)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.cursors import Cursor, Snapshot, iterate
-from mlxfp.core.parts import children
+from mlxfp.core.nodes import children
 from mlxfp.core.stepping import flush, push
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from mlxfp.core.parts import Pipeline, children
+from mlxfp.core.nodes import Pipeline, children
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +18,9 @@ def rewrite(
     """Rebuild a dataset, as it was written: of every source, once the datasets that it holds are rebuilt; of every dataset, other stages.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.repeating import repeat
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.rows.repeating import repeat
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rewrite(pipe(from_examples([{"x": 1}]), batch(2), repeat(3)), lambda source: source, lambda dataset: ())
     pipe(from_examples(1 rows), repeat(epochs=3))
     """

@@ -1,28 +1,29 @@
 """Competitions: data sets described as values, rows as text, folds and honest scores, ensembles, submissions."""
 
-from mlxfp.kaggle import ensembles, folds
-from mlxfp.kaggle.calibration import isotonic, platt
-from mlxfp.kaggle.catalogue import SPECS, find, scan
-from mlxfp.kaggle.checking import check_spec
-from mlxfp.kaggle.held_out import Comparison, FoldPredictions, OutOfFold, Score, compare, out_of_fold, score
-from mlxfp.kaggle.inferring import infer_spec
-from mlxfp.kaggle.key_values import read_key_values
-from mlxfp.kaggle.making_up import make_up
-from mlxfp.kaggle.pseudolabels import Confidence, pseudo_label
-from mlxfp.kaggle.reading import read_part
-from mlxfp.kaggle.scoring import METRICS, Metric, labels_of, map_at
-from mlxfp.kaggle.second_stages import SecondStage, second_stage
-from mlxfp.kaggle.small_models import SmallFit, small_fit
-from mlxfp.kaggle.spec_files import load_spec, load_specs, save_spec, save_specs
-from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.kaggle.submissions import Submission, check_submission, submission
-from mlxfp.kaggle.tables import column_values, to_table
-from mlxfp.kaggle.thresholds import Threshold, threshold
-from mlxfp.kaggle.token_budgets import ColumnTokens, TokenBudget, token_budget
-from mlxfp.kaggle.uploading import Verdict, credentials_in, submit
-from mlxfp.kaggle.validating import CrossValidation, cross_validate, validate_fold
-from mlxfp.kaggle.views import test_time_augmentation
-from mlxfp.kaggle.wording import Wording, fit_wording
+from mlxfp.kaggle.ensembling import ensembles
+from mlxfp.kaggle.ensembling.calibration import isotonic, platt
+from mlxfp.kaggle.ensembling.stacking import SecondStage, second_stage
+from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
+from mlxfp.kaggle.rows.key_values import read_key_values
+from mlxfp.kaggle.rows.row_to_text import Wording, fit_wording
+from mlxfp.kaggle.rows.token_budgets import ColumnTokens, TokenBudget, token_budget
+from mlxfp.kaggle.specs.catalogue import SPECS, find, scan
+from mlxfp.kaggle.specs.checking import check_spec
+from mlxfp.kaggle.specs.inferring import infer_spec
+from mlxfp.kaggle.specs.reading import read_part
+from mlxfp.kaggle.specs.spec_files import load_spec, load_specs, save_spec, save_specs
+from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
+from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.submitting.submissions import Submission, check_submission, submission
+from mlxfp.kaggle.submitting.uploading import Verdict, credentials_in, submit
+from mlxfp.kaggle.validation import folds
+from mlxfp.kaggle.validation.cross_validation import CrossValidation, cross_validate, validate_fold
+from mlxfp.kaggle.validation.out_of_fold import Comparison, FoldPredictions, OutOfFold, Score, compare, out_of_fold, score
+from mlxfp.kaggle.validation.pseudolabels import Confidence, pseudo_label
+from mlxfp.kaggle.validation.scoring import METRICS, Metric, labels_of, map_at
+from mlxfp.kaggle.validation.small_models import SmallFit, small_fit
+from mlxfp.kaggle.validation.test_time_augmentation import test_time_augmentation
 
 __all__ = [
     "METRICS",

@@ -8,7 +8,7 @@ from mlxfp.models.encoder import Encoder, EncoderConfig
 from mlxfp.models.generating import generate
 from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor, TokenClassifier
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig
-from mlxfp.models.side_channels import WithNumbers
+from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.weights import load, load_body, save
 
 __all__ = [

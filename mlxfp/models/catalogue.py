@@ -14,7 +14,7 @@ from mlxfp.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from mlxfp.models.encoder import ENCODER_SIZES, Encoder, EncoderConfig
 from mlxfp.models.heads import HEADS, CausalLM
 from mlxfp.models.modernbert import MODERNBERT_SIZES, ModernBert, ModernBertConfig
-from mlxfp.models.side_channels import WithNumbers
+from mlxfp.models.numeric_features import WithNumbers
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 

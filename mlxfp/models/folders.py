@@ -3,11 +3,11 @@
 import json as jsons
 from collections.abc import Mapping
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import mlx.core as mx
 
+from mlxfp.core.atomic_files import write_whole, written_whole
 from mlxfp.core.errors import CheckpointError, DataError, MissingFileError
 
 CONFIG = "config.json"
@@ -54,16 +54,13 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
     shards = _divide(weights, shard_size)
     names = [WEIGHTS] if len(shards) == 1 else [f"model-{place + 1:05}-of-{len(shards):05}.safetensors" for place in range(len(shards))]
     for name, shard in zip(names, shards, strict=True):
-        temporary = folder / f".{token_hex(8)}.safetensors"
         try:
-            # Without this, transformers does not know whose layout the arrays have: it is that of PyTorch.
-            mx.save_safetensors(str(temporary), shard, {"format": "pt"})
-            temporary.replace(folder / name)
+            with written_whole(folder / name) as file:
+                # Without this, transformers does not know whose layout the arrays have: it is that of PyTorch.
+                mx.save_safetensors(str(file), shard, {"format": "pt"})
         except RuntimeError as error:  # of MLX
             hint = "Is the disk full, or is writing not allowed there? What is in the folder may be of two models now."
             raise CheckpointError(f"{folder / name} could not be written: {str(error).rstrip('.')}. {hint}") from error
-        finally:
-            temporary.unlink(missing_ok=True)
     if len(shards) == 1:
         (folder / INDEX).unlink(missing_ok=True)
     else:
@@ -76,12 +73,7 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object; the file is complete before it takes its name."""
-    temporary = path.with_name(f".{token_hex(8)}.json")
-    try:
-        temporary.write_text(jsons.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, (jsons.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _shards(index: Path) -> list[str]:

@@ -17,8 +17,8 @@ from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
 from mlxfp.models.huggingface import FORMATS, format_of
 from mlxfp.models.layers import named_arrays
-from mlxfp.models.side_channels import WithNumbers
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.models.numeric_features import WithNumbers
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from mlxfp.kaggle.held_out import Score
-from mlxfp.training import events
+from mlxfp.kaggle.validation.out_of_fold import Score
+from mlxfp.training.loop import events
 
 
 @frozen
@@ -46,9 +46,9 @@ class FoldBegan(RunEvent):
 
 @frozen
 class Trained(RunEvent):
-    """Something happened in the training of a fold: one of `mlxfp.training.events`.
+    """Something happened in the training of a fold: one of `mlxfp.training.loop.events`.
 
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.steps.state import TrainState
     >>> stepped = events.Stepped(TrainState({}, {}, {}, step=7, seed=0), None, 0, {"loss": 0.5})
     >>> Trained(Path("runs/titanic"), 1, stepped).event.metrics
     {'loss': 0.5}

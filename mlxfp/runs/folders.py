@@ -2,13 +2,11 @@
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BytesIO
 from os import PathLike
 from pathlib import Path
-from secrets import token_hex
 from typing import Any
 
 import numpy as np
@@ -16,10 +14,11 @@ from attrs import evolve
 from numpy.typing import NDArray
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.documents import read_document, write_document
+from mlxfp.core.atomic_files import PARTIAL, write_whole
 from mlxfp.core.errors import ConfigError, DataError, MissingFileError
-from mlxfp.core.structuring import structure, unstructure
-from mlxfp.kaggle.reading import hash_file
+from mlxfp.kaggle.specs.reading import hash_file
+from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.settings.yaml_files import read_document, write_document
 
 CONFIG, SPEC, DATA, FOLDS, METRICS, RECEIPT = "config.yaml", "spec.yaml", "data.json", "folds.csv", "metrics.json", "receipt.json"
 OOF, TEST, ENVIRONMENT, MADE_UP, PICTURE, MODEL = (
@@ -60,7 +59,7 @@ def claim(folder: Path, config: RunConfig) -> None:
     Where nothing has been trained yet, a configuration that was mended takes the place of the one that would not run. Raises
     `ConfigError` naming the first values that differ.
     """
-    for left in folder.glob(".*.part"):  # of a process that was killed while it wrote
+    for left in folder.glob(f".*{PARTIAL}*"):  # of a process that was killed while it wrote
         left.unlink()
     if (folder / CONFIG).is_file():
         there, here = settled(read_config(folder)), settled(config)
@@ -153,15 +152,7 @@ def read_array(path: Path) -> NDArray[Any]:
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file; it is complete before it takes its name."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{token_hex(4)}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_whole(path, content)
 
 
 def is_as_written(path: Path, digest: str) -> bool:

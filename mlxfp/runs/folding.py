@@ -16,27 +16,28 @@ from mlxfp.core.describing import length
 from mlxfp.core.errors import CheckpointError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.selecting import select
-from mlxfp.data.splitting import Splits
-from mlxfp.kaggle.folds import Fold
-from mlxfp.kaggle.held_out import FoldPredictions, fold_predictions
-from mlxfp.kaggle.reading import hash_file
-from mlxfp.kaggle.scoring import Numbers
-from mlxfp.kaggle.specs import DatasetSpec
-from mlxfp.kaggle.validating import parts_of, unseen
+from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.data.rows.selecting import select
+from mlxfp.kaggle.specs.reading import hash_file
+from mlxfp.kaggle.specs.specs import DatasetSpec
+from mlxfp.kaggle.validation.cross_validation import parts_of, unseen
+from mlxfp.kaggle.validation.folds import Fold
+from mlxfp.kaggle.validation.out_of_fold import FoldPredictions, fold_predictions
+from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.folders import MODEL, is_as_written, read_array, read_json, write_array, write_json
 from mlxfp.runs.plans import Plan
 from mlxfp.tasks import objectives
 from mlxfp.tasks.objectives import make_model, make_optimizer, make_step, objective, shown
-from mlxfp.tasks.one_call import labelled_batches, training_batches
+from mlxfp.tasks.quickstart import labelled_batches, training_batches
 from mlxfp.tasks.recipes import Recipe, fit_recipe, recipe_from_plain, recipe_to_plain
-from mlxfp.training import events, observers
-from mlxfp.training.checkpoints import Checkpoint, load_latest, load_state, save_state
-from mlxfp.training.loops import evaluate, fit
-from mlxfp.training.nonfinite import NonFiniteError
-from mlxfp.training.state import TrainState, train_state
-from mlxfp.training.tallies import Tally
+from mlxfp.training import observers
+from mlxfp.training.loop import events
+from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
+from mlxfp.training.loop.fitting import evaluate, fit
+from mlxfp.training.loop.running_metrics import Tally
+from mlxfp.training.steps.nonfinite import NonFiniteError
+from mlxfp.training.steps.state import TrainState, train_state
 
 _OOF, _TEST, _RECIPE, _RESULT, _LOG, _BEST = "oof.npy", "test.npy", "recipe.json", "result.json", "log.jsonl", "best.safetensors"
 _CHECKPOINTS = "checkpoints"

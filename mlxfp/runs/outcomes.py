@@ -14,15 +14,15 @@ from attrs import evolve, frozen
 
 from mlxfp.core.errors import DataError, MissingExtraError
 from mlxfp.core.identity import fingerprint
-from mlxfp.kaggle import ensembles
-from mlxfp.kaggle.held_out import OutOfFold, Score, out_of_fold, score
-from mlxfp.kaggle.reading import PARTS, hash_file
-from mlxfp.kaggle.scoring import Numbers
-from mlxfp.kaggle.second_stages import second_stage
-from mlxfp.kaggle.spec_files import save_spec
-from mlxfp.kaggle.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.tables import column_values
-from mlxfp.kaggle.thresholds import Threshold, threshold
+from mlxfp.kaggle.ensembling import ensembles
+from mlxfp.kaggle.ensembling.stacking import second_stage
+from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
+from mlxfp.kaggle.specs.reading import PARTS, hash_file
+from mlxfp.kaggle.specs.spec_files import save_spec
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.specs.tables import column_values
+from mlxfp.kaggle.validation.out_of_fold import OutOfFold, Score, out_of_fold, score
+from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.runs.events import Ended, Noted, RunEvent
 from mlxfp.runs.folders import (
     FOLDS,
@@ -40,9 +40,9 @@ from mlxfp.runs.folders import (
     write_text,
 )
 from mlxfp.runs.folding import FoldFolder
-from mlxfp.runs.handing_in import hand_in
 from mlxfp.runs.plans import Plan
-from mlxfp.training.plotting import plot_run
+from mlxfp.runs.submission import hand_in
+from mlxfp.training.loop.plotting import plot_run
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
 _COMBINE = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}

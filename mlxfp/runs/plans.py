@@ -11,11 +11,11 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.core.randomness import fold_in
-from mlxfp.kaggle.folds import Fold, Folds
-from mlxfp.kaggle.scoring import Metric
-from mlxfp.kaggle.specs import CLASSED
+from mlxfp.kaggle.specs.specs import CLASSED
+from mlxfp.kaggle.validation.folds import Fold, Folds
+from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.runs.folders import FOLDS, MADE_UP, OOF, TEST
-from mlxfp.runs.handing_in import hand_in
+from mlxfp.runs.submission import hand_in
 from mlxfp.tasks.problems import Problem, deal, problem
 from mlxfp.tasks.recipes import TRAINED
 

@@ -13,12 +13,11 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError, MissingFileError
 from mlxfp.core.identity import fingerprint
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle.reading import read_part
-from mlxfp.kaggle.spec_files import load_spec, save_spec
-from mlxfp.kaggle.specs import FileSpec
-from mlxfp.kaggle.tables import column_values, to_table
-from mlxfp.runs.doubts import doubts
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.reading import read_part
+from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
+from mlxfp.kaggle.specs.specs import FileSpec
+from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.folders import (
     CONFIG,
@@ -39,9 +38,10 @@ from mlxfp.runs.folders import (
     write_json,
 )
 from mlxfp.runs.folding import FoldFolder, load_fold, run_fold
-from mlxfp.runs.handing_in import header
 from mlxfp.runs.outcomes import Decision, draw, environment, finish, identities, is_done, outcome, prediction_names, write_folds
 from mlxfp.runs.plans import Plan, plan
+from mlxfp.runs.run_warnings import doubts
+from mlxfp.runs.submission import header
 from mlxfp.runs.tracking import Tracking, track
 
 

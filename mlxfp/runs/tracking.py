@@ -12,11 +12,12 @@ from urllib.request import getproxies
 from attrs import frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.kaggle.held_out import Score
+from mlxfp.kaggle.validation.out_of_fold import Score
 from mlxfp.runs.events import Noted, RunEvent
 from mlxfp.runs.folders import CONFIG, METRICS, PICTURE, RECEIPT, flat, read_json, write_json
 from mlxfp.runs.plans import Plan
-from mlxfp.training import events, observers
+from mlxfp.training import observers
+from mlxfp.training.loop import events
 from mlxfp.training.observers.tracking import experiment_in
 
 _FILE = "mlflow.json"

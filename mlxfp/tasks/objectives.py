@@ -14,23 +14,23 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
+from mlxfp.data.lengths.batching import batch
 from mlxfp.evaluation.metrics import accuracy
-from mlxfp.kaggle.scoring import Numbers
+from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.models.catalogue import create
 from mlxfp.models.heads import Classifier, Regressor
 from mlxfp.models.layers import Dropout
-from mlxfp.models.side_channels import WithNumbers
+from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.weights import load_body
 from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
-from mlxfp.training.averaging import averaged
-from mlxfp.training.loops import predict
+from mlxfp.training.loop.fitting import predict
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
-from mlxfp.training.optimizers import adamw, grouped, vectors
-from mlxfp.training.schedules import constant, cosine_decay, linear_decay
-from mlxfp.training.state import TrainState
-from mlxfp.training.steps import TrainStep, train_step
+from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
+from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay
+from mlxfp.training.steps.averaging import averaged
+from mlxfp.training.steps.state import TrainState
+from mlxfp.training.steps.steps import TrainStep, train_step
 
 Batch = Mapping[str, Any]
 _ROWS_TO_PREDICT = 64  # a batch: shapes matter, their number of rows does not
@@ -43,8 +43,8 @@ def make_model(recipe: Recipe, config: ModelConfig, *, seed: int) -> nn.Module:
     With scaled numbers in the recipe, the head is in `models.WithNumbers`. Raises `ArgumentError` for pretrained weights that know fewer
     tokens than the tokenizer, or shorter rows than the recipe makes, and what `models.create` and `models.load_body` raise.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
     >>> from mlxfp.tasks.recipes import fit_recipe
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["mood"], "classes": ["sad", "fine", "glad"], "metric": "accuracy"}
     >>> spec = DatasetSpec(name="x", kind="multiclass", columns=[ColumnSpec(name="said", type="text")], **about)
@@ -149,8 +149,8 @@ class Objective:
 def objective(recipe: Recipe) -> Objective:
     """Say what a model is to learn, from the target and the metric: values by Huber's loss where errors count as they are (mae).
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
     >>> from mlxfp.tasks.recipes import fit_recipe
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
     >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
@@ -212,7 +212,7 @@ def make_step(
     """Make the step of training that a configuration describes: `train_step` with its options.
 
     >>> from mlxfp.models.catalogue import create
-    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps.state import train_state
     >>> model = create("encoder", size="tiny", labels=2, vocabulary=10)
     >>> optimizer = make_optimizer(OptimizerConfig(), ScheduleConfig(), updates=4)
     >>> step = make_step(model, Objective("class", absolute=False), optimizer, OptimizerConfig(), TrainingConfig())
@@ -248,10 +248,10 @@ class Trained:
     With several `views`, predictions are averaged over as many orders of the columns. The targets of rows, if they have such, are not
     looked at. Where the state has averaged weights, they predict.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
     >>> from mlxfp.tasks.recipes import fit_recipe
-    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps.state import train_state
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
     >>> spec = DatasetSpec(name="x", kind="binary", columns=[ColumnSpec(name="Age", type="numerical")], **about)
     >>> recipe = fit_recipe(spec, from_examples([{"Age": 22, "Survived": 1}, {"Age": 35, "Survived": 0}]))

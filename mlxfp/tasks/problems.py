@@ -13,19 +13,19 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.core.randomness import fold_in, generator
-from mlxfp.data.selecting import select
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle import folds as dealing
-from mlxfp.kaggle.catalogue import named_spec
-from mlxfp.kaggle.checking import check_spec
-from mlxfp.kaggle.folds import Folds
-from mlxfp.kaggle.inferring import infer_spec
-from mlxfp.kaggle.making_up import make_up
-from mlxfp.kaggle.reading import Part, folder_of, part_file, read_part
-from mlxfp.kaggle.scoring import METRICS, Metric, Numbers
-from mlxfp.kaggle.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.tables import column_values, to_table
-from mlxfp.kaggle.validating import target_numbers
+from mlxfp.data.rows.selecting import select
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.catalogue import named_spec
+from mlxfp.kaggle.specs.checking import check_spec
+from mlxfp.kaggle.specs.inferring import infer_spec
+from mlxfp.kaggle.specs.reading import Part, folder_of, part_file, read_part
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.validation import folds as dealing
+from mlxfp.kaggle.validation.cross_validation import target_numbers
+from mlxfp.kaggle.validation.folds import Folds
+from mlxfp.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.tasks.targets import numbered
 
 _YEAR = re.compile(r"\d{4}(?!\d)")
@@ -39,8 +39,8 @@ class Problem:
     `test` is None where there is no test file, and never has the targets. `mismatches` is what `check_spec` says of the files, empty if
     all is as the spec says.
 
-    >>> from mlxfp.data.sources import from_table
-    >>> from mlxfp.kaggle.specs import ColumnSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
     >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="size", type="numerical")], **about)
     >>> found = Problem(spec, Path("x"), from_table({"size": [1.0, 2.0], "y": [5.0, 7.0]}))
@@ -123,8 +123,8 @@ def deal(found: Problem, config: ValidationConfig) -> Folds:
     the order of numbers, others in that of their texts, as dates from the year to the day. Raises `ArgumentError` for a method that the
     spec has no column for, for times in no order that is known, and for numbers of folds that the rows do not allow.
 
-    >>> from mlxfp.data.sources import from_table
-    >>> from mlxfp.kaggle.specs import ColumnSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}
     >>> spec = DatasetSpec(name="x", kind="time_series", columns=[ColumnSpec(name="size", type="numerical")], **about)
     >>> found = Problem(spec, Path("x"), from_table({"week": ["9", "10", "11"], "size": [1.0, 2.0, 3.0], "y": [5.0, 7.0, 9.0]}))

@@ -14,18 +14,18 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.augmenting import drop_fields
-from mlxfp.data.columns import select_columns
-from mlxfp.kaggle.numbers import Numbers
-from mlxfp.kaggle.specs import DatasetSpec
-from mlxfp.kaggle.token_budgets import TokenBudget, token_budget
-from mlxfp.kaggle.wording import Bins, fit_wording, write_rows
+from mlxfp.data.lengths.augmenting import drop_fields
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.kaggle.rows.numbers import Numbers
+from mlxfp.kaggle.rows.row_to_text import Bins, fit_wording, write_rows
+from mlxfp.kaggle.rows.token_budgets import TokenBudget, token_budget
+from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.tasks.scaling import NUMBERS, Scale, Scales, fit_scales
 from mlxfp.tasks.targets import LABELS, Labelled, Target, fit_target
-from mlxfp.text.templates import Template, template
-from mlxfp.text.tokenizer_files import load_tokenizer
-from mlxfp.text.tokenizer_training import train_tokenizer
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.templates.templates import Template, template
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 _MULTIPLE = 32  # lengths of batches are multiples of it: few shapes, so few compilations
@@ -41,8 +41,8 @@ class Recipe:
     the same, whatever other rows there are. `training(rows)` is the same with what is done to training rows only: columns in another
     order, values hidden; it is another one in each epoch.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import ColumnSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
     >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
     >>> rows = from_examples([{"Rooms": 3.0, "price": 10.0}, {"Rooms": 5.0, "price": 30.0}])
@@ -149,8 +149,8 @@ def fit_recipe(
     Raises `ArgumentError` for a configuration that contradicts itself or the spec, such as a template that shows the target; `SchemaError`
     for rows that do not fit the spec; `DataError` for targets that are missing, and where there are no rows.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import ColumnSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
     >>> spec = DatasetSpec(name="x", kind="binary", columns=[ColumnSpec(name="Age", type="numerical")], **about)
     >>> rows = from_examples([{"Age": 22.0, "Survived": 1}, {"Age": 35.0, "Survived": 0}])
@@ -173,8 +173,8 @@ def fit_recipe(
 def recipe_to_plain(recipe: Recipe) -> dict[str, Any]:
     """Return what a recipe has learned as plain values, for a file; `recipe_from_plain` makes an equal one, with spec and config.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import ColumnSpec, FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
     >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
     >>> recipe = fit_recipe(spec, from_examples([{"Rooms": 3.0, "price": 10.0}, {"Rooms": 5.0, "price": 30.0}]))

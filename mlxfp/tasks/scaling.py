@@ -11,10 +11,10 @@ from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.data.columns import select_columns
-from mlxfp.kaggle.numbers import as_floats
-from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec
-from mlxfp.kaggle.tables import to_table
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.kaggle.rows.numbers import as_floats
+from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
+from mlxfp.kaggle.specs.tables import to_table
 
 NUMBERS = "numbers"
 _LIMIT = 5.0  # standard deviations: what is farther out, in whatever rows, says no more than that it is far out
@@ -52,7 +52,7 @@ class Scale:
 class Scales(RowWise):
     """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that knows only its training rows.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> ages = Scale("age", mean=40.0, sd=10.0, median=35.0, log=False, flag=True)
     >>> [row["numbers"] for row in Scales((ages,))(from_examples([{"age": 45.0}, {"age": None}]))]
     [[0.5, 0.0], [-0.5, 1.0]]
@@ -93,8 +93,8 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
     Whatever other rows hold, numbers stay within 5 standard deviations; those of a column that is constant stay within 5 of it. Reads the
     rows once. Raises `SchemaError` if the spec has no numerical columns, or they hold no numbers, and `DataError` if there are no rows.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.kaggle.specs import FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.kaggle.specs.specs import FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
     >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="size", type="numerical")], **about)
     >>> scales = fit_scales(spec, from_examples([{"size": 1.0}, {"size": 3.0}]))

@@ -15,10 +15,10 @@ from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.data.columns import select_columns
-from mlxfp.kaggle.numbers import as_floats
-from mlxfp.kaggle.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.wording import spell
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.kaggle.rows.numbers import as_floats
+from mlxfp.kaggle.rows.row_to_text import spell
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.tasks.scaling import check_number, spread
 
 LABELS = "labels"
@@ -30,7 +30,7 @@ Numbers = NDArray[np.float64]
 class NumberClasses(RowWise):
     """Give the classes in some columns their numbers: what a spec calls its first class is 0.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> [row["y"] for row in NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": "yes"}, {"y": "no"}]))]
     [1, 0]
     """
@@ -121,8 +121,8 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     Of classes and labels nothing is learned, and no row is read. Raises `DataError` for values that are missing or infinite, for such
     below 0 where their logarithms are needed, and where there are no rows; `SchemaError` for values that are no numbers.
 
-    >>> from mlxfp.data.sources import from_table
-    >>> from mlxfp.kaggle.specs import FileSpec
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> from mlxfp.kaggle.specs.specs import FileSpec
     >>> spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], columns=[], metric="rmse")
     >>> target = fit_target(spec, from_table({"y": [1.0, 3.0]}))
     >>> target.mean, target.scale, target.read(np.array([0.0, 1.0])).tolist()
@@ -148,7 +148,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
 class Labelled(RowWise):
     """Add what a model is to say of each row, in the column `labels`; the targets are numbers, as `NumberClasses` makes them of classes.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> target = Target(("y",), "value", 1, mean=(1.0,), scale=(2.0,))
     >>> [row["labels"] for row in Labelled(target)(from_examples([{"y": 3.0}, {"y": 0.0}]))]
     [1.0, -0.5]

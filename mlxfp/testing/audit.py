@@ -81,10 +81,10 @@ def examine(loader: Loader, *, workers: int = 2) -> tuple[Finding, ...]:
 
     >>> import pyarrow as pa
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.prefetching import prefetch
-    >>> from mlxfp.data.shuffling import shuffle
-    >>> from mlxfp.data.sources import from_table
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.running.prefetching import prefetch
+    >>> from mlxfp.data.rows.shuffling import shuffle
+    >>> from mlxfp.data.sources.in_memory import from_table
     >>> rows = from_table(pa.table({"x": range(20)}))
     >>> examine(pipeline(lambda seed, workers: pipe(rows, shuffle(seed), batch(3), prefetch(workers + 1)), rows=20))
     ()
@@ -168,7 +168,7 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     """Audit a pipeline of ours: `make(seed, workers)` gives a dataset.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> pipeline(lambda seed, workers: from_examples([{"x": 0}]), rows=1).name
     'pipeline'
     """

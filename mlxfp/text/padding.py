@@ -11,8 +11,8 @@ from mlxfp.core.checks import check_choice, check_columns, check_integer, check_
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
-from mlxfp.text.columns import name_row, read_ragged, to_lists
-from mlxfp.text.framing import Side, gather
+from mlxfp.text.encoding.framing import Side, gather
+from mlxfp.text.templates.columns import name_row, read_ragged, to_lists
 
 
 def pad(
@@ -27,7 +27,7 @@ def pad(
     `length` or missing: `tokenize(max_length=...)` cuts rows, `pad` does not.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"input_ids": [5, 6]}, {"input_ids": [7, 8, 9]}])
     >>> [row["input_ids"] for row in pipe(rows, pad(4, pad_id=0, side="left"))]
     [[0, 0, 5, 6], [0, 7, 8, 9]]

@@ -16,12 +16,12 @@ from mlxfp.core.datasets import Dataset, RowWise, Stage, State
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.optimizing import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.text.columns import Ragged, check_text_column, name_row, read_text, to_lists
-from mlxfp.text.encoding import encode_few, encode_rows
-from mlxfp.text.framing import Frame, cut, find_frame, fit, put_around, put_around_few
-from mlxfp.text.parts import encode_sentences
-from mlxfp.text.templates import written_into
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.encoding.encoding import encode_few, encode_rows
+from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around, put_around_few
+from mlxfp.text.encoding.template_encoding import encode_sentences
+from mlxfp.text.templates.columns import Ragged, check_text_column, name_row, read_text, to_lists
+from mlxfp.text.templates.templates import written_into
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
@@ -54,8 +54,8 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     Raises `SchemaError` when the pipeline is built if there is no such column of text; `DataError` for a row whose text is missing.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.text.tokenizer_training import train_tokenizer
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
     >>> rows = from_examples([{"text": "a cat"}, {"text": "a hat, a cat"}])
     >>> tokenizer = train_tokenizer(rows, kind="wordpiece", vocab_size=20)
     >>> [tokenizer.tokens(row["input_ids"]) for row in pipe(rows, tokenize(tokenizer, max_length=5))]

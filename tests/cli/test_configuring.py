@@ -13,9 +13,9 @@ from mlxfp.cli.configuring import _with_origins, load
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import Resolved, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.documents import write_document
 from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError
-from mlxfp.core.structuring import unstructure
+from mlxfp.settings.structuring import unstructure
+from mlxfp.settings.yaml_files import write_document
 from tests.config.test_configurations import configs
 
 

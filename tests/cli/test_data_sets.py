@@ -3,10 +3,10 @@
 import pytest
 
 from mlxfp.cli import main
-from mlxfp.kaggle.catalogue import SPECS
-from mlxfp.kaggle.inferring import infer_spec
-from mlxfp.kaggle.making_up import make_up
-from mlxfp.kaggle.spec_files import load_spec, save_spec
+from mlxfp.kaggle.specs.catalogue import SPECS
+from mlxfp.kaggle.specs.inferring import infer_spec
+from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
+from mlxfp.kaggle.specs.synthetic import make_up
 
 
 @pytest.fixture

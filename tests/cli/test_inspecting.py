@@ -3,8 +3,8 @@
 import pytest
 
 from mlxfp.cli import main
-from mlxfp.kaggle.catalogue import SPECS
-from mlxfp.kaggle.making_up import make_up
+from mlxfp.kaggle.specs.catalogue import SPECS
+from mlxfp.kaggle.specs.synthetic import make_up
 
 QUICK = ("data.limit=60", "text.vocab_size=300")
 

@@ -9,11 +9,11 @@ import pytest
 
 from mlxfp.cli import main
 from mlxfp.config.classes import CompetitionConfig, DataConfig, RunConfig
-from mlxfp.core.documents import write_document
-from mlxfp.core.structuring import unstructure
-from mlxfp.kaggle.catalogue import SPECS
-from mlxfp.kaggle.making_up import make_up
-from mlxfp.kaggle.spec_files import save_spec
+from mlxfp.kaggle.specs.catalogue import SPECS
+from mlxfp.kaggle.specs.spec_files import save_spec
+from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.settings.structuring import unstructure
+from mlxfp.settings.yaml_files import write_document
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.bucketing import bucket_by_length
-from mlxfp.data.packing import pack
-from mlxfp.data.sources import from_examples, from_table
-from mlxfp.data.windowing import windows
+from mlxfp.data.lengths.bucketing import bucket_by_length
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.lengths.windowing import windows
+from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.testing import laws
 from tests.data.token_rows import numbered
 

@@ -12,11 +12,11 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.packing import pack
-from mlxfp.data.sources import from_examples
-from mlxfp.text.tokenizer_training import train_tokenizer
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 ROWS = from_examples(

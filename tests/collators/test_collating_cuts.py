@@ -15,16 +15,16 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.masked_lm import masked
 from mlxfp.collators.texts import text
 from mlxfp.core.errors import DataError
+from mlxfp.core.nodes import children
 from mlxfp.core.optimizing import optimize, plain
-from mlxfp.core.parts import children
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
-from mlxfp.data.columns import rename_columns
-from mlxfp.data.filtering import filter_by
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
+from mlxfp.data.rows.columns import rename_columns
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_rewrites_change_nothing
 

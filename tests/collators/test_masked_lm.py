@@ -15,10 +15,10 @@ from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.elements import skip
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import skip
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
 from tests.collators.groups import IDS, groups, view_of
 
 VOCABULARY: dict[str, Any] = {"pad_id": 0, "mask_id": 1, "special_ids": {0, 1, 2, 3}, "vocab_size": IDS, "seed": 0}

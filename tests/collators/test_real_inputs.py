@@ -16,13 +16,13 @@ from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import length
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.sources import from_examples, from_table
-from mlxfp.data.windowing import windows
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.windowing import windows
+from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import assert_same
-from mlxfp.text.tokenizer_files import load_tokenizer
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 

@@ -15,9 +15,9 @@ from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.shaping import Padding
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.shape_planning import Padding
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.padding import pad
 from tests.collators.groups import groups, view_of
 

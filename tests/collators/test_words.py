@@ -6,9 +6,9 @@ import pytest
 
 from mlxfp.collators.words import continuations
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.data.sources import from_examples
-from mlxfp.text.tokenizer_training import train_tokenizer
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.training import train_tokenizer
 
 TEXT = "the cat sat on the mat. The rat, that fat cat, sat too!\nunhappiness happens; cats catch rats"
 

@@ -13,9 +13,9 @@ from mlxfp.config.classes import DataConfig, RunConfig, TrainingConfig
 from mlxfp.config.json_schemas import json_schema
 from mlxfp.config.loading import load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.documents import read_document, read_value, write_document
 from mlxfp.core.errors import ConfigError, MissingFileError, UnknownNameError
-from mlxfp.core.structuring import structure, unstructure
+from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.settings.yaml_files import read_document, read_value, write_document
 
 
 def values_of(kind, checks):

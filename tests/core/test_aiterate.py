@@ -11,13 +11,13 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor, aiterate, iterate
 from mlxfp.core.errors import ArgumentTypeError, CursorMismatchError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.elements import map
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import map
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.strategies import pipelines
-from tests.data.running import no_thread_left, run_script
+from tests.data.left_running import no_thread_left, run_script
 
 NUMBERS = pa.schema({"x": pa.int64()})
 ENDLESS = from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
@@ -124,9 +124,9 @@ def test_an_interrupt_ends_the_loop_and_the_thread():
 import asyncio, signal, threading
 from mlxfp.core.cursors import aiterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.sources import from_iterable
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_iterable
 
 async def consume():
     threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()

@@ -20,11 +20,11 @@ from mlxfp.core.datasets import Dataset, Source
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter, map, take
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples, from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter, map, take
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import pipelines, sources

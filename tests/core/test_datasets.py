@@ -17,10 +17,10 @@ from mlxfp.core.describing import length
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import filter, map, skip, take
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.map_filter import filter, map, skip, take
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing import laws
 from mlxfp.testing.comparing import same
 from mlxfp.testing.strategies import sources

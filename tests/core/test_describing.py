@@ -13,14 +13,14 @@ from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.describing import explain, known_length, length, schema
 from mlxfp.core.errors import ArgumentTypeError, MissingFileError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.caching import load
-from mlxfp.data.columns import drop_columns, select_columns
-from mlxfp.data.elements import filter, map
-from mlxfp.data.mixing import concat
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns, select_columns
+from mlxfp.data.rows.map_filter import filter, map
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import load
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.strategies import pipelines
 
 NUMBERS = from_table({"x": range(5), "text": list("abcde")})

@@ -8,19 +8,19 @@ import pytest
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.cursors import iterate
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.arrow_files import read_arrow
-from mlxfp.data.batching import batch
-from mlxfp.data.csv_files import read_csv
-from mlxfp.data.elements import filter, flat_map, map
-from mlxfp.data.json_files import read_jsonl
-from mlxfp.data.mixing import concat
-from mlxfp.data.parquet_files import read_parquet
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.repeating import repeat
-from mlxfp.data.sharding import shard
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_table
-from mlxfp.data.working import call
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter, flat_map, map
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.rows.thread_map import call
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.arrow_files import read_arrow
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.parquet_files import read_parquet
 
 FLOATS = pa.schema({"y": pa.float64()})
 

@@ -10,8 +10,8 @@ from mlxfp.core.chunks import number_rows, row_keys
 from mlxfp.core.errors import UnknownNameError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.sources.in_memory import from_examples
 
 PLAIN = pa.record_batch({"x": [1, 2, 3]})
 NUMBERED = number_rows(PLAIN, 4, 10)

@@ -14,12 +14,12 @@ from mlxfp.core.describing import schema
 from mlxfp.core.errors import SchemaError
 from mlxfp.core.inference import SAMPLE_ROWS, head, resolve
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.columns import drop_columns, select_columns
-from mlxfp.data.elements import filter, flat_map, map
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns, select_columns
+from mlxfp.data.rows.map_filter import filter, flat_map, map
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings

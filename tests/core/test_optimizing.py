@@ -21,25 +21,25 @@ from mlxfp.core.errors import ArgumentTypeError, SchemaError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.optimizing import Fused, optimize, plain
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.caching import cache, load
-from mlxfp.data.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.elements import filter, map, skip, take
-from mlxfp.data.filtering import filter_by
-from mlxfp.data.mixing import concat
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.repeating import repeat
-from mlxfp.data.sharding import shard
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.skipping import on_error, skipped
-from mlxfp.data.sources import from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import filter, map, skip, take
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import cache, load
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.running.skipping_errors import on_error, skipped_rows
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.laws import assert_resumable, assert_value
 from mlxfp.testing.laws.rewrites import assert_rewrites_change_nothing
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables
 from mlxfp.text.padding import pad
-from mlxfp.text.templates import template
-from mlxfp.text.tokenizer_training import train_tokenizer
+from mlxfp.text.templates.templates import template
+from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 COLUMNS = pa.schema([("number", pa.int64()), ("value", pa.float64()), ("text", pa.string()), ("other", pa.int64())])
@@ -347,7 +347,7 @@ def test_skipped_rows_are_the_same():
     found = []
     for run in (plain(dataset), optimize(dataset)):
         *_, (_, cursor) = iterate(run)
-        found.append([(each.origin.row, each.reason) for each in skipped(dataset, cursor)])
+        found.append([(each.origin.row, each.reason) for each in skipped_rows(dataset, cursor)])
     assert found[0] == found[1] == [(1, "ZeroDivisionError: division by zero")]
 
 

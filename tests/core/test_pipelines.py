@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.columns import select_columns
-from mlxfp.data.elements import skip, take
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_table
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.map_filter import skip, take
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing import laws
 
 NUMBERS = from_table({"x": range(5)})

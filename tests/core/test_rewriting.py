@@ -4,12 +4,12 @@ from hypothesis import given
 from mlxfp.core.optimizing import optimize
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.rewriting import rewrite
-from mlxfp.data.batching import batch
-from mlxfp.data.columns import drop_columns, rename_columns
-from mlxfp.data.elements import map, take
-from mlxfp.data.mixing import concat
-from mlxfp.data.repeating import repeat
-from mlxfp.data.sources import from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns, rename_columns
+from mlxfp.data.rows.map_filter import map, take
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.strategies import pipelines
 
 

@@ -19,12 +19,12 @@ import pyarrow as pa
 import toolz
 
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter, map, take
-from mlxfp.data.mixing import concat
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter, map, take
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples, from_table
 
 FACTOR = 2
 TABLE: dict[str, Any] = {}

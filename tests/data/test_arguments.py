@@ -9,12 +9,12 @@ import pytest
 
 from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.data.bucketing import bucket_by_length
-from mlxfp.data.columns import rename_columns, select_columns
-from mlxfp.data.elements import flat_map, map, map_chunks
-from mlxfp.data.mixing import mix
-from mlxfp.data.selecting import split
-from mlxfp.data.sources import from_examples, from_iterable
+from mlxfp.data.lengths.bucketing import bucket_by_length
+from mlxfp.data.rows.columns import rename_columns, select_columns
+from mlxfp.data.rows.map_filter import flat_map, map, map_chunks
+from mlxfp.data.rows.mixing import mix
+from mlxfp.data.rows.selecting import split
+from mlxfp.data.sources.in_memory import from_examples, from_iterable
 
 ROWS: Any = from_examples([{"x": 1}])
 TYPES: Any = {"x": pa.int64()}

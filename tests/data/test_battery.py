@@ -19,26 +19,26 @@ from mlxfp.core.chunks import Example, RecordBatch, to_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.pipelines import compose
-from mlxfp.data.augmenting import drop_fields, drop_tokens, replace_tokens
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.bucketing import batch_by_tokens, bucket_by_length
-from mlxfp.data.caching import cache, load
-from mlxfp.data.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.elements import filter, flat_map, map, map_chunks, skip, take
-from mlxfp.data.filtering import filter_by
-from mlxfp.data.hf_datasets import from_hf
-from mlxfp.data.measuring import measure
-from mlxfp.data.mixing import concat, interleave, mix
-from mlxfp.data.packing import pack
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.repeating import repeat
-from mlxfp.data.selecting import select, split
-from mlxfp.data.sharding import shard
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.skipping import on_error
-from mlxfp.data.sources import from_examples, from_iterable, from_table
-from mlxfp.data.torch_datasets import from_torch
-from mlxfp.data.windowing import windows
+from mlxfp.data.inspection.column_stats import column_stats
+from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.lengths.windowing import windows
+from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks, skip, take
+from mlxfp.data.rows.mixing import concat, interleave, mix
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.selecting import select, split
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import cache, load
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.running.skipping_errors import on_error
+from mlxfp.data.sources.hf_datasets import from_hf
+from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.data.sources.torch_datasets import from_torch
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings, tables
@@ -178,7 +178,7 @@ MEMBERS = [
     Member("drop_fields", drop_fields(0.5, ["text", "value"], seed=0), drop_fields(0.5, ["text", "value"], seed=1)),
     Member("drop_tokens", drop_tokens(0.5, seed=0), drop_tokens(0.5, seed=1)),
     Member("replace_tokens", replace_tokens(0.5, [1, 2], seed=0), replace_tokens(0.5, [1, 2], seed=1)),
-    Member("measure", measure(["value"]), measure(["number"])),
+    Member("measure", column_stats(["value"]), column_stats(["number"])),
     Member("shard", shard(1, 2), shard(0, 2), replays=False),
     Member("shard, padded", shard(1, 2, ends="pad"), shard(1, 3, ends="pad"), ahead=None, replays=False),
     Member("split", part(0, 0.5, 0.5), part(1, 0.5, 0.5), replays=False),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mlxfp.core.chunks import RecordBatch, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources import from_table
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import rechunkings

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mlxfp.kaggle.specs import ColumnSpec, ColumnType, DatasetSpec, FileSpec, SubmissionSpec
+from mlxfp.kaggle.specs.specs import ColumnSpec, ColumnType, DatasetSpec, FileSpec, SubmissionSpec
 
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampled_from(
     ["a: b", "a; b", "\\", "\\;", ":", "; ", "no", "1e-5", "012", "null", " x ", "{x}", "Mr. X", "é", "\n", "12:30", "2020-01-01", "<<"]

@@ -11,10 +11,10 @@ from sklearn.preprocessing import StandardScaler
 
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.data.csv_files import read_csv
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle.folds import kfold
-from mlxfp.kaggle.tables import column_values, to_table
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.validation.folds import kfold
 
 TARGET = "Survived"
 

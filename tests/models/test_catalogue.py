@@ -7,7 +7,7 @@ from attrs import evolve, fields
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.models import HEADS, MODELS, Architecture, Classifier, Encoder, EncoderConfig, Regressor, configure, create
 from mlxfp.models.layers import Dropout
-from mlxfp.training.state import same_arrays
+from mlxfp.training.steps.state import same_arrays
 
 IDS = mx.array([[5, 6, 7]])
 

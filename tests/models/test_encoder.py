@@ -12,7 +12,7 @@ from mlxfp.core.trees import flatten
 from mlxfp.models import Classifier, Encoder, EncoderConfig
 from mlxfp.models.layers import Dropout, random_key
 from mlxfp.testing.laws import assert_ignores_padding, assert_rows_stand_alone
-from mlxfp.training.state import same_arrays
+from mlxfp.training.steps.state import same_arrays
 
 CONFIG = EncoderConfig(vocabulary=20, width=8, heads=2, max_length=12)
 

@@ -7,7 +7,7 @@ import pytest
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.models import HEADS, Classifier, MaskedLM, Regressor, TokenClassifier
 from mlxfp.models.heads import mean_over_tokens
-from mlxfp.training.state import same_arrays
+from mlxfp.training.steps.state import same_arrays
 from tests.models.samples import body, gap, models, rows
 
 IDS, MASK = rows([3, 5])

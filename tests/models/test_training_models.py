@@ -6,10 +6,10 @@ import pytest
 from mlxfp.models import CausalLM, Classifier, MaskedLM, TokenClassifier
 from mlxfp.models.layers import random_key
 from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimizers import adamw
-from mlxfp.training.state import same_arrays, train_state
-from mlxfp.training.steps import train_step
-from mlxfp.training.transforms import functional
+from mlxfp.training.optimization.optimizers import adamw
+from mlxfp.training.steps.state import same_arrays, train_state
+from mlxfp.training.steps.steps import train_step
+from mlxfp.training.steps.transforms import functional
 from tests.models.samples import CLASSES, DROPOUTS, body, gap, rows
 
 IDS, MASK = rows([3, 8])

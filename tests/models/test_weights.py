@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from mlx import nn
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MissingFileError, MlxfpError, UnknownNameError
-from mlxfp.data.sources import from_examples
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.models import Classifier, MaskedLM, Regressor, TokenClassifier, create, load, load_body, save
 from mlxfp.models.layers import named_arrays
-from mlxfp.text.tokenizer_files import load_tokenizer
-from mlxfp.text.tokenizer_training import train_tokenizer
-from mlxfp.training.state import same_arrays
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.training.steps.state import same_arrays
 from tests.models.samples import body, gap, models, rows
 
 REFERENCES = Path(__file__).parent / "references"

@@ -94,11 +94,11 @@ def test_an_early_stop_whose_best_state_is_lost_trains_anew(whole, run):
 
 def test_what_a_killed_process_left_half_written_is_no_obstacle(whole, tmp_path):
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".config.yaml.1234abcd.part").write_text("na")
+    (tmp_path / "out" / ".config.yaml.1234abcd.partial.yaml").write_text("na")
     shutil.copytree(whole / "data", tmp_path / "data")
     list(fp.runs.run(configured(tmp_path / "data", "training.epochs=2", "observers.patience=2")))
-    assert not list((tmp_path / "out").glob("*.part"))
-    assert not list((tmp_path / "out").glob(".*.part"))
+    assert not list((tmp_path / "out").glob("*.partial*"))
+    assert not list((tmp_path / "out").glob(".*.partial*"))
 
 
 def test_a_configuration_that_would_not_run_may_be_mended_in_its_own_folder(whole, tmp_path):

@@ -6,9 +6,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from mlxfp.core.datasets import Dataset
-from mlxfp.data.selecting import select
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle.specs import ColumnSpec, DatasetSpec, FileSpec
+from mlxfp.data.rows.selecting import select
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
 from tests.kaggle.drawing import tables_for
 
 COLUMNS = (

@@ -12,20 +12,20 @@ from mlxfp.collators.collating import collate
 from mlxfp.config.classes import ModelConfig, OptimizerConfig, ScheduleConfig, TextConfig, TrainingConfig
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.columns import drop_columns
-from mlxfp.data.repeating import repeat
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle.tables import to_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.heads import Classifier, MaskedLM, Regressor
 from mlxfp.models.layers import Dropout
-from mlxfp.models.side_channels import WithNumbers
+from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.weights import load_body, save
 from mlxfp.tasks.objectives import Objective, Trained, make_model, make_optimizer, make_step, objective, shown
 from mlxfp.tasks.recipes import Recipe, fit_recipe
-from mlxfp.training import optimizers
-from mlxfp.training.state import train_state
+from mlxfp.training.optimization import optimizers
+from mlxfp.training.steps.state import train_state
 from tests.tasks.drawing import rows_of, spec_of
 
 TEXT = TextConfig(max_length=32, vocab_size=120, overflow="cut", form="key_value", numbers="none")

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from mlxfp.config.classes import DataConfig, ValidationConfig
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ConfigError, DataError, MissingFileError, UnknownNameError
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle.catalogue import SPECS
-from mlxfp.kaggle.making_up import make_up
-from mlxfp.kaggle.spec_files import save_spec
-from mlxfp.kaggle.specs import DatasetSpec, FileSpec
-from mlxfp.kaggle.tables import column_values, to_table
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.catalogue import SPECS
+from mlxfp.kaggle.specs.spec_files import save_spec
+from mlxfp.kaggle.specs.specs import DatasetSpec, FileSpec
+from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.tasks.problems import Problem, deal, problem
 from tests.tasks.drawing import spec_of
 

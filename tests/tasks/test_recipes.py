@@ -13,13 +13,13 @@ from mlxfp.config.classes import ModelConfig, TextConfig
 from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, SchemaError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.columns import drop_columns
-from mlxfp.data.sources import from_table
-from mlxfp.kaggle.specs import ColumnSpec
-from mlxfp.kaggle.tables import to_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.specs import ColumnSpec
+from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.tasks.recipes import fit_recipe, recipe_from_plain, recipe_to_plain
-from mlxfp.text.tokenizer_training import train_tokenizer
+from mlxfp.text.tokenizers.training import train_tokenizer
 from tests.tasks.drawing import COLUMNS, first_of, rows_of, spec_of, tables
 
 SIDE = ModelConfig(numeric=True)

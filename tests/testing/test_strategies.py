@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.parts import flat_parts
+from mlxfp.core.nodes import flat_parts
 from mlxfp.core.trees import flatten
 from mlxfp.testing.comparing import same
 from mlxfp.testing.laws import assert_encodes_each_row, assert_saves
@@ -32,7 +32,7 @@ from mlxfp.testing.strategies import (
     tokenizers,
     train_states,
 )
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 REACHING = settings(max_examples=20_000, database=None, phases=[Phase.generate])  # stops at the first example

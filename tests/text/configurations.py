@@ -10,8 +10,8 @@ import tokenizers as hf
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from mlxfp.text.cuts import MARK, PATTERNS
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.encoding.boundaries import MARK, PATTERNS
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from tests.text.corpora import SENTENCES, trained
 
 Part = dict[str, Any]

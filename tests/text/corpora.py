@@ -6,9 +6,9 @@ import attrs
 from hypothesis import strategies as st
 from tokenizers import processors
 
-from mlxfp.data.sources import from_table
-from mlxfp.text.tokenizer_training import Kind, train_tokenizer
-from mlxfp.text.tokenizers import Tokenizer, engine
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
+from mlxfp.text.tokenizers.training import Kind, train_tokenizer
 
 SENTENCES = (
     "A 22 year old male travelling in class 3 paid 7.25.",

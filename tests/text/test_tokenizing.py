@@ -18,11 +18,11 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.sources import from_examples
-from mlxfp.text.columns import Ragged
-from mlxfp.text.encoding import encode_chunk
-from mlxfp.text.tokenizer_files import load_tokenizer
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.text.encoding.encoding import encode_chunk
+from mlxfp.text.templates.columns import Ragged
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import Truncation, tokenize
 from tests.text.corpora import TEXTS, framings, trained
 

@@ -6,14 +6,14 @@ from mlx import nn
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.models.layers import draw_weights
 from mlxfp.training.losses import cross_entropy
-from mlxfp.training.optimizers import adamw
-from mlxfp.training.state import train_state
-from mlxfp.training.steps import train_step
+from mlxfp.training.optimization.optimizers import adamw
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
 
 
 class Net(nn.Module):

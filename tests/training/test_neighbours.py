@@ -9,13 +9,13 @@ from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten, paths
-from mlxfp.data.batching import batch
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import mse
-from mlxfp.training.state import train_state
-from mlxfp.training.steps import train_step
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
 
 STEPS = 3
 KINDS = ["whole", "lora", "quantized lora"]

@@ -10,13 +10,13 @@ from mlxfp.core.cursors import Cursor, iterate
 from mlxfp.core.datasets import Batch, Dataset
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.columns import select_columns
-from mlxfp.data.elements import filter, map, take
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.map_filter import filter, map, take
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_examples
 
 rows = from_examples([{"x": 1}])
 assert_type(rows, Dataset[Example])

@@ -17,17 +17,17 @@ from mlxfp.core.datasets import Combinator, Dataset, Source, Stage
 from mlxfp.core.describing import schema as schema_of
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import brief
+from mlxfp.core.nodes import brief
 from mlxfp.core.pipelines import compose
-from mlxfp.data.batching import batch
+from mlxfp.data.lengths.batching import batch
 from mlxfp.testing.laws import collators, cursors, datasets, rewrites, sources, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of
 from mlxfp.testing.strategies.tabular import rechunkings, tables
 
 if TYPE_CHECKING:
-    from mlxfp.training.state import TrainState
-    from mlxfp.training.steps import Batch
+    from mlxfp.training.steps.state import TrainState
+    from mlxfp.training.steps.steps import Batch
 
 Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
 _EPOCHS = st.integers(0, 2)
@@ -60,7 +60,7 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     broken and the smallest case that was found.
 
     >>> from mlxfp.collators.texts import text
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(1, 99))), min_size=1)
     >>> check(text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
     >>> check(batch(2), ahead=0)

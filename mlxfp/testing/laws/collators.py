@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
 from mlxfp.core.examples import Examples
-from mlxfp.core.parts import brief
+from mlxfp.core.nodes import brief
 from mlxfp.testing.comparing import assert_same, same
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]

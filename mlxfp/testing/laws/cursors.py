@@ -18,7 +18,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
     The rest is compared with the hidden columns. Takes time in the square of the number of items: give it a short dataset.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_resumable(from_examples([{"x": 1}, {"x": 2}]))
     """
     whole, expected = list(iterate(dataset, epoch=epoch)), collect(dataset, epoch=epoch)
@@ -45,7 +45,7 @@ def _assert_resumable_at_every_step(dataset: Dataset[Any], whole: list[tuple[Any
 def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
     """Law: a pipeline refuses the cursors of another one, also as bytes.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_refused(from_examples([{"x": 1}]), from_examples([{"x": 2}]))
     """
     for _, foreign in iterate(other):
@@ -60,7 +60,7 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
     """Law: a resumed run reads again at most the one chunk of the source that it stopped in.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> import pyarrow as pa
     >>> assert_replay_is_bounded(batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
     """

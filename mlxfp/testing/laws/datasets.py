@@ -13,7 +13,7 @@ from mlxfp.core.cursors import Cursor, Snapshot, iterate, run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
 from mlxfp.core.identity import fingerprint, identify
-from mlxfp.core.parts import Part, flat_parts
+from mlxfp.core.nodes import Part, flat_parts
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.probing import from_chunks
 
@@ -23,7 +23,7 @@ Transform = Callable[[Dataset[Any]], Dataset[Any]]
 def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int = 0) -> Any:
     """Return all that comes out from a cursor on, with the hidden columns: a table of examples, or a list of groups or batches.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> collect(from_examples([{"x": 1}])).column_names
     ['x', '__row__', '__key__']
     """
@@ -49,7 +49,7 @@ def through_bytes(value: Any) -> Any:
 def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: iterating again gives the same items, also while another iteration is under way.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_repeatable(from_examples([{"x": 1}, {"x": 2}]))
     """
     assert_same(collect(dataset, epoch=epoch), collect(dataset, epoch=epoch), f"iterating {dataset!r} twice gives the same")
@@ -63,7 +63,7 @@ def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 def assert_value(value: Any) -> None:
     """Law: a dataset, stage or source is a value: its copies and pickled copies are equal and have its hash, repr and fingerprint.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> assert_value(batch(2))
     """
     assert_same_value(copy.deepcopy(value), value)
@@ -80,7 +80,7 @@ def assert_value(value: Any) -> None:
 def assert_same_value(a: Any, b: Any) -> None:
     """Law: equal values are equal all over: equality, hash, repr, fingerprint.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> assert_same_value(batch(2), batch(2, drop_last=False))
     """
     assert a == b, f"{a!r} equals {b!r}"
@@ -93,7 +93,7 @@ def assert_same_value(a: Any, b: Any) -> None:
 def assert_told_apart(a: Any, b: Any) -> None:
     """Law: values that do something else are unequal and have other fingerprints.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> assert_told_apart(batch(2), batch(3))
     """
     assert a != b, f"{a!r} differs from {b!r}"
@@ -103,7 +103,7 @@ def assert_told_apart(a: Any, b: Any) -> None:
 def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> None:
     """Law: building, comparing, hashing, printing and fingerprinting a pipeline reads nothing.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> import pyarrow as pa
     >>> assert_built_lazily(batch(2), [pa.record_batch({"x": [1, 2, 3]})])
     """
@@ -125,7 +125,7 @@ def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> 
 def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
     """Law: what a value prints is the call that makes it; evaluated with `names`, it gives an equal value.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> assert_prints(batch(2), {"batch": batch})
     """
     text = repr(part)
@@ -139,7 +139,7 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
 def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: `schema`, `length`, `level`, `repr` and `explain` say what iterating then gives.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_described(from_examples([{"x": 1}]))
     """
     found = collect(dataset, epoch=epoch)
@@ -154,7 +154,7 @@ def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: two datasets give the same items, with the same source rows and keys.
 
-    >>> from mlxfp.data.sources import from_examples, from_table
+    >>> from mlxfp.data.sources.in_memory import from_examples, from_table
     >>> assert_same_items(from_examples([{"x": 1}]), from_table({"x": [1]}))
     """
     assert found.level == expected.level, f"{found!r} gives {found.level}, not {expected.level}"

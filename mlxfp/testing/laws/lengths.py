@@ -10,8 +10,8 @@ from mlxfp.testing.laws.datasets import Transform, collect
 def assert_conserves_tokens(transform: Transform, dataset: Dataset[Any], *, column: str = "input_ids", epoch: int = 0) -> None:
     """Law: the tokens that come out, in whatever rows and groups, are those that went in, each as often.
 
-    >>> from mlxfp.data.packing import pack
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.packing import pack
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_conserves_tokens(pack(4), from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
     """
     changed = transform(dataset)

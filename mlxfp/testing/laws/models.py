@@ -55,8 +55,8 @@ def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]
     import mlx.core as mx
 
     from mlxfp.core.pipelines import pipe
-    from mlxfp.data.packing import pack
-    from mlxfp.data.sources import from_examples
+    from mlxfp.data.lengths.packing import pack
+    from mlxfp.data.sources.in_memory import from_examples
 
     for packed in pipe(from_examples([{"input_ids": list(document)} for document in documents]), pack(length)):
         given = {name: mx.array([[*values, *[0] * (length - len(values))]]) for name, values in packed.items()}

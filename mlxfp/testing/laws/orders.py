@@ -17,8 +17,8 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
 
     `shuffle` takes the seed. That orders differ is held from 12 rows on: fewer have the same order by chance now and then.
 
-    >>> from mlxfp.data.shuffling import shuffle
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.rows.shuffling import shuffle
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_shuffles(shuffle, from_examples([{"x": i} for i in range(20)]))
     """
     shuffled = shuffle(seed)(dataset)
@@ -38,8 +38,8 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
 def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: each row of `whole` is in one of the parts, once, and nothing else is: so for shards, splits, and what is concatenated or mixed.
 
-    >>> from mlxfp.data.sharding import shard
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.rows.sharding import shard
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"x": 1}, {"x": 2}, {"x": 3}])
     >>> assert_partitions([shard(0, 2)(rows), shard(1, 2)(rows)], rows)
     """

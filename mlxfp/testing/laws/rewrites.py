@@ -18,8 +18,8 @@ def assert_rewrites_change_nothing(dataset: Dataset[Any], *, epoch: int = 0) -> 
     Takes time in the square of the number of items: give it a short dataset.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.columns import select_columns
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.rows.columns import select_columns
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_rewrites_change_nothing(pipe(from_examples([{"x": 1, "y": 2}]), select_columns(["y"])))
     """
     written, faster = plain(dataset), optimize(dataset)

@@ -18,7 +18,7 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
 
     All chunks have the stated schema, their rows or items add up to the stated length, and positions can be written to bytes.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_reads(from_examples([{"x": 1}]).source)
     """
     read = list(source.read(epoch, None))
@@ -40,7 +40,7 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
 def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, epoch: int = 0) -> None:
     """Law: the rows taken by number are the rows that iterating gives at these places, hidden columns included.
 
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_random_access(from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
     """
     assert dataset.indexable, f"{dataset!r} has random access"

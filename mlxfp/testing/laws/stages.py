@@ -10,7 +10,7 @@ from mlxfp.core.chunks import RecordBatch, source_rows
 from mlxfp.core.cursors import iterate, run, start
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.describing import schema
-from mlxfp.data.elements import take
+from mlxfp.data.rows.map_filter import take
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, through_bytes
 from mlxfp.testing.probing import from_chunks
@@ -23,8 +23,8 @@ def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     the same states written to bytes and read back. States that a cursor cannot write break the law too.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_pure_stages(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
     """
     for place, stage in enumerate(dataset.resolved.stages):
@@ -59,7 +59,7 @@ def assert_chunks_do_not_matter(
 ) -> None:
     """Law: before `batch`, chunk boundaries mean nothing: two chunkings of the same rows give the same, hidden columns included.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> import pyarrow as pa
     >>> rows = pa.record_batch({"x": [1, 2, 3]})
     >>> assert_chunks_do_not_matter(batch(2), [rows], [rows.slice(0, 1), rows.slice(1)])
@@ -74,7 +74,7 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
 
     For transforms that keep the order of rows, so that the rows of an item say how far reading had to go.
 
-    >>> from mlxfp.data.batching import batch
+    >>> from mlxfp.data.lengths.batching import batch
     >>> import pyarrow as pa
     >>> assert_lazy(batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
     """

@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from mlxfp.core.chunks import RecordBatch, to_rows
 from mlxfp.core.errors import DataError
-from mlxfp.data.sources import from_table
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform
-from mlxfp.text.templates import Template
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.text.templates.templates import Template
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 
 def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
@@ -33,8 +33,8 @@ def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
 def assert_encodes_each_row(transform: Transform, tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = True) -> None:
     """Law: a stage that turns the column `text` into `input_ids` gives what `tokenizer.encode` gives, token for token.
 
-    >>> from mlxfp.data.sources import from_examples
-    >>> from mlxfp.text.tokenizer_training import train_tokenizer
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
     >>> from mlxfp.text.tokenizing import tokenize
     >>> tokenizer = train_tokenizer(from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)
     >>> assert_encodes_each_row(tokenize(tokenizer), tokenizer, ["a cat", "", "cats"])

@@ -14,8 +14,8 @@ def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: in
 
     For what changes how a dataset runs and not what it gives: prefetching, caching, profiling.
 
-    >>> from mlxfp.data.prefetching import prefetch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.running.prefetching import prefetch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_transparent(prefetch(2), from_examples([{"x": 1}, {"x": 2}]))
     """
     wrapped = transform(dataset)

@@ -11,9 +11,9 @@ from mlxfp.core.trees import flatten, paths
 
 if TYPE_CHECKING:  # laws of data must not load MLX
     from mlxfp.core.datasets import Dataset
-    from mlxfp.training.events import Event, Observer
-    from mlxfp.training.state import TrainState
-    from mlxfp.training.steps import Batch, Step
+    from mlxfp.training.loop.events import Event, Observer
+    from mlxfp.training.steps.state import TrainState
+    from mlxfp.training.steps.steps import Batch, Step
 
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
@@ -22,8 +22,8 @@ def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
     >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.state import train_state
-    >>> from mlxfp.training.steps import train_step
+    >>> from mlxfp.training.steps.state import train_state
+    >>> from mlxfp.training.steps.steps import train_step
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
     >>> assert_pure_step(step, train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
@@ -44,8 +44,8 @@ def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batc
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
     >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.state import train_state
-    >>> from mlxfp.training.steps import train_step
+    >>> from mlxfp.training.steps.state import train_state
+    >>> from mlxfp.training.steps.steps import train_step
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
     >>> assert_compiled_equals_eager(step, train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
@@ -70,11 +70,11 @@ def assert_saves(state: "TrainState", folder: Path) -> None:
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.training.state import train_state
+    >>> from mlxfp.training.steps.state import train_state
     >>> with TemporaryDirectory() as folder:
     ...     assert_saves(train_state(nn.Linear(2, 3), optimizers.SGD(0.1)), Path(folder))
     """
-    from mlxfp.training.checkpoints import load_state, save_state
+    from mlxfp.training.loop.checkpoints import load_state, save_state
 
     save_state(folder / "law.safetensors", state)
     loaded = load_state(folder / "law.safetensors", state).state
@@ -94,19 +94,19 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
     >>> from mlxfp.collators.collating import collate
     >>> from mlxfp.collators.plain import default
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.batching import batch
-    >>> from mlxfp.data.sources import from_examples
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.state import train_state
-    >>> from mlxfp.training.steps import train_step
+    >>> from mlxfp.training.steps.state import train_state
+    >>> from mlxfp.training.steps.steps import train_step
     >>> batches = pipe(from_examples([{"x": [i / 4]} for i in range(4)]), batch(1), collate(default()))
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["x"]), optimizer)
     >>> with TemporaryDirectory() as folder:
     ...     assert_continues(step, train_state(model, optimizer), batches, stop=1, steps=3, folder=Path(folder))
     """
-    from mlxfp.training.checkpoints import load_state, save_state
-    from mlxfp.training.loops import fit
+    from mlxfp.training.loop.checkpoints import load_state, save_state
+    from mlxfp.training.loop.fitting import fit
 
     whole, expected = _told(fit(step, state, batches, steps=steps))
     first, begun = _told(fit(step, state, batches, steps=stop))
@@ -123,7 +123,7 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
 
 def _told(events: "Iterable[Event]") -> "tuple[Event, list[tuple[object, ...]]]":
     """Run, and return the last event and what all of them say."""
-    from mlxfp.training.loops import last
+    from mlxfp.training.loop.fitting import last
 
     said: list[tuple[object, ...]] = []
 
@@ -145,8 +145,8 @@ def assert_accumulates(
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
     >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.state import train_state
-    >>> from mlxfp.training.steps import train_step
+    >>> from mlxfp.training.steps.state import train_state
+    >>> from mlxfp.training.steps.steps import train_step
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> def make(count):
     ...     loss = lambda model, batch: mse(model(batch["x"]), batch["y"])
@@ -167,7 +167,7 @@ def assert_accumulates(
 def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None:
     """Law: an observer passes every event on, itself and in order; it may add some, or stop.
 
-    >>> from mlxfp.training.events import Event
+    >>> from mlxfp.training.loop.events import Event
     >>> assert_keeps_events(iter, [Event(None, None, 0), Event(None, None, 1)])
     """
     given = list(events)
@@ -180,10 +180,10 @@ def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None
 def assert_observes_lazily(observer: "Observer", events: Sequence["Event"]) -> None:
     """Law: an observer takes no event before it has passed on those that it took.
 
-    >>> from mlxfp.training.events import Stepped
+    >>> from mlxfp.training.loop.events import Stepped
     >>> assert_observes_lazily(iter, [Stepped(None, None, 0, {}), Stepped(None, None, 0, {})])
     """
-    from mlxfp.training.events import Stepped
+    from mlxfp.training.loop.events import Stepped
 
     taken: list[Event] = []
 

@@ -12,14 +12,14 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_fiel
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.parts import flat_parts
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.columns import drop_columns, rename_columns, select_columns
-from mlxfp.data.elements import filter, flat_map, map, map_chunks, skip, take
-from mlxfp.data.prefetching import prefetch
-from mlxfp.data.repeating import repeat
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples, from_iterable, from_table
+from mlxfp.core.nodes import flat_parts
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks, skip, take
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples, rechunkings, schemas, tables
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
-from mlxfp.text.templates import Template
+from mlxfp.text.templates.templates import Template
 
 Values = st.SearchStrategy[Any]
 

@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from mlxfp.data.sources import from_examples
-from mlxfp.text.tokenizer_training import Kind, train_tokenizer
-from mlxfp.text.tokenizers import Tokenizer
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.training import Kind, train_tokenizer
 
 _WORDS = ("the", "cat", "Cat", "sat", "satisfied", "42", "3.14", "é", "e\u0301", "naïve", "中文", "🙂", "un-do", "it's", "a_b", "x\ty")
 

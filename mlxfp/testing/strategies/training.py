@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 if TYPE_CHECKING:  # strategies of data must not load MLX
     from mlxfp.core.datasets import Batch
-    from mlxfp.training.state import TrainState
+    from mlxfp.training.steps.state import TrainState
 
 _DTYPES = ("int32", "float32", "uint8", "bool_", "float16", "bfloat16")
 
@@ -57,8 +57,8 @@ def train_states(draw: st.DrawFn) -> "TrainState":
     from attrs import evolve
     from mlx import nn, optimizers
 
-    from mlxfp.training.optimizers import adamw
-    from mlxfp.training.state import train_state
+    from mlxfp.training.optimization.optimizers import adamw
+    from mlxfp.training.steps.state import train_state
 
     width, depth = draw(st.integers(1, 3)), draw(st.integers(0, 2))
     layers: list[Callable[[], Any]] = [lambda: nn.Linear(width, width), lambda: nn.BatchNorm(width), lambda: nn.Dropout(0.5), nn.ReLU]

@@ -5,7 +5,7 @@ An observer passes every event on as it is, and may add events of its own or end
 
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_metrics
-from mlxfp.training.observers.plateaus import reduce_on_plateau
+from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
 from mlxfp.training.observers.resources import memory

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from mlxfp.core.checks import check_callable, check_positive, check_text
-from mlxfp.training.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
-from mlxfp.training.state import TrainState
-from mlxfp.training.watching import family
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
+from mlxfp.training.loop.plateaus import family
+from mlxfp.training.steps.state import TrainState
 
 Validate = Callable[[TrainState], Mapping[str, float]]
 

@@ -15,8 +15,9 @@ from typing import Any, TextIO
 
 from attrs import frozen
 
+from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.training.events import Event, Observer, Stepped
+from mlxfp.training.loop.events import Event, Observer, Stepped
 from mlxfp.training.observers.numbers import numbers_of
 
 _WORDS = ("total", "reason", "message", "path")  # what events have besides numbers
@@ -35,8 +36,8 @@ def log_metrics(path: str | os.PathLike[str]) -> Observer:
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.events import Evaluated
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.loop.events import Evaluated
+    >>> from mlxfp.training.steps.state import TrainState
     >>> events = [Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
     >>> with TemporaryDirectory() as folder:
     ...     _ = list(pipe(events, log_metrics(f"{folder}/log.jsonl")))
@@ -125,9 +126,7 @@ def _begin(path: Path, kind: _Kind, first: Event) -> float:
         for line, event, step, seconds in (_lines(path, kind) if path.exists() else ())
         if step < first.step or (step == first.step > 0 and (event == "Stepped" or (over and event != "Stopped")))
     ]
-    temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text(kind.header + "".join(line for line, _ in kept), encoding="utf-8", newline="")
-    temporary.replace(path)
+    write_whole(path, (kind.header + "".join(line for line, _ in kept)).encode())
     return kept[-1][1] if kept else 0.0
 
 

@@ -1,13 +1,13 @@
 """The numbers in events, by name: what logs and trackers write."""
 
-from mlxfp.training.events import EpochEnded, Evaluated, Event, MemoryRead, Stepped
-from mlxfp.training.rates import learning_rates
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Stepped
+from mlxfp.training.optimization.learning_rates import learning_rates
 
 
 def numbers_of(event: Event) -> dict[str, float]:
     """Return the metrics of an event, with the learning rates where a step has been read, or the bytes of memory.
 
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.steps.state import TrainState
     >>> numbers_of(Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5}))
     {'accuracy': 0.5}
     """

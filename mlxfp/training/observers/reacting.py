@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from mlxfp.core.checks import check_callable, check_types
 from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.training.events import Event, Observer
+from mlxfp.training.loop.events import Event, Observer
 
 E = TypeVar("E", bound=Event)
 
@@ -18,8 +18,8 @@ def on_event(kind: type[E], function: Callable[[E], object]) -> Observer:
     function of the events.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.events import Evaluated
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.loop.events import Evaluated
+    >>> from mlxfp.training.steps.state import TrainState
     >>> events = [Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5})]
     >>> _ = list(pipe(events, on_event(Evaluated, lambda event: print(event.step, event.metrics))))
     7 {'accuracy': 0.5}

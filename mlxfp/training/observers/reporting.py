@@ -9,7 +9,7 @@ from typing import TextIO
 
 from attrs import evolve, frozen
 
-from mlxfp.training.events import Evaluated, Event, Observer, RunStarted, Steered, Stepped, Stopped, Warned
+from mlxfp.training.loop.events import Evaluated, Event, Observer, RunStarted, Steered, Stepped, Stopped, Warned
 
 _REDRAW = 0.1  # seconds between two drawings of the bar: ten a second look live, and cost nothing
 _BAR = 12  # its width in characters: with it, the line of a long run fits into 80 columns
@@ -23,7 +23,7 @@ def progress(*, file: TextIO | None = None) -> Observer:
     the observers before it, so it stands last.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.steps.state import TrainState
     >>> state = TrainState({}, {}, {}, 7, 0)
     >>> events = pipe([RunStarted(state, None, 0, 7), Evaluated(state, None, 0, {"accuracy": 0.5})], progress(file=sys.stdout))
     >>> len(list(events))

@@ -6,7 +6,7 @@ from functools import partial
 import mlx.core as mx
 
 from mlxfp.core.checks import check_positive
-from mlxfp.training.events import Event, MemoryRead, Observer, Stepped
+from mlxfp.training.loop.events import Event, MemoryRead, Observer, Stepped
 
 
 def memory(*, limit: int | None = None) -> Observer:
@@ -16,7 +16,7 @@ def memory(*, limit: int | None = None) -> Observer:
     many there were. Without a limit, that of MLX itself (`mx.get_memory_limit`) is the only one.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.steps.state import TrainState
     >>> events = [Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5})]
     >>> [type(event).__name__ for event in pipe(events, memory(limit=8 * 2**30))]
     ['Stepped', 'MemoryRead']

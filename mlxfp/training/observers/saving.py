@@ -13,10 +13,10 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.training.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
-from mlxfp.training.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.state import settle
-from mlxfp.training.watching import Mode, Watch, unseen, watch
+from mlxfp.training.loop.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
+from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
+from mlxfp.training.loop.plateaus import Mode, Watch, unseen, watch
+from mlxfp.training.steps.state import settle
 
 Write = Callable[[Event, tuple[Evaluation, ...]], Path]
 
@@ -42,8 +42,8 @@ def checkpoint(
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.checkpoints import load_latest
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.loop.checkpoints import load_latest
+    >>> from mlxfp.training.steps.state import TrainState
     >>> states = [TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(5)]
     >>> events = [Stepped(state, None, 0, {"loss": 0.5}) for state in states]
     >>> with TemporaryDirectory() as folder:
@@ -74,8 +74,8 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.checkpoints import load_state
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.loop.checkpoints import load_state
+    >>> from mlxfp.training.steps.state import TrainState
     >>> states = [TrainState({"w": mx.array(step)}, {}, {}, step, 0) for step in range(3)]
     >>> events = [Evaluated(state, None, 0, {"loss": loss}) for state, loss in zip(states, (0.5, 0.3, 0.4), strict=True)]
     >>> with TemporaryDirectory() as folder:

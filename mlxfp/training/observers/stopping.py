@@ -6,8 +6,8 @@ from time import monotonic
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.training.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.watching import Mode, Watch, unseen, watch
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
+from mlxfp.training.loop.plateaus import Mode, Watch, unseen, watch
 
 
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
@@ -17,7 +17,7 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     where it would have stopped. Raises `UnknownNameError` for an evaluation without the metric.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.steps.state import TrainState
     >>> losses = [0.5, 0.4, 0.45, 0.41, 0.3]
     >>> events = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in enumerate(losses)]
     >>> *_, end = pipe(events, early_stopping("loss", mode="min", patience=2))
@@ -36,7 +36,7 @@ def time_budget(seconds: float) -> Observer:
     The time before a checkpoint does not count. Evaluations and compilation do.
 
     >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.training.state import TrainState
+    >>> from mlxfp.training.steps.state import TrainState
     >>> events = [Stepped(TrainState({}, {}, {}, step, 0), None, 0, {"loss": 0.5}) for step in range(100)]
     >>> [event.step for event in pipe(events, time_budget(1e-9))]
     [0, 0]

@@ -16,10 +16,10 @@ from attrs import frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_text
-from mlxfp.training.checkpoints import save_state
-from mlxfp.training.events import EpochEnded, Event, Observer, Stepped, Stopped, Warned
+from mlxfp.training.loop.checkpoints import save_state
+from mlxfp.training.loop.events import EpochEnded, Event, Observer, Stepped, Stopped, Warned
 from mlxfp.training.observers.numbers import numbers_of
-from mlxfp.training.state import TrainState, settle
+from mlxfp.training.steps.state import TrainState, settle
 
 _LOGGER = logging.getLogger("mlxfp")
 _SQLITE = "sqlite:///"

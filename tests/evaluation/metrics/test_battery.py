@@ -14,7 +14,7 @@ from sklearn import metrics as theirs
 from mlxfp.core.errors import DataError
 from mlxfp.evaluation import metrics
 from mlxfp.evaluation.predictions import to_numpy
-from mlxfp.training.transforms import jit
+from mlxfp.training.steps.transforms import jit
 
 
 def class_rows(classes):

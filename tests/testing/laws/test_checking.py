@@ -18,10 +18,10 @@ from mlxfp.collators import causal, text
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.batching import batch, unbatch
-from mlxfp.data.elements import filter, take
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_examples
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.map_filter import filter, take
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing import laws, strategies
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken
@@ -172,7 +172,7 @@ def test_holding_data_to_its_laws_does_not_load_mlx():
     code = """
         import sys
         from mlxfp.testing import laws
-        from mlxfp.data.sources import from_examples
+        from mlxfp.data.sources.in_memory import from_examples
         laws.assert_repeatable(from_examples([{"x": 1}]))
         print([name for name in sys.modules if name.partition(".")[0] == "mlx"])
     """

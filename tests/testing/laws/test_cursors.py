@@ -11,10 +11,10 @@ from mlxfp.core.chunks import one_chunk
 from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset, Position, Wrapper
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter
-from mlxfp.data.shuffling import shuffle
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.laws import assert_refused, assert_replay_is_bounded, assert_resumable
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken

@@ -11,9 +11,9 @@ from attrs import field, frozen
 from mlxfp.core.chunks import RecordBatch, one_chunk
 from mlxfp.core.datasets import Dataset, Position
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.batching import batch
-from mlxfp.data.elements import filter
-from mlxfp.data.sources import from_iterable, from_table
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.laws import (
     assert_built_lazily,
     assert_described,

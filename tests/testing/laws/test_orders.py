@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.data.mixing import concat, interleave, mix
-from mlxfp.data.selecting import split
-from mlxfp.data.sharding import shard
-from mlxfp.data.sources import from_table
+from mlxfp.data.rows.mixing import concat, interleave, mix
+from mlxfp.data.rows.selecting import split
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.laws import assert_partitions, assert_shuffles
 from tests.testing.laws import broken
 

@@ -6,8 +6,8 @@ import pytest
 from mlxfp.core.datasets import Dataset, Source
 from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.elements import filter
-from mlxfp.data.sources import from_table
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.laws import assert_random_access, assert_reads
 from tests.testing.laws import broken
 

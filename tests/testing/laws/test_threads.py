@@ -8,8 +8,8 @@ from attrs import frozen
 from mlxfp.core.chunks import one_chunk
 from mlxfp.core.datasets import Wrapper
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.elements import map
-from mlxfp.data.prefetching import prefetch
+from mlxfp.data.rows.map_filter import map
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.testing.laws import assert_transparent
 from mlxfp.testing.probing import from_chunks
 from tests.testing.laws import broken

@@ -17,7 +17,7 @@ from mlxfp.testing.laws import (
     assert_pure_step,
     assert_saves,
 )
-from mlxfp.training.events import Stepped
+from mlxfp.training.loop.events import Stepped
 from tests.training.samples import dataset, deep, group, setting
 
 EVENTS = [Stepped(None, None, place, {}) for place in range(4)]
@@ -71,7 +71,7 @@ def test_a_step_whose_trace_keeps_a_number_is_caught() -> None:
 
 
 def test_a_file_that_rounds_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mlxfp.training import checkpoints
+    from mlxfp.training.loop import checkpoints
 
     load, state = checkpoints.load_state, setting()[1]
 

@@ -7,8 +7,8 @@ from mlx import optimizers
 from mlxfp.collators import causal, masked
 from mlxfp.models import create
 from mlxfp.training.losses import causal_lm, cross_entropy, linear_cross_entropy, masked_lm
-from mlxfp.training.state import train_state
-from mlxfp.training.steps import train_step
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
 
 ROWS = [{"input_ids": [5, 6, 7, 8]}, {"input_ids": [9, 8, 7]}, {"input_ids": [3, 4, 5, 6, 7]}]
 PACKED = [{"input_ids": [5, 6, 7, 8, 9], "segment_ids": [1, 1, 1, 2, 2], "positions": [0, 1, 2, 0, 1]}]

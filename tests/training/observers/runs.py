@@ -4,8 +4,8 @@ import io
 
 import mlx.core as mx
 
-from mlxfp.training.events import EpochEnded, Evaluated, RunStarted, Stepped, Stopped
-from mlxfp.training.state import TrainState
+from mlxfp.training.loop.events import EpochEnded, Evaluated, RunStarted, Stepped, Stopped
+from mlxfp.training.steps.state import TrainState
 
 
 def state(step):

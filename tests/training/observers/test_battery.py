@@ -7,8 +7,9 @@ import pytest
 
 from mlxfp.core.pipelines import pipe
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
-from mlxfp.training import events, observers
-from mlxfp.training.loops import fit
+from mlxfp.training import observers
+from mlxfp.training.loop import events
+from mlxfp.training.loop.fitting import fit
 from tests.training.observers.runs import Terminal, evaluations, run, state
 from tests.training.samples import group, setting
 

@@ -5,7 +5,7 @@ import pytest
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.events import EpochEnded, Evaluated, Evaluation, RunStarted
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, RunStarted
 from mlxfp.training.observers.evaluating import evaluate_every
 from tests.training.observers.runs import run, state
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.checkpoints import load_latest
-from mlxfp.training.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, Steered, Warned
-from mlxfp.training.loops import fit, last
+from mlxfp.training.loop.checkpoints import load_latest
+from mlxfp.training.loop.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, Steered, Warned
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_metrics, read_log
 from mlxfp.training.observers.saving import checkpoint

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.events import Steered, Stopped, Warned
+from mlxfp.training.loop.events import Steered, Stopped, Warned
 from mlxfp.training.observers import reporting
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.reporting import progress

@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.training.events import MemoryRead
+from mlxfp.training.loop.events import MemoryRead
 from mlxfp.training.observers.resources import memory
 from tests.training.observers.runs import names, run
 

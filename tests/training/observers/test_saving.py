@@ -10,12 +10,12 @@ import pytest
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, FingerprintError, UnknownNameError
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.checkpoints import load_latest, load_state, save_state
-from mlxfp.training.events import CheckpointSaved, Evaluation, RunStarted, Stepped, Stopped
-from mlxfp.training.loops import fit, last
+from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
+from mlxfp.training.loop.events import CheckpointSaved, Evaluation, RunStarted, Stepped, Stopped
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import saving
 from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.plateaus import reduce_on_plateau
+from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from tests.training.observers.runs import evaluations, names, run, state
 from tests.training.samples import dataset, group, setting
@@ -180,8 +180,8 @@ def test_a_folder_of_a_run_that_went_further_is_refused(tmp_path):
 
 
 def test_what_a_killed_run_left_half_written_is_removed(tmp_path):
-    half = tmp_path / f".step-00000002.safetensors.{'0' * 16}.part.safetensors"
-    for path in (half, tmp_path / ".notes", tmp_path / ".best.safetensors.0.part.safetensors"):
+    half = tmp_path / f".step-00000002.safetensors.{'0' * 16}.partial.safetensors"
+    for path in (half, tmp_path / ".notes", tmp_path / ".best.safetensors.0.partial.safetensors"):
         path.touch()
     list(checkpoint(tmp_path)(run()))
     list(checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min")(run()))
@@ -205,9 +205,9 @@ def test_a_pipeline_that_nothing_identifies_is_named(tmp_path):
             return row
 
     from mlxfp.collators.collating import collate
-    from mlxfp.data.batching import batch
-    from mlxfp.data.elements import map
-    from mlxfp.data.sources import from_examples
+    from mlxfp.data.lengths.batching import batch
+    from mlxfp.data.rows.map_filter import map
+    from mlxfp.data.sources.in_memory import from_examples
     from tests.training.samples import stacked
 
     step, first = SETTING

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.events import Evaluated, Evaluation, RunStarted, Stopped
-from mlxfp.training.loops import best, fit, last
+from mlxfp.training.loop.events import Evaluated, Evaluation, RunStarted, Stopped
+from mlxfp.training.loop.fitting import best, fit, last
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.stopping import early_stopping, time_budget
 from tests.training.observers.runs import evaluations, names, run, state

@@ -11,9 +11,9 @@ from mlxfp.core import _optional
 from mlxfp.core.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.core.pipelines import pipe
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
-from mlxfp.training.checkpoints import load_state
-from mlxfp.training.events import Warned
-from mlxfp.training.loops import fit, last
+from mlxfp.training.loop.checkpoints import load_state
+from mlxfp.training.loop.events import Warned
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import tracking
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_metrics

@@ -1,0 +1,219 @@
+"""Rows by number, from many chunks at once: the cost grows with the rows that are taken, not with those that are held.
+
+Arrow's own `Table.take` joins all chunks of a table first, which reads the whole of a memory-mapped file for every few rows.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+from toolz import identity
+
+from mlxfp.core.arrow.binary_views import LAST_BYTE, Pieces
+from mlxfp.core.chunks import RecordBatch, concat_chunks, no_rows
+from mlxfp.core.errors import DataError
+
+Indices = NDArray[np.int64]
+At = Indices | slice  # places in the result
+Parts = list[tuple[pa.Array, At, Indices]]  # of a column: a chunk's array, where in the result its rows go, and which rows these are
+
+LARGE = 64 << 20  # bytes of a chunk: of 20 million rows of tokens, 4096 in any order take 1.5 times what they take of one chunk
+_SLICES_PER_TAKE = 16  # slices of neighbouring rows that cost what taking rows from one chunk does: measured on 3 columns
+
+
+@frozen(eq=False)
+class Rows:
+    """Chunks of one schema, of which rows are taken by number."""
+
+    schema: pa.Schema
+    starts: Indices  # the first row of each chunk, and after the last one the number of rows
+    chunks: tuple[Callable[[], RecordBatch], ...]
+    held: bool = True  # getting a chunk costs nothing
+
+    def take(self, rows: Indices) -> RecordBatch:
+        """Return the rows of these numbers, int64[N], in that order, touching the chunks that hold them and no others."""
+        if not len(rows):
+            return no_rows(self.schema)
+        if len(self.chunks) == 1:
+            return self._from_one(rows)
+        which = np.searchsorted(self.starts, rows, side="right") - 1
+        places = rows - self.starts[which]
+        firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(which, prepend=-1) != 0))  # of runs of neighbours
+        order = np.argsort(which, kind="stable")
+        cuts = np.flatnonzero(np.diff(which[order], prepend=-1))  # where, in that order, a chunk begins
+        if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.held else 1):
+            runs = zip(which[firsts].tolist(), places[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
+            return concat_chunks([self.chunks[chunk]().slice(place, size) for chunk, place, size in runs])
+        chunks = [self.chunks[chunk]() for chunk in which[order[cuts]].tolist()]
+        into = np.split(order, cuts[1:])
+        return self._gathered([(chunk, at, places[at]) for chunk, at in zip(chunks, into, strict=True)], len(rows))
+
+    def _from_one(self, rows: Indices) -> RecordBatch:
+        chunk = self.chunks[0]()
+        if rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] - rows[:-1] == 1).all():
+            return chunk.slice(rows[0], len(rows))
+        return self._gathered([(chunk, slice(None), rows)], len(rows))
+
+    def _gathered(self, parts: Sequence[tuple[RecordBatch, At, Indices]], count: int) -> RecordBatch:
+        columns = [_gather([(chunk.column(number), at, rows) for chunk, at, rows in parts], count) for number in range(len(self.schema))]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def rows_of(table: pa.Table) -> Rows:
+    """Return the rows of a table, to be taken by number.
+
+    >>> rows_of(pa.table({"x": [[1, 2], [], [3]]})).take(np.array([2, 0, 2])).column("x").to_pylist()
+    [[3], [1, 2], [3]]
+    """
+    return rows_in(table.schema, table.to_batches())
+
+
+def rows_in(schema: pa.Schema, chunks: Iterable[RecordBatch]) -> Rows:
+    """Return the rows of chunks that have this schema, to be taken by number."""
+    some = [chunk for chunk in chunks if chunk.num_rows]
+    starts = np.cumsum([0, *(chunk.num_rows for chunk in some)])
+    return Rows(schema, starts, tuple(partial(identity, chunk) for chunk in some))
+
+
+def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Join chunks to few large ones: taking rows costs a little for each one that they are in."""
+    held: list[RecordBatch] = []
+    size = 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += chunk.nbytes
+        if size >= LARGE:
+            yield concat_chunks(held)
+            held, size = [], 0
+    if held:
+        yield concat_chunks(held)
+
+
+def takeable(kind: pa.DataType) -> pa.DataType:
+    """Replace views of text and bytes, which polars writes and hands out and of which Arrow cannot take rows yet, by the plain types.
+
+    >>> takeable(pa.list_(pa.string_view()))
+    ListType(list<item: large_string>)
+    """
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_binary_view(kind):
+        return pa.large_binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(takeable(field.type)) for field in kind])
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(kind.value_field.with_type(takeable(kind.value_type)), kind.list_size)
+    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
+        if is_kind(kind):
+            return make(kind.value_field.with_type(takeable(kind.value_type)))
+    return kind
+
+
+def _gather(parts: Parts, count: int) -> pa.Array:
+    """Put rows of a column together."""
+    kind = parts[0][0].type
+    if not any(array.null_count for array, _, _ in parts):
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            return pa.array(_gather_plain([(array.to_numpy(), at, rows) for array, at, rows in parts], count), kind)
+        storage = kind.storage_type if isinstance(kind, pa.FixedShapeTensorType) else kind
+        if pa.types.is_fixed_size_list(storage) and _is_plain(storage.value_type):
+            found = _gather_tensors(parts, count, storage)
+        elif _width(kind):
+            found = _gather_ragged(parts, count)
+        else:
+            found = None
+        if found is not None:
+            return found
+    taken = [array.take(pa.array(rows)) for array, _, rows in parts]
+    back = np.empty(count, np.int64)
+    back[np.concatenate([np.arange(count)[at] for _, at, _ in parts])] = np.arange(count)
+    return concat_chunks([pa.RecordBatch.from_arrays([array], ["x"]) for array in taken]).column(0).take(pa.array(back))
+
+
+def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int) -> NDArray[Any]:
+    out: NDArray[Any] = np.empty(0)
+    for values, at, rows in parts:
+        taken = values.take(rows, axis=0)
+        if len(taken) == count and isinstance(at, slice):
+            return taken
+        if not len(out):
+            out = np.empty((count, *values.shape[1:]), values.dtype)
+        out[at] = taken
+    return out
+
+
+def _gather_tensors(parts: Parts, count: int, storage: pa.DataType) -> pa.Array | None:
+    """Put rows of fixed length together: one copy of each."""
+    size, kind = storage.list_size, parts[0][0].type
+    arrays = [array.storage if isinstance(kind, pa.FixedShapeTensorType) else array for array, _, _ in parts]
+    flat = [array.flatten() for array in arrays]
+    if not size or any(values.null_count for values in flat):
+        return None
+    tables = [values.to_numpy().reshape(-1, size) for values in flat]
+    out = _gather_plain(((table, at, rows) for table, (_, at, rows) in zip(tables, parts, strict=True)), count)
+    made = pa.Array.from_buffers(storage, count, [None], children=[pa.array(out.reshape(-1), storage.value_type)])
+    return pa.ExtensionArray.from_storage(kind, made) if isinstance(kind, pa.FixedShapeTensorType) else made
+
+
+def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
+    """Put lists of numbers, texts or bytes together: as a column of views into the chunks' bytes, which Arrow copies out at once.
+
+    That is several times as fast as taking lists, and needs no second step to bring the rows into order. None where it cannot be done:
+    lists with nulls inside, and rows beyond the first 2 GB of a chunk.
+    """
+    kind = parts[0][0].type
+    width, pieces = _width(kind), Pieces(count)
+    for array, at, rows in parts:
+        ends, buffer, first = _bytes_of(array)
+        if buffer is None or (len(array) and (int(ends[-1]) + first) * width > LAST_BYTE):
+            return None
+        begins = ends[rows]
+        lengths = (ends[rows + 1] - begins) * width
+        begins = (begins + first) * width
+        if len(rows) and (lengths.min() < 0 or begins.min() < 0 or (begins + lengths).max() > buffer.size):
+            raise DataError(f"A column of {kind} is damaged: it has rows outside its bytes. Write the file again.")
+        pieces.put(at, buffer, begins, lengths)
+    ends, data = pieces.joined()
+    ends = ends // width
+    if ends[-1] > LAST_BYTE and not _is_large(kind):
+        return None
+    own = pa.py_buffer(ends if _is_large(kind) else ends.astype(np.int32))
+    if not _is_list(kind):
+        return pa.Array.from_buffers(kind, count, [None, own, data])
+    values = pa.Array.from_buffers(kind.value_type, int(ends[-1]), [None, data])
+    return pa.Array.from_buffers(kind, count, [None, own], children=[values])
+
+
+def _bytes_of(array: pa.Array) -> tuple[NDArray[Any], pa.Buffer | None, int]:
+    """Return where rows end, in values, int32 or int64[N + 1]; the bytes of all values; and how many values lie before the first."""
+    if _is_list(array.type):
+        values = array.values
+        buffer = None if values.null_count else values.buffers()[1] or pa.py_buffer(b"")
+        return array.offsets.to_numpy(), buffer, values.offset
+    _, offsets, data = array.buffers()
+    kind = np.int64 if _is_large(array.type) else np.int32
+    return np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1], data or pa.py_buffer(b""), 0
+
+
+def _width(kind: pa.DataType) -> int:
+    """Return the bytes of a value of a ragged type; 0 for other types."""
+    if _is_list(kind):
+        return kind.value_type.bit_width // 8 if _is_plain(kind.value_type) else 0
+    plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return int(any(is_kind(kind) for is_kind in plain))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _is_large(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))

@@ -1,0 +1,50 @@
+"""Writing a file as a whole: it has its name only once all of it is on the disk."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+
+PARTIAL = ".partial"  # in the names of files that are being written; one that is left behind belonged to a killed process
+
+
+@contextmanager
+def written_whole(path: Path, *, suffix: str | None = None) -> Iterator[Path]:
+    """Give the path of a temporary file beside `path`, to be written in the block; after the block it replaces the file at `path`.
+
+    The file and then its folder are synced, so after a crash or a power cut `path` is the old file or the whole new one. If the block
+    raises, the temporary file is removed and `path` stays as it was. The folder must exist. The temporary name ends in `suffix`, by
+    default that of `path`, for writers that choose a format by the ending.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with written_whole(Path(folder, "a.txt")) as file:
+    ...         _ = file.write_text("all of it")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['a.txt']
+    """
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}{PARTIAL}{path.suffix if suffix is None else suffix}")
+    try:
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)  # the new name must be on the disk, too
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of these bytes as `written_whole` does."""
+    with written_whole(path) as file:
+        file.write_bytes(content)
+
+
+def _sync(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows opens no folders
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

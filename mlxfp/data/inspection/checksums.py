@@ -1,0 +1,68 @@
+"""Golden hashes: what a pipeline gives, as a short string that a test can hold."""
+
+from contextlib import closing
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.chunks import visible
+from mlxfp.core.cursors import run, start
+from mlxfp.core.errors import DataError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.nodes import check_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mlxfp.core.datasets import Dataset
+
+
+def checksum(dataset: "Dataset[Any]", *, steps: int, epoch: int = 0) -> str:
+    """Hash the first `steps` items: names, types, shapes and values of everything in them, bit by bit; 32 hexadecimal digits.
+
+    Hold a pipeline to it in a test of your own: if a change of code, data or a library changes what the model sees, the test says so. It
+    depends on what comes out and not on how, so it is the same in every process, for other chunks, threads and versions of Python. Sums
+    and other arithmetic in floats may differ in their last bits between kinds of machines. A dataset of fewer items is hashed whole.
+    Raises `DataError` for one without any.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> checksum(from_examples([{"x": 1, "name": "a"}, {"x": 2, "name": None}]), steps=2)
+    '6014bf07b8ddd2ab3c64bfc6feafb408'
+
+    See also: `fingerprint`, which hashes what a pipeline is; `diff`.
+    """
+    check_dataset(dataset, checksum)
+    check_positive(steps=steps)
+    read = _rows if dataset.level == "examples" else _items
+    with closing(run(dataset, start(epoch, None))) as items:
+        found = read((item for item, _ in items), steps)
+    if not found:
+        raise DataError(f"There is nothing to hash: no item came out of {dataset!r} in epoch {epoch}.")
+    return fingerprint((dataset.level, found))
+
+
+def _rows(chunks: "Iterable[Any]", steps: int) -> "tuple[Any, ...]":
+    """Return the first rows as one table: where chunks end means nothing."""
+    taken, left = [], steps
+    for chunk in chunks:
+        taken.append(visible(chunk.slice(0, left)))
+        left -= taken[-1].num_rows
+        if not left:
+            break
+    return (pa.Table.from_batches(taken),) if taken else ()
+
+
+def _items(items: "Iterable[Any]", steps: int) -> "tuple[Any, ...]":
+    return tuple(_batch(item) if isinstance(item, dict) else fingerprint(visible(item)) for item in islice(items, steps))
+
+
+def _batch(batch: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if isinstance(value, tuple) else _array(value) for name, value in batch.items()}
+
+
+def _array(array: Any) -> str:
+    """Hash an array of numpy or MLX by what it holds; memoryview reads both, and bfloat16 too."""
+    kind = str(array.dtype).rpartition(".")[2]
+    return fingerprint((kind, tuple(array.shape), bytes(memoryview(array))))

@@ -1,0 +1,165 @@
+"""Looking at the first items of a pipeline: decoded rows, masks, and inputs beside labels."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from itertools import islice
+from typing import Any, Protocol
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.chunks import source_rows, to_rows
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import MlxfpError
+from mlxfp.core.nodes import check_dataset
+from mlxfp.core.row_names import row_name
+
+_PLACES = 12  # places of a row of tokens that are shown
+_WIDTH = 100  # characters of a value
+_IGNORED = -100  # what labels hold where nothing is to be predicted
+
+
+class Decoder(Protocol):
+    """What `preview` needs of a tokenizer."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
+
+    def tokens(self, ids: Sequence[int]) -> list[str]:
+        """Return the token of each id."""
+
+
+def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None = None) -> str:
+    """Show the first `count` examples, groups or batches of epoch 0, and of each group and batch as many rows; print what it returns.
+
+    Columns of token ids stand beside each other, place by place: inputs, masks and the labels that each place is to predict, decoded if a
+    tokenizer is given; a dot stands for a label that is ignored (-100). Images and sounds are told by shape, dtype and range.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> print(preview(from_examples([{"input_ids": [7, 8, 9], "labels": [-100, 9, 2], "name": "a"}])))
+    example 0, source row 0
+        name  'a'
+        place  input_ids  labels
+            0          7       ·
+            1          8       9
+            2          9       2
+
+    See also: `explain`, which reads nothing; `row_origins` for the source rows of a later step; `trace_row` for one row.
+    """
+    check_dataset(dataset, preview)
+    check_positive(count=count)
+    show = {"examples": _examples, "groups": _groups, "batches": _batches}[dataset.level]
+    with closing(run(dataset, start(0, None))) as found:
+        return "\n".join(show((item for item, _ in found), count, tokenizer)) or "no items"
+
+
+def show_value(value: Any) -> str:
+    """Print a value in at most a line: arrays by dtype, shape and range, long texts and lists by their beginning.
+
+    >>> import numpy as np
+    >>> print(show_value(np.zeros((2, 2), np.uint8)), "|", show_value(b"1234"), "|", show_value([1.5] * 1000))
+    uint8[2, 2], 0 to 0 | 4 bytes: b'1234' | 1,000 values, 1.5 to 1.5
+    """
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return _array(value)
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes: {value[:16]!r}"
+    if isinstance(value, list) and len(value) > _PLACES and all(isinstance(item, int | float) for item in value):
+        return f"{len(value):,} values, {min(value)} to {max(value)}"
+    text = repr(value)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}... ({len(value):,} long)" if hasattr(value, "__len__") else text[:_WIDTH]
+
+
+def show_row(row: Mapping[str, Any], tokenizer: Decoder | None) -> Iterator[str]:
+    """Print a row in lines: single values first, then token columns beside each other."""
+    tokens = {name: value for name, value in row.items() if _is_beside(value, row.get("input_ids"))}
+    width = max((len(name) for name in row if name not in tokens), default=0)
+    yield from (f"{name:<{width}}  {show_value(value)}" for name, value in row.items() if name not in tokens)
+    if tokens:
+        yield from _decoded(tokens, tokenizer)
+        yield from _table(tokens, tokenizer)
+
+
+def _examples(chunks: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
+    firsts = (chunk.slice(0, count) for chunk in chunks)
+    numbered = ((row, number) for chunk in firsts for row, number in zip(to_rows(chunk), source_rows(chunk), strict=True))
+    for place, (row, number) in enumerate(islice(numbered, count)):
+        yield f"example {place}, source row {row_name(number)}"
+        yield from (f"    {line}" for line in show_row(row, tokenizer))
+
+
+def _groups(chunks: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
+    for place, chunk in enumerate(islice(chunks, count)):
+        yield f"group {place}: {chunk.num_rows} examples"
+        yield from (f"    {line}" for line in _examples(iter((chunk,)), count, tokenizer))
+
+
+def _batches(batches: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
+    for place, batch in enumerate(islice(batches, count)):
+        yield f"batch {place}: {', '.join(f'{name} {_kind(value)}' for name, value in batch.items())}"
+        rows = min((len(value) for value in batch.values() if _kind(value)[-2:] != "[]"), default=0)
+        for number in range(min(rows, count)):
+            yield f"    row {number}"
+            row = {name: _plain(value[number]) for name, value in batch.items() if _kind(value)[-2:] != "[]"}
+            yield from (f"        {line}" for line in show_row(row, tokenizer))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"text[{len(value)}]"
+    return f"{str(value.dtype).rpartition('.')[2]}{list(value.shape)}"
+
+
+def _plain(value: Any) -> Any:
+    """Turn the row of an array into what an example holds: a number, or a list of whole numbers."""
+    if isinstance(value, str):
+        return value
+    whole = "int" in str(value.dtype) or "bool" in str(value.dtype)
+    return value.tolist() if not value.ndim or (value.ndim == 1 and whole) else value
+
+
+def _array(value: Any) -> str:
+    if not value.size:
+        return _kind(value)
+    low, high = (f"{end.item():.4g}" if isinstance(end.item(), float) else str(end.item()) for end in (value.min(), value.max()))
+    return f"{_kind(value)}, {low} to {high}"
+
+
+def _is_beside(value: Any, ids: Any) -> bool:
+    """Whether a column holds one whole number for each token."""
+    same = isinstance(value, list) and isinstance(ids, list) and len(value) == len(ids) > 0
+    return same and all(isinstance(item, int) for item in value)
+
+
+def _decoded(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Iterator[str]:
+    """Print the text of the ids that are not padding."""
+    mask = columns.get("attention_mask", columns["input_ids"])
+    ids = [number for number, real in zip(columns["input_ids"], mask, strict=True) if real or mask is columns["input_ids"]]
+    if tokenizer is not None:
+        with suppress(MlxfpError):  # an id beyond the vocabulary: the table shows which
+            yield f"decoded  {show_value(tokenizer.decode(ids))}"
+
+
+def _table(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Iterator[str]:
+    length = len(columns["input_ids"])
+    cells = {"place": [str(place) for place in range(length)][:_PLACES]}
+    cells |= {name: [_cell(name, value, tokenizer) for value in values[:_PLACES]] for name, values in columns.items()}
+    widths = {name: max(map(len, (name, *column))) for name, column in cells.items()}
+    yield "  ".join(f"{name:>{width}}" for name, width in widths.items())
+    for values in zip(*cells.values(), strict=True):
+        yield "  ".join(f"{value:>{width}}" for value, width in zip(values, widths.values(), strict=True))
+    if length > _PLACES:
+        padding = columns["attention_mask"].count(0) if "attention_mask" in columns else 0
+        yield f"... {length} places" + (f", {padding} of them padding" if padding else "")
+
+
+def _cell(name: str, value: int, tokenizer: Decoder | None) -> str:
+    if value == _IGNORED:
+        return "·"
+    if tokenizer is None or not name.endswith(("input_ids", "labels")):
+        return str(int(value))
+    try:
+        return tokenizer.tokens([value])[0]
+    except MlxfpError:  # an id beyond the vocabulary is what one looks for
+        return f"{value}?"

@@ -1,0 +1,237 @@
+"""Where items come from, and what becomes of a row."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.checks import check_not_negative
+from mlxfp.core.chunks import LEAF_BITS, RecordBatch, number_as, number_joined, source_rows, to_rows
+from mlxfp.core.cursors import Cursor, iterate, run, start
+from mlxfp.core.datasets import Dataset, RowWise, Source, Stage, State
+from mlxfp.core.errors import ArgumentError, PipelineError
+from mlxfp.core.nodes import check_dataset, children, leaves
+from mlxfp.core.rewriting import rewrite
+from mlxfp.data.inspection.locating import Origin, locate
+from mlxfp.data.inspection.previews import show_value
+from mlxfp.data.running.error_rows import unguarded
+from mlxfp.data.running.skipping_errors import OnError
+
+
+def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
+    """Return which source rows the item number `step` is made of, counted from 0, or from the cursor if one is given.
+
+    Works for batches too: the pipeline runs again up to that item, without collating. A row that stages have made of several (`pack`,
+    `windows`) names the first of them. Raises `ArgumentError` if there are not so many items.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.lengths.batching import batch
+    >>> from mlxfp.data.rows.shuffling import shuffle
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> groups = pipe(from_examples([{"x": i} for i in range(100)]), shuffle(seed=0), batch(4))
+    >>> [origin.row for origin in row_origins(groups, 20)] == [row["x"] for row in list(groups)[20]]
+    True
+
+    See also: `trace_row`, which shows what becomes of a row.
+    """
+    check_dataset(dataset, row_origins)
+    check_not_negative(step=step)
+    if cursor is not None:
+        iterate(dataset, cursor)  # checks that they belong together
+    plain = rewrite(dataset, lambda source: source, _without_batches)
+    if plain.level == "batches":
+        raise PipelineError(f"Nothing says which rows the batches of {dataset.source!r} are made of.")
+    with closing(run(plain, start(epoch, cursor))) as chunks:
+        items = (chunk for chunk, _ in chunks)
+        if plain.level == "examples":
+            items = (chunk.slice(place, 1) for chunk in items for place in range(chunk.num_rows))
+        found = next(islice(items, step, None), None)
+    if found is None:
+        raise ArgumentError(f"There is no item {step}: the run ends before it, in {dataset!r}. Count from 0.")
+    return tuple(locate(dataset, number) for number in source_rows(found))
+
+
+@frozen(eq=False)
+class Passed:
+    """What a part of a pipeline made of a row: rows, or batches after `collate`; or the error that it raised."""
+
+    part: str
+    items: tuple[Mapping[str, Any], ...]
+    error: str | None = None
+
+
+@frozen(eq=False, repr=False)
+class RowTrace:
+    """A row on its way through a pipeline: print it."""
+
+    origin: Origin
+    steps: tuple[Passed, ...]
+
+    def __repr__(self) -> str:
+        """Show what is new after each part."""
+        lines = [f"row {self.origin.row} of {self.origin.source!r}"]
+        before: tuple[Mapping[str, Any], ...] = ()
+        for step in self.steps:
+            lines += [step.part, *(f"    {line}" for line in _news(before, step))]
+            before = step.items
+        return "\n".join(lines)
+
+
+def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
+    """Send one row of a source through every part of a pipeline, alone, and tell what each makes of it.
+
+    `row` is its number as in `Examples.rows`: where there is one source, its place in it. What reorders, repeats or keeps rows lets it
+    pass, `filter` may leave it out, and what groups rows gives a group of this one. What is random is as in the epoch. A part that fails
+    ends the trace, with its error in the result. Raises `ArgumentError` if there is no such row.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.rows.map_filter import map
+    >>> from mlxfp.data.rows.shuffling import shuffle
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> def square(row):
+    ...     return {"x": row["x"], "y": row["x"] ** 2}
+    >>> trace_row(pipe(from_examples([{"x": i} for i in range(9)]), map(square), shuffle(seed=0)), 3)
+    row 3 of from_examples(9 rows)
+    from_examples(9 rows)
+        x: 3
+    map(function=square)
+        y: 9
+    shuffle(seed=0)
+        the same
+
+    See also: `row_origins`, which finds the rows of a step; `preview` for the first items.
+    """
+    check_dataset(dataset, trace_row)
+    check_not_negative(row=row)
+    if row >> LEAF_BITS >= len(list(leaves(dataset))):
+        raise ArgumentError(f"There is no source for row {row} in {dataset!r}. Use a number of Examples.rows.")
+    origin = locate(dataset, row)
+    return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
+
+
+@frozen(repr=False)
+class _Uncollated(RowWise):
+    """Stands for a stage from `collate` on: groups stay groups."""
+
+    stage: Stage
+
+    def start(self, epoch: int) -> State:
+        return self.stage.start(epoch)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk
+
+
+def _without_batches(dataset: Dataset[Any]) -> tuple[Stage, ...]:
+    """Return the stages with others in the place of those that make batches or are given them."""
+    levels = [Dataset(dataset.source, dataset.stages[: place + 1]).level for place in range(len(dataset.stages))]
+    return tuple(_Uncollated(stage) if level == "batches" else stage for stage, level in zip(dataset.stages, levels, strict=True))
+
+
+_Way = Generator[Passed, None, list[Any]]  # what each part makes of a row, and in the end what is left of it
+
+
+def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
+    """Follow row `row` of leaf source number `leaf`."""
+    chunks = yield from _out_of(dataset.source, leaf, row, epoch)
+    for written, part in zip(dataset.stages, dataset.resolved.stages, strict=True) if chunks else ():
+        text, stage = repr(written), unguarded(part)
+        try:
+            chunks = chunks if isinstance(stage, OnError) else _fed(stage, epoch, chunks)
+        except Exception as error:  # noqa: BLE001  # that it fails is the answer
+            yield Passed(text, (), _say(error))
+            return []
+        yield Passed(text, _items(chunks))
+        if not chunks:
+            return []
+    return chunks
+
+
+def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
+    held = children(source)
+    if not held:
+        plain = unguarded(source)
+        try:
+            chunks = [_read(plain, row, epoch)]
+        except ArgumentError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the same
+            yield Passed(repr(plain), (), _say(error))
+            return []
+        yield Passed(repr(plain), _items(chunks))
+        return chunks
+    firsts = np.cumsum([0, *(len(list(leaves(child))) for child in held)])
+    place = int(np.searchsorted(firsts, leaf, side="right")) - 1
+    chunks = yield from _through(held[place], leaf - int(firsts[place]), row, epoch)
+    if source.level != "batches":
+        joined = [number_joined(chunk, place, int(firsts[place])) for chunk in chunks] if len(held) > 1 else chunks
+        chunks = [_completed(chunk, source) for chunk in joined]
+    if chunks:
+        yield Passed(repr(source), _items(chunks))
+    return chunks
+
+
+def _read(source: Source, row: int, epoch: int) -> RecordBatch:
+    """Read one row of a source that holds no dataset."""
+    if source.indexable and row < (source.exact_length() or 0):
+        return number_as(source.take(epoch, np.array([row])), epoch, np.array([row]))
+    first = 0
+    for chunk, _ in source.read(epoch, None):
+        if row < first + chunk.num_rows:
+            return number_as(chunk.slice(row - first, 1), epoch, np.array([row]))
+        first += chunk.num_rows
+    raise ArgumentError(f"There is no row {row} in {source!r}: it has {first:,} rows. Use a number of Examples.rows.")
+
+
+def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
+    """Add the columns that a source adds which holds datasets: `weight`, which is 1 for a row that is there."""
+    for field in source.schema():
+        if field.name not in chunk.schema.names:
+            chunk = chunk.append_column(field.name, pa.array([1] * chunk.num_rows).cast(field.type))
+    return chunk
+
+
+def _fed(stage: Stage, epoch: int, chunks: list[Any]) -> list[Any]:
+    state, out = stage.start(epoch), list[Any]()
+    for chunk in chunks:
+        state, made = stage.step(state, chunk)
+        out += made
+    out += stage.finish(state)
+    if not out and stage.emits == "groups":
+        return chunks  # batch(drop_last=True) would leave it out for want of others
+    return [item for item in out if isinstance(item, dict) or item.num_rows]
+
+
+def _items(chunks: Iterable[Any]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(item for chunk in chunks for item in ([chunk] if isinstance(chunk, dict) else to_rows(chunk)))
+
+
+def _say(error: Exception) -> str:
+    return "; ".join((f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())))
+
+
+def _news(before: tuple[Mapping[str, Any], ...], step: Passed) -> Iterator[str]:
+    """Say what is new in the items after a part: the columns that changed, if there is one item before and after."""
+    if step.error is not None:
+        yield f"failed: {step.error}"
+    elif not step.items:
+        yield "left out"
+    elif len(step.items) == len(before) == 1:
+        old, new = before[0], step.items[0]
+        changed = {name: value for name, value in new.items() if name not in old or not _same(old[name], value)}
+        gone = [name for name in old if name not in new]
+        yield from (f"{name}: {show_value(value)}" for name, value in changed.items())
+        yield from [f"without {', '.join(gone)}"] if gone else []
+        yield from [] if changed or gone else ["the same"]
+    else:
+        for place, item in enumerate(step.items):
+            yield from [f"{place + 1} of {len(step.items)}"] if len(step.items) > 1 else []
+            yield from (f"{name}: {show_value(value)}" for name, value in item.items())
+
+
+def _same(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and bool(np.array_equal(a, b) if hasattr(a, "shape") else a == b)

@@ -1,0 +1,247 @@
+"""Noise in fields and tokens, keyed by the row and the place in it: the same for any chunks, shards and threads, another one each epoch."""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, check_unique
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
+from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
+from mlxfp.data.lengths.tokens import (
+    TOKENS,
+    Indices,
+    check_tokens,
+    counted,
+    ends_of,
+    flat_values,
+    is_listed,
+    lengths_of,
+    name_row,
+    read_tokens,
+    to_lists,
+)
+
+
+def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Make each value of these columns missing (null) with probability `rate`, each on its own, for training on tables.
+
+    `template` after it writes what it writes for missing values, so a model cannot lean on one field and learns to do without.
+
+    Raises `SchemaError` for a column that is not there, and for one of fixed-shape tensors, which cannot hold nulls.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"age": 22, "sex": "f", "label": 1}] * 3)
+    >>> [tuple(row.values()) for row in pipe(rows, drop_fields(0.5, ["age", "sex"], seed=0))]
+    [(None, None, 1), (None, 'f', 1), (22, None, 1)]
+
+    See also: `template(seed=)`, which writes fields in another order; `drop_tokens`.
+    """
+    chosen = _names(columns, "columns")
+    if not chosen:
+        raise ArgumentError("columns must name at least one column, got none.")
+    check_unique({"columns": chosen})
+    return _DropFields(_rate(rate), chosen, _seed(seed))
+
+
+def drop_tokens(
+    rate: float, *, seed: int, keep: Collection[int] = (), column: str = "input_ids", aligned: Sequence[str] = ()
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Leave out each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
+
+    Ids in `keep` stay, as in `keep=tokenizer.special_ids`. Columns named in `aligned` are lists with one value for each token, such as
+    `token_type_ids`, and lose the same places. Nothing keeps a row without such ids from losing all that it has.
+
+    Raises `SchemaError` unless the columns hold lists, of integers in `column`; `DataError` naming a row whose lists are missing or differ
+    in length.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> [row["input_ids"] for row in pipe(from_examples([{"input_ids": [1, 5, 6, 7, 8, 2]}]), drop_tokens(0.5, seed=0, keep=[1, 2]))]
+    [[1, 6, 2]]
+
+    See also: `replace_tokens`; `map(seed=)` for noise of your own.
+    """
+    beside = _names(aligned, "aligned")
+    check_unique({"column and aligned": (column, *beside)})
+    return _DropTokens(_rate(rate), _seed(seed), _ids(keep, "keep"), _name(column), beside)
+
+
+def replace_tokens(
+    rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Put one of `replacements` in the place of each token with probability `rate`, any one as likely as another.
+
+    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` puts random ones there. Ids in `keep` stay. For the
+    labels of masked language models, use `collators.masked` instead.
+
+    Raises `SchemaError` unless the column holds lists of integers; `DataError` naming a row whose list is missing.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> [row["input_ids"] for row in pipe(from_examples([{"input_ids": [5, 6, 7, 8]}]), replace_tokens(0.5, [0], seed=1))]
+    [[0, 0, 7, 8]]
+    """
+    chosen = _ids(replacements, "replacements")
+    if not chosen:
+        raise ArgumentError("replacements must name at least one id, got none.")
+    return _ReplaceTokens(_rate(rate), chosen, _seed(seed), _ids(keep, "keep"), _name(column))
+
+
+@frozen(repr=False)
+class _DropFields(RowWise):
+    rate: float
+    columns: tuple[str, ...]
+    seed: int
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "drop_fields")
+        for name in self.columns:
+            kind = schema.field(name).type
+            if isinstance(kind, pa.FixedShapeTensorType):
+                raise SchemaError(
+                    f"drop_fields: column {name!r} of type {kind} cannot hold nulls. Choose other columns, or use map(seed=)."
+                )
+            schema = set_field(schema, name, kind)
+        return schema
+
+    def looks_at(self) -> tuple[str, ...]:
+        return self.columns
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
+        for name in self.columns:
+            dropped = _uniform(fold_into_rows(keys, name)) < self.rate
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # no row at all: null, in a column of any type
+            chunk = set_column(chunk, name, chunk.column(name).take(kept))
+        return chunk
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: tokens stay as they are."""
+        return tokens
+
+
+@frozen(repr=False)
+class _DropTokens(RowWise):
+    rate: float
+    seed: int
+    keep: Sequence[int] = ()
+    column: str = "input_ids"
+    aligned: tuple[str, ...] = ()
+
+    def schema(self, schema: Schema) -> Schema:
+        check_tokens(schema, self.column, "drop_tokens")
+        check_columns(self.aligned, schema.names, "drop_tokens")
+        for name in self.aligned:
+            kind = schema.field(name).type
+            if not is_listed(kind):
+                raise SchemaError(f"drop_tokens: column {name!r} is aligned with tokens and must hold lists, got {kind}.")
+            schema = set_field(schema, name, pa.list_(kind.value_type))
+        return set_field(schema, self.column, TOKENS)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column, *self.aligned)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        tokens, lengths = read_tokens(chunk, self.column, "drop_tokens")
+        keys = fold_into_rows(row_keys(chunk), "drop_tokens", self.seed)
+        kept = ~_chosen(tokens, lengths, keys, self.rate, self.keep)
+        ends = np.concatenate([[0], np.cumsum(kept)])[ends_of(lengths)]
+        for name in self.aligned:
+            others = lengths_of(chunk, name, "drop_tokens")
+            if (lengths != others).any():
+                place = int(np.argmax(lengths != others))
+                raise DataError(
+                    f"drop_tokens: {name_row(chunk, place)} has {lengths[place]} tokens and {others[place]} values in column {name!r}. "
+                    "Columns named in aligned have one value for each token."
+                )
+            values = flat_values(chunk.column(name)).filter(pa.array(kept))
+            chunk = set_column(chunk, name, to_lists(values, ends))
+        return set_column(chunk, self.column, to_lists(tokens[kept], ends))
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: no row becomes longer."""
+        return tokens
+
+
+@frozen(repr=False)
+class _ReplaceTokens(RowWise):
+    rate: float
+    replacements: Sequence[int]
+    seed: int
+    keep: Sequence[int] = ()
+    column: str = "input_ids"
+
+    def schema(self, schema: Schema) -> Schema:
+        check_tokens(schema, self.column, "replace_tokens")
+        return set_field(schema, self.column, TOKENS)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        tokens, lengths = read_tokens(chunk, self.column, "replace_tokens")
+        keys = fold_into_rows(row_keys(chunk), "replace_tokens", self.seed)
+        chosen = _chosen(tokens, lengths, keys, self.rate, self.keep)
+        draws = _draws(fold_into_rows(keys, "by"), lengths)[chosen] % np.uint64(len(self.replacements))
+        noisy = tokens.copy()
+        noisy[chosen] = np.array(self.replacements, np.int32)[draws.astype(np.int64)]
+        return set_column(chunk, self.column, to_lists(noisy, ends_of(lengths)))
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: rows stay as long as they are."""
+        return tokens
+
+
+def _draws(keys: Keys, lengths: Indices) -> Keys:
+    """Draw a number for every token, from the key of its row and its place: uint64[T]."""
+    return fold_in_rows(np.repeat(keys, lengths), counted(lengths))
+
+
+def _chosen(tokens: NDArray[np.int32], lengths: Indices, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
+    """Choose each token with probability `rate`, unless it is to be kept: bool[T]."""
+    chosen: NDArray[np.bool_] = _uniform(_draws(keys, lengths)) < rate
+    return chosen & ~np.isin(tokens, keep) if keep else chosen
+
+
+def _uniform(keys: Keys) -> NDArray[np.float64]:
+    """Turn keys into numbers from 0 to 1, without 1: float64[N]."""
+    return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
+
+
+def _rate(rate: Any) -> float:
+    check_types((int, float), rate=rate)
+    if not 0 <= rate <= 1:
+        raise ArgumentError(f"rate must be from 0 to 1, got {rate}.")
+    return float(rate)
+
+
+def _seed(seed: int) -> int:
+    check_integer(seed=seed)
+    return seed
+
+
+def _name(column: str) -> str:
+    check_text(column=column)
+    return column
+
+
+def _names(columns: Sequence[str], name: str) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"{name} must be a list of names, got the string {columns!r}. Write [{columns!r}].")
+    return tuple(columns)
+
+
+def _ids(ids: Collection[int], name: str) -> Sequence[int]:
+    found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # a range prints as one, and whole vocabularies are ranges
+    check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
+    ends = (found[0], found[-1]) if isinstance(found, range) and len(found) else found
+    if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:
+        raise ArgumentError(f"{name} must be ids from 0 to {2**31 - 1}, got {min(ends)} to {max(ends)}.")
+    return found

@@ -1,0 +1,208 @@
+"""Groups by length: as many examples as a budget of tokens allows, or examples of about the same length."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.arrow.gathering import rows_in
+from mlxfp.core.checks import check_positive, check_text
+from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.examples import Examples
+from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
+from mlxfp.data.lengths.shape_planning import Groups, check_lengths, group_sizes
+from mlxfp.data.lengths.tokens import Indices, check_tokens, ends_of, lengths_of, name_row
+
+
+def batch_by_tokens(
+    tokens: int, *, pad_multiple: int = 1, max_size: int | None = None, column: str = "input_ids"
+) -> Callable[[Dataset[Example]], Dataset[Examples]]:
+    """Group consecutive examples, as many as fit a budget: the size of a group adapts to the length of its examples.
+
+    What counts is the padded size, the number of examples times the longest one rounded up to `pad_multiple` (that of the collator): it
+    is at most `tokens`, so the memory that a batch needs is bounded. For a limit in bytes, divide it by the bytes that your model needs
+    for a token. `max_size` also bounds the number of examples. Raises `DataError` naming an example that is larger than the budget.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"input_ids": [1] * length} for length in (2, 3, 3, 8, 1)])
+    >>> [[len(row["input_ids"]) for row in group] for group in pipe(rows, batch_by_tokens(9))]
+    [[2, 3, 3], [8], [1]]
+
+    See also: `bucket_by_length`, which brings examples of one length together.
+    """
+    check_positive(tokens=tokens, pad_multiple=pad_multiple, **({} if max_size is None else {"max_size": max_size}))
+    check_text(column=column)
+    if tokens < pad_multiple:
+        raise ArgumentError(f"tokens={tokens} has no room for one example, which is padded to at least pad_multiple={pad_multiple}.")
+    return _BatchByTokens(tokens, pad_multiple, max_size, column)
+
+
+def bucket_by_length(
+    lengths: Sequence[int], *, size: int | None = None, tokens: int | None = None, drop_last: bool = False, column: str = "input_ids"
+) -> Callable[[Dataset[Example]], Dataset[Examples]]:
+    """Group examples of about the same length: a collator that pads to `lengths` then pads little, and gives few shapes.
+
+    An example waits in the bucket of the smallest of `lengths` that holds it. A bucket that is full comes out as a group: of `size`
+    examples, or of as many as are at most `tokens` tokens when padded (give one of the two). So a batch has one of as many shapes as there
+    are lengths. At the end, what is left comes out longest first, shorter examples filling up the groups of longer ones: only the very last
+    group may be short, and `drop_last=True` leaves it out. Raises `DataError` naming an example longer than the last of `lengths`.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"input_ids": [1] * length} for length in (2, 7, 3, 8, 9, 1)])
+    >>> [[len(row["input_ids"]) for row in group] for group in pipe(rows, bucket_by_length([4, 10], size=2))]
+    [[2, 3], [7, 8], [9, 1]]
+
+    See also: `shape_plan`, which finds the lengths that pad least; `lengths=` of the collators, which pads to them.
+    """
+    check_text(column=column)
+    check_lengths(lengths)
+    if (size is None) == (tokens is None):
+        raise ArgumentError(f"bucket_by_length takes either size or tokens, got size={size} and tokens={tokens}.")
+    if size is not None:
+        check_positive(size=size)
+    if tokens is not None:
+        check_positive(tokens=tokens)
+        if tokens < lengths[-1]:
+            raise ArgumentError(f"tokens={tokens} has no room for one example of {lengths[-1]} tokens, the last of lengths.")
+    return _BucketByLength(tuple(lengths), size, tokens, drop_last, column)
+
+
+@frozen(repr=False)
+class _BatchByTokens(Grouping):
+    tokens: int
+    pad_multiple: int = 1
+    max_size: int | None = None
+    column: str = "input_ids"
+
+    def start(self, epoch: int) -> RecordBatch | None:
+        return None  # the group that more examples may still fit into
+
+    def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
+        rows = after(rest, chunk)
+        starts = self._starts(rows)
+        return (rows.slice(starts[-1]) if rows.num_rows else None), ((rows.slice(0, starts[-1]), starts),)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
+        return () if rest is None else (whole(rest),)
+
+    def schema(self, schema: Schema) -> Schema:
+        check_tokens(schema, self.column, "batch_by_tokens")
+        return schema
+
+    def groups(self, count: int | None) -> tuple[Groups, ...]:
+        padded = range(self.pad_multiple, self.tokens + 1, self.pad_multiple)
+        sizes = [range(1, min(self.tokens // length, self.max_size or self.tokens) + 1) for length in padded]
+        return _spans(sizes, padded, self.column)
+
+    def _starts(self, rows: RecordBatch) -> list[int]:
+        """Say which rows a group starts with: each takes the rows that fit."""
+        padded = np.maximum(1, -(-lengths_of(rows, self.column, "batch_by_tokens") // self.pad_multiple)) * self.pad_multiple
+        if (padded > self.tokens).any():
+            place = int(np.argmax(padded > self.tokens))
+            raise DataError(
+                f"batch_by_tokens: {name_row(rows, place)} takes {padded[place]} tokens with its padding, more than the budget of "
+                f"tokens={self.tokens}. Truncate with tokenize(max_length=...), or make the budget larger."
+            )
+        starts, longest, limit = [0], 0, self.max_size or self.tokens
+        for place, length in enumerate(padded.tolist()):
+            longest, size = max(longest, length), place + 1 - starts[-1]
+            if longest * size > self.tokens or size > limit:
+                starts.append(place)
+                longest = length
+        return starts
+
+
+@frozen(repr=False)
+class _BucketByLength(Grouping):
+    """The state holds the rows that wait, in the order in which they came: fewer than a group in each bucket."""
+
+    lengths: tuple[int, ...]
+    size: int | None = None
+    tokens: int | None = None
+    drop_last: bool = False
+    column: str = "input_ids"
+
+    def start(self, epoch: int) -> RecordBatch | None:
+        return None
+
+    def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
+        rows = after(rest, chunk)
+        buckets = self._buckets(rows)
+        groups: list[Indices] = []
+        waits = np.ones(rows.num_rows, bool)
+        for bucket, size in enumerate(self.sizes):
+            inside = np.flatnonzero(buckets == bucket)
+            full = inside[: len(inside) // size * size].reshape(-1, size)
+            waits[full] = False
+            groups.extend(full)
+        groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each: an order that no chunk boundary decides
+        return rows.filter(pa.array(waits)), _taken(rows, groups)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
+        return () if rest is None else _taken(rest, list(self._leftover_groups(rest)))
+
+    def schema(self, schema: Schema) -> Schema:
+        check_tokens(schema, self.column, "bucket_by_length")
+        return schema
+
+    def length(self, count: int) -> int | None:
+        if self.size is None:
+            return None
+        return count // self.size if self.drop_last else -(-count // self.size)
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"holds fewer than {sum(self.sizes):,} rows",)
+
+    def groups(self, count: int | None) -> tuple[Groups, ...]:
+        known = None if self.size is None else count  # else how many rows the last group has depends on their lengths
+        sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
+        return _spans(sizes, self.lengths, self.column)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many rows a group of each bucket has."""
+        return tuple(self.size or (self.tokens or 0) // length for length in self.lengths)
+
+    def _leftover_groups(self, rest: RecordBatch) -> Iterator[Indices]:
+        buckets = self._buckets(rest)
+        order = np.argsort(-lengths_of(rest, self.column, "bucket_by_length"), kind="stable")
+        while len(order):
+            size = self.sizes[buckets[order[0]]]  # the longest row decides to what length the group is padded
+            if len(order) >= size or not self.drop_last:
+                yield order[:size]
+            order = order[size:]
+
+    def _buckets(self, rows: RecordBatch) -> Indices:
+        found = lengths_of(rows, self.column, "bucket_by_length")
+        if (found > self.lengths[-1]).any():
+            place = int(np.argmax(found > self.lengths[-1]))
+            raise DataError(
+                f"bucket_by_length: {name_row(rows, place)} has {found[place]} tokens, more than the last of the lengths, "
+                f"{self.lengths[-1]}. Truncate with tokenize(max_length={self.lengths[-1]}), or add a larger length."
+            )
+        return np.searchsorted(self.lengths, found)
+
+
+def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
+    """Say of groups by length which sizes they have, and between which two lengths their longest row is."""
+    least = (0, *(length + 1 for length in lengths[:-1]))
+    return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
+
+
+def _taken(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
+    """Cut groups of rows that lie apart; all are copied at once, which costs less than group by group."""
+    if not groups:
+        return ()
+    taken = rows_in(rows.schema, [rows]).take(np.concatenate(groups))
+    return ((taken, ends_of(np.array([len(group) for group in groups])).tolist()),)

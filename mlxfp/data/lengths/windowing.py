@@ -1,0 +1,134 @@
+"""Windows: one continuous stream of tokens, cut into rows of one length."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.lib.stride_tricks import sliding_window_view
+
+from mlxfp.core.checks import check_not_negative, check_positive, check_text
+from mlxfp.core.chunks import KEY, ROW, Example, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
+from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.randomness import fold_in_rows, fold_into_rows
+from mlxfp.data.lengths.tokens import TOKENS, Indices, check_tokens, ends_of, lengths_of, read_tokens, to_lists
+
+
+def windows(
+    length: int, *, stride: int | None = None, separator: int | None = None, drop_last: bool = False, column: str = "input_ids"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Join the tokens of all rows to one stream and cut it into rows of `length` tokens, for language models.
+
+    A window starts every `stride` tokens (by default every `length`: no overlap). `separator` is an id put after each row of the input,
+    so that a model sees where documents end. The last window holds what is left and may be short, or is left out with `drop_last=True`;
+    no window holds only tokens that earlier ones hold already. The column of ids, list<int32>, is all that comes out.
+
+    `collators.causal` predicts each token from those before it, so a window of length L + 1 gives L predictions; `stride=L` then makes
+    every prediction once. Raises `SchemaError` unless the column holds lists of integers, `DataError` naming a row whose list is missing.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}])
+    >>> [row["input_ids"] for row in pipe(rows, windows(4, separator=0))]
+    [[1, 2, 3, 0], [4, 5, 0]]
+    >>> [row["input_ids"] for row in pipe(rows, windows(3, stride=2))]
+    [[1, 2, 3], [3, 4, 5]]
+
+    See also: `pack`, which keeps documents whole.
+    """
+    check_positive(length=length)
+    check_text(column=column)
+    if stride is not None:
+        check_positive(stride=stride)
+        if stride > length:
+            raise ArgumentError(f"stride={stride} would leave out tokens between windows of length={length}. Make it at most the length.")
+    if separator is not None:
+        check_not_negative(separator=separator)
+        if separator >= 2**31:
+            raise ArgumentError(f"separator must fit 32 bits as token ids do, got separator={separator}.")
+    return _Windows(length, None if stride == length else stride, separator, drop_last, column)
+
+
+_STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
+_TOKENS_AT_ONCE = 1 << 20  # tokens of a chunk that comes out: windows that overlap much are many more than what went in
+
+
+@frozen(repr=False)
+class _Windows(Stage):
+    """The state is (stream, covered): what is left of the stream, and how many tokens at its start are in an earlier window too.
+
+    A stream has a row for each document in it: its tokens, and how many others of the document came before them.
+    """
+
+    _length: int
+    stride: int | None = None  # None: the length
+    separator: int | None = None
+    drop_last: bool = False
+    column: str = "input_ids"
+
+    def start(self, epoch: int) -> tuple[RecordBatch, int]:
+        return no_rows(_STREAM), 0
+
+    def step(self, state: tuple[RecordBatch, int], chunk: RecordBatch) -> tuple[tuple[RecordBatch, int], Iterable[RecordBatch]]:
+        held, covered = state
+        stream = concat_chunks([held, self._stream(chunk)])
+        stride = self.stride or self._length
+        count = max(0, (_size(stream) - self._length) // stride + 1)
+        if not count:
+            return (stream, covered), ()
+        return (_after(stream, count * stride), self._length - stride), self._cut(stream, np.arange(count) * stride, self._length)
+
+    def finish(self, state: tuple[RecordBatch, int]) -> Iterable[RecordBatch]:
+        stream, covered = state
+        left = _size(stream)
+        return () if self.drop_last or left <= covered else self._cut(stream, np.array([0]), left)
+
+    def schema(self, schema: Schema) -> Schema:
+        check_tokens(schema, self.column, "windows")
+        return pa.schema({self.column: TOKENS})
+
+    def longest(self, tokens: int | None) -> int | None:
+        return self._length if self.column == "input_ids" else None
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"holds fewer than {self._length:,} tokens",)
+
+    def _stream(self, chunk: RecordBatch) -> RecordBatch:
+        """Put the separators in; documents without any token are left out, for none of their tokens can start a window."""
+        tokens, lengths = read_tokens(chunk, self.column, "windows")
+        if self.separator is not None:
+            tokens, lengths = np.insert(tokens, np.cumsum(lengths), self.separator), lengths + 1
+        lists, offsets = to_lists(tokens, ends_of(lengths)), np.zeros(len(lengths), np.int64)
+        stream = pa.record_batch([lists, pa.array(offsets), pa.array(source_rows(chunk)), pa.array(row_keys(chunk))], schema=_STREAM)
+        return stream if lengths.all() else stream.filter(pa.array(lengths > 0))
+
+    def _cut(self, stream: RecordBatch, places: Indices, length: int) -> Iterator[RecordBatch]:
+        """Yield the windows of `length` tokens that start at these places, evenly spaced, a bounded number of tokens at a time."""
+        tokens, lengths = read_tokens(stream, "tokens", "windows")
+        starts = ends_of(lengths)[:-1]
+        documents = np.searchsorted(starts, places, side="right") - 1
+        offsets = places - starts[documents] + stream.column("offset").to_numpy()[documents]
+        rows, keys = source_rows(stream)[documents], fold_in_rows(fold_into_rows(row_keys(stream), "windows")[documents], offsets)
+        views = sliding_window_view(tokens, length)[:: self.stride or self._length]
+        at_once = max(1, _TOKENS_AT_ONCE // length)
+        for first in range(0, len(places), at_once):
+            some = slice(first, min(first + at_once, len(places)))
+            lists = to_lists(views[some].reshape(-1), np.arange(some.stop - first + 1) * length)
+            yield pa.record_batch([lists, pa.array(rows[some]), pa.array(keys[some])], [self.column, ROW, KEY])
+
+
+def _size(stream: RecordBatch) -> int:
+    return int(lengths_of(stream, "tokens", "windows").sum())
+
+
+def _after(stream: RecordBatch, place: int) -> RecordBatch:
+    """Leave out the tokens of a stream before `place`."""
+    tokens, lengths = read_tokens(stream, "tokens", "windows")
+    ends = ends_of(lengths)
+    first = int(np.searchsorted(ends[1:], place, side="right"))  # documents that end before it
+    rest = stream.slice(first)
+    offsets = rest.column("offset").to_numpy().copy()
+    offsets[:1] += place - ends[first]
+    lists = to_lists(tokens[place:].copy(), np.maximum(ends[first:] - place, 0))  # a copy: a view would keep the whole stream in memory
+    return pa.record_batch([lists, pa.array(offsets), rest.column(ROW), rest.column(KEY)], schema=_STREAM)

@@ -1,0 +1,123 @@
+"""Stages that choose columns: they say which, so that a reader need not read the others (see `optimize`)."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.checks import check_columns, check_text, check_types, check_unique
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
+from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.hints import Choice
+
+Row = TypeVar("Row", bound="Example | Sequence[Example]")
+
+
+def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
+    """Keep these columns, in this order; raises `SchemaError` for one that is not there.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": 1, "y": 2, "z": 3}]), select_columns(["z", "x"])))
+    [{'z': 3, 'x': 1}]
+    """
+    return _SelectColumns(_names(columns))
+
+
+def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
+    """Leave these columns out; raises `SchemaError` for one that is not there.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": 1, "y": 2}]), drop_columns(["y"])))
+    [{'x': 1}]
+    """
+    return _DropColumns(_names(columns))
+
+
+def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
+    """Rename columns from the old names to the new; raises `SchemaError` if an old one is missing or a new one is taken.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": 1, "y": 2}]), rename_columns({"x": "y", "y": "x"})))
+    [{'y': 1, 'x': 2}]
+    """
+    check_types(Mapping, names=names)
+    for name in names.values():
+        check_text(name=name)
+    if not names:
+        raise ArgumentError("rename_columns needs at least one name, got none.")
+    return _RenameColumns(tuple(names.items()))
+
+
+@frozen(repr=False)
+class _SelectColumns(RowWise):
+    columns: tuple[str, ...]
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk.select([*self.columns, *(name for name in chunk.schema.names if name in HIDDEN)])
+
+    def choice(self, names: Sequence[str]) -> Choice:
+        return tuple((name, name) for name in self.columns)
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns(self.columns, schema.names, "select_columns")
+        return pa.schema([schema.field(name) for name in self.columns])
+
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
+
+
+@frozen(repr=False)
+class _DropColumns(RowWise):
+    columns: tuple[str, ...]
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        return chunk.select([name for name in chunk.schema.names if name not in self.columns])
+
+    def choice(self, names: Sequence[str]) -> Choice:
+        return tuple((name, name) for name in names if name not in self.columns)
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns(self.columns, schema.names, "drop_columns")
+        return pa.schema([field for field in schema if field.name not in self.columns])
+
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
+
+
+@frozen(repr=False)
+class _RenameColumns(RowWise):
+    names: tuple[tuple[str, str], ...]
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        new = dict(self.names)
+        return chunk.rename_columns([new.get(name, name) for name in chunk.schema.names])
+
+    def choice(self, names: Sequence[str]) -> Choice:
+        new = dict(self.names)
+        return tuple((new.get(name, name), name) for name in names)
+
+    def schema(self, schema: Schema) -> Schema:
+        new = dict(self.names)
+        check_columns(tuple(new), schema.names, "rename_columns")
+        names = [new.get(name, name) for name in schema.names]
+        taken = sorted({name for name in names if names.count(name) > 1 or name in HIDDEN})
+        if taken:
+            raise SchemaError(f"rename_columns gives several columns the name {taken[0]!r}, or the name is reserved. Choose another.")
+        return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+
+
+def _names(columns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(columns, str):
+        raise ArgumentTypeError(f"columns must be a list of names, got the string {columns!r}. Write [{columns!r}].")
+    check_types(Collection, columns=columns)
+    for name in columns:
+        check_text(column=name)
+    if not columns:
+        raise ArgumentError("columns must name at least one column, got none.")
+    check_unique({"columns": columns})
+    return tuple(columns)

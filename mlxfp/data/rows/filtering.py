@@ -1,0 +1,86 @@
+"""Leaving out rows by conditions on their columns, which a reader can use where it could not use a function."""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_choice, check_columns, check_text
+from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
+from mlxfp.core.conditions import OPERATORS, Condition, Operator
+from mlxfp.core.datasets import Dataset, Stage, State
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.identity import comparable
+
+_EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])]."
+
+
+def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep the examples that meet all of these conditions, each (column, operator, value); whole columns at once.
+
+    The operators are `==`, `!=`, `<`, `<=`, `>`, `>=`, and `in`, whose value is a sequence. A missing value meets no condition, NaN only
+    `!=`. A Parquet reader passes over the row groups in which, by their statistics, no row meets the conditions, if nothing but stages
+    that choose columns stands between.
+
+    Raises `SchemaError` when the pipeline is built, for a column that is not there or cannot be compared with the value.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"age": 22, "sex": "male"}, {"age": 38, "sex": "female"}, {"age": None, "sex": "male"}])
+    >>> list(pipe(rows, filter_by([("age", ">", 18), ("sex", "in", ["male", "other"])])))
+    [{'age': 22, 'sex': 'male'}]
+
+    See also: `filter` for any function of a row.
+    """
+    if not isinstance(conditions, Sequence):
+        raise ArgumentTypeError(f"conditions must be a list, got {type(conditions).__name__}: {conditions!r:.60}. {_EXAMPLE}")
+    if not conditions:
+        raise ArgumentError(f"filter_by needs at least one condition, got none. {_EXAMPLE}")
+    return _FilterBy(tuple(map(_condition, conditions)))
+
+
+def _condition(condition: Any) -> tuple[str, Operator, Any]:
+    if not isinstance(condition, tuple) or len(condition) != 3:
+        raise ArgumentTypeError(f"A condition is (column, operator, value), got {condition!r:.60}. {_EXAMPLE}")
+    column, operator, value = condition
+    check_text(column=column)
+    check_choice(OPERATORS, operator=operator)
+    if operator == "in" and (isinstance(value, str) or not isinstance(value, Iterable)):
+        raise ArgumentTypeError(f"The value of 'in' is a sequence of values, got {value!r:.60} for {column!r}. For one value use '=='.")
+    values = tuple(value) if operator == "in" else (value,)
+    if not values or any(each is None for each in values):
+        raise ArgumentError(f"A condition needs a value to compare with, got {value!r:.60} for {column!r}. Missing values meet none.")
+    return column, operator, values if operator == "in" else value
+
+
+@frozen(repr=False)
+class _FilterBy(Stage):
+    conditions: tuple[tuple[str, Operator, Any], ...] = field(eq=comparable)
+
+    def requires(self) -> tuple[Condition, ...]:
+        return tuple(Condition(*each) for each in self.conditions)
+
+    def looks_at(self) -> tuple[str, ...]:
+        return tuple(column for column, *_ in self.conditions)
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns([column for column, *_ in self.conditions], schema.names, "filter_by")
+        for condition in self.requires():
+            try:
+                condition.mask(no_rows(schema))
+            except (pa.ArrowException, TypeError, OverflowError) as error:
+                kind = schema.field(condition.column).type
+                raise SchemaError(
+                    f"filter_by cannot compare the column {condition.column!r} of {kind} with {condition.value!r:.60}: {error}. "
+                    "Use a value of the column's type, or filter with a function."
+                ) from error
+        return schema
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        return state, (chunk.filter(reduce(pc.and_, [condition.mask(chunk) for condition in self.requires()])),)
+
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens

@@ -1,0 +1,316 @@
+"""Stages over examples: map, filter, flatten, choose ranges."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain, repeat
+from typing import Any, TypeVar, overload
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive
+from mlxfp.core.chunks import (
+    KEY,
+    ROW,
+    Example,
+    RecordBatch,
+    Schema,
+    check_schema,
+    from_rows,
+    hide_beside,
+    no_rows,
+    row_keys,
+    source_rows,
+    to_rows,
+    visible,
+)
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Stage, State
+from mlxfp.core.errors import ArgumentTypeError, SchemaError
+from mlxfp.core.identity import comparable
+from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.nodes import brief
+from mlxfp.core.randomness import fold_in_rows, fold_into_rows
+from mlxfp.core.stepping import flush, push
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.row_views import Indices, View
+from mlxfp.data.rows.thread_map import call, generators, in_order
+
+Item = TypeVar("Item")
+Row = TypeVar("Row", bound="Example | Sequence[Example]")
+
+
+@overload
+def map(
+    function: Callable[[Example], Example], *, schema: Schema | None = None, workers: int = 1
+) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
+@overload
+def map(
+    function: Callable[[Example, np.random.Generator], Example], *, seed: int, schema: Schema | None = None, workers: int = 1
+) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
+def map(
+    function: Callable[..., Example], *, schema: Schema | None = None, seed: int | None = None, workers: int = 1
+) -> Callable[[Dataset[Row]], Dataset[Row]]:
+    """Turn every example into another one: what `function` returns replaces it.
+
+    `function` must be pure: it may run again after a resume. Without `schema`, the types are those of what it returns for the first 128
+    rows; a later value of another type raises `SchemaError` naming the row. An exception in `function` keeps its traceback and gains the
+    row. Per-row Python: for speed over whole columns, use `map_chunks`.
+
+    With `seed`, for augmentation, `function` also gets a numpy generator of the row's own, good for this call: what it draws depends on
+    the seed, the epoch and the row, and on nothing else. Two stages with one seed draw the same numbers.
+
+    `workers` threads share the rows of a chunk: faster where `function` releases Python's lock, as reading files and decoding images do,
+    slower where not. Nothing that can be seen depends on it, so it is no part of the fingerprint: a run may continue with another number.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"x": 1}, {"x": 2}])
+    >>> list(pipe(rows, map(lambda row: {"y": row["x"] * 10})))
+    [{'y': 10}, {'y': 20}]
+    >>> list(pipe(rows, map(lambda row, random: {"y": row["x"] + random.integers(100)}, seed=0)))
+    [{'y': 32}, {'y': 55}]
+    """
+    check_callable(function=function)
+    check_positive(workers=workers)
+    check_schema(schema)
+    if seed is not None:
+        check_integer(seed=seed)
+    return _Map(function, schema, seed, workers)
+
+
+def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]:
+    """Turn every chunk into another one with the same number of rows, a `pyarrow.RecordBatch` each.
+
+    Each row must depend on the row in its place alone: where a chunk starts and ends means nothing. `function` gets the visible columns
+    only. Without `schema`, it is the one of the result for the first rows; a chunk that differs raises `SchemaError`.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> import pyarrow as pa, pyarrow.compute as pc
+    >>> double = map_chunks(lambda chunk: pa.record_batch({"x": pc.multiply(chunk["x"], 2)}))
+    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), double))
+    [{'x': 2}, {'x': 4}]
+    """
+    check_callable(function=function)
+    check_schema(schema)
+    return _MapChunks(function, schema)
+
+
+def filter(predicate: Callable[[Example], bool]) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep the examples for which `predicate` is true.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), filter(lambda row: row["x"] % 2 == 0)))
+    [{'x': 0}, {'x': 2}, {'x': 4}]
+
+    See also: `filter_by` for conditions on columns, which are met by whole columns at once.
+    """
+    check_callable(predicate=predicate)
+    return _Filter(predicate)
+
+
+def flat_map(
+    function: Callable[[Example], Iterable[Example]], *, schema: Schema | None = None
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Turn every example into any number of examples, in order; an empty tuple drops it.
+
+    Schemas and errors are as for `map`. Each of the new examples has its own key, so augmentation treats them apart.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> words = flat_map(lambda row: ({"word": word} for word in row["text"].split()))
+    >>> list(pipe(from_examples([{"text": "to be"}, {"text": ""}]), words))
+    [{'word': 'to'}, {'word': 'be'}]
+    """
+    check_callable(function=function)
+    check_schema(schema)
+    return _FlatMap(function, schema)
+
+
+def take(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
+    """Keep the first `count` items: examples, groups or batches. Reading stops there.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), take(2)))
+    [{'x': 0}, {'x': 1}]
+    """
+    check_positive(count=count)
+    return Combinator(_Take, {"count": count})
+
+
+def skip(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
+    """Leave out the first `count` items; without reading them where rows can be taken by number.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), skip(3)))
+    [{'x': 3}, {'x': 4}]
+    """
+    check_not_negative(count=count)
+    return Combinator(_Skip, {"count": count})
+
+
+@frozen(repr=False)
+class _Map(RowWise):
+    function: Callable[..., Example] = field(eq=comparable)
+    _schema: Schema | None = None
+    seed: int | None = None
+    workers: int = field(default=1, eq=False)  # how it runs, not what it gives
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        numbers, rows = source_rows(chunk), to_rows(chunk)
+        keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "map", self.seed)
+
+        def work(some: slice) -> list[Example]:
+            drawn = repeat(()) if keys is None else ((random,) for random in generators(keys[some]))
+            cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
+            return [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
+
+        return hide_beside(from_rows(in_order(work, len(rows), workers=self.workers), self._schema, numbers), chunk)
+
+    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
+        return self if self._schema is not None else _declare(self, rows)
+
+    def schema(self, schema: Schema) -> Schema:
+        return self._schema
+
+
+@frozen(repr=False)
+class _MapChunks(RowWise):
+    function: Callable[[RecordBatch], RecordBatch] = field(eq=comparable)
+    _schema: Schema | None = None
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        if self._schema is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
+            return hide_beside(no_rows(self._schema), chunk)
+        made = self.function(visible(chunk))
+        if not isinstance(made, pa.RecordBatch):
+            raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(made).__name__}, in {self!r}.")
+        if made.num_rows != chunk.num_rows:
+            raise SchemaError(
+                f"{brief(self.function)} returned {made.num_rows} rows for {chunk.num_rows}, in {self!r}. "
+                "Use filter or flat_map to change the number of rows."
+            )
+        if self._schema is not None and not made.schema.equals(self._schema):
+            raise SchemaError(
+                f"{brief(self.function)} returned {_fields(made.schema)} where {_fields(self._schema)} was declared or found for the "
+                f"first rows, in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
+            )
+        return hide_beside(made, chunk)
+
+    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
+        return self if self._schema is not None else _declare(self, rows)
+
+    def schema(self, schema: Schema) -> Schema:
+        return self._schema
+
+
+@frozen(repr=False)
+class _FlatMap(Stage):
+    function: Callable[[Example], Iterable[Example]] = field(eq=comparable)
+    _schema: Schema | None = None
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        numbers, keys = source_rows(chunk), row_keys(chunk)
+        made = [call(_listed(self.function), row, number) for row, number in zip(to_rows(chunk), numbers, strict=True)]
+        counts = np.array([len(rows) for rows in made], np.int64)
+        rows = [_mapping(row, n, self) for part, n in zip(made, numbers, strict=True) for row in part]
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        origins, new_keys = np.repeat(numbers, counts), fold_in_rows(np.repeat(fold_into_rows(keys, "flat_map"), counts), within)
+        out = from_rows(rows, self._schema, origins)
+        return state, (out.append_column(ROW, pa.array(origins)).append_column(KEY, pa.array(new_keys)),)
+
+    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
+        return self if self._schema is not None else _declare(self, rows)
+
+    def schema(self, schema: Schema) -> Schema:
+        return self._schema
+
+
+@frozen(repr=False)
+class _Filter(Stage):
+    predicate: Callable[[Example], bool] = field(eq=comparable)
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
+        return state, (chunk.filter(pa.array([bool(call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
+
+    def longest(self, tokens: int | None) -> int | None:
+        return tokens
+
+
+@frozen(repr=False)
+class _Take(View):
+    count: int
+    passes = True
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return indices
+
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        cursor, left = position or (None, self.count)
+        if not left:
+            return
+        with closing(run(self.dataset, start(epoch, cursor))) as chunks:
+            for chunk, cursor in chunks:
+                kept = chunk.slice(0, left) if self.level == "examples" else chunk
+                left -= kept.num_rows if self.level == "examples" else 1
+                yield kept, (cursor, left)
+                if not left:
+                    return
+
+    def size(self, count: int) -> int:
+        return min(self.count, count)
+
+
+@frozen(repr=False)
+class _Skip(View):
+    count: int
+    passes = True
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return indices + self.count
+
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        cursor, left = position or (None, self.count)
+        with closing(run(self.dataset, start(epoch, cursor))) as chunks:
+            for chunk, cursor in chunks:
+                size = chunk.num_rows if self.level == "examples" else 1
+                if size > left:
+                    yield chunk.slice(left) if left else chunk, (cursor, 0)
+                left = max(0, left - size)
+
+    def size(self, count: int) -> int:
+        return max(0, count - self.count)
+
+
+def _listed(function: Callable[[Example], Iterable[Example]]) -> Callable[[Example], list[Example]]:
+    return lambda row: list(function(row))
+
+
+def _mapping(row: Any, number: int, stage: Stage) -> Example:
+    if not isinstance(row, Mapping):
+        raise ArgumentTypeError(f"The function of {stage!r} must return a mapping, got {type(row).__name__} for source row {number}.")
+    return row
+
+
+def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
+    """Run a stage on the first rows that reach it, 128 at a time until some come out, and declare the schema that they have.
+
+    Where none come out, nothing is known of it: it has no columns.
+    """
+    groups, states = (batch(SAMPLE_ROWS),), [None]
+    samples = chain(push(groups, states, 0, rows()), flush(groups, states))
+    made = (out for sample in samples for out in stage.step((), sample)[1] if out.num_rows)
+    found = next((visible(out).schema for out in made), pa.schema([]))
+    declared: Stage = attrs.evolve(stage, schema=found)
+    return declared
+
+
+def _fields(schema: Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"

@@ -1,0 +1,298 @@
+"""Joining datasets: end to end, in turns, in proportion."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from numbers import Real
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_choice, check_types
+from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, concat_chunks, number_joined, source_rows
+from mlxfp.core.cursors import Cursor, run, start
+from mlxfp.core.datasets import Dataset, Level, Position, Source, row_count, take_rows
+from mlxfp.core.describing import known_length, length
+from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
+from mlxfp.core.inference import head
+from mlxfp.core.nodes import check_dataset, leaves
+from mlxfp.data.rows.repeating import FOREVER
+
+Item = TypeVar("Item")
+Measure = Literal["examples", "tokens"]
+Stop = Literal["first", "all", "restart"]
+Times = NDArray[np.float64]
+Indices = NDArray[np.int64]
+_Mark = tuple[int, int, int, Cursor | None]  # of a dataset: what it gave as `by` counts it, items, passes or -1 if it has ended, cursor
+
+
+def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
+    """Join datasets end to end; they have the same columns and types.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(concat([from_examples([{"x": 1}]), from_examples([{"x": 2}])]))
+    [{'x': 1}, {'x': 2}]
+    """
+    return Dataset(_Concat(_joinable(datasets, "concat")))
+
+
+def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
+    """Take one item of each dataset in turn; one that has ended is left out from then on.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> a, b = (from_examples([{"x": x} for x in text]) for text in ("abc", "12"))
+    >>> "".join(row["x"] for row in interleave([a, b]))
+    'a1b2c'
+    """
+    joined = _joinable(datasets, "interleave")
+    return Dataset(_Mix(joined, (1.0,) * len(joined), "examples", "all"))
+
+
+def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Measure = "examples", stop: Stop = "restart") -> Dataset[Item]:
+    """Mix datasets in proportion to `weights`, deterministically: the next item is of the dataset that is furthest behind its share.
+
+    `by="tokens"` counts the tokens in `input_ids` instead of examples, and works before `batch`. When a dataset ends, the mixture ends
+    (`stop="first"`), goes on without it ("all"), or starts it again with its next epoch, endlessly ("restart"). A dataset of weight 0
+    gives nothing. Shares are exact at every moment to within one item of each dataset.
+
+    >>> from itertools import islice
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> a, b = (from_examples([{"x": x}]) for x in "ab")
+    >>> "".join(row["x"] for row in islice(mix([a, b], [3, 1]), 12))
+    'abaaabaaabaa'
+
+    See also: `mixture_proportions` for what each dataset has given.
+    """
+    joined = _joinable(datasets, "mix")
+    check_choice(("examples", "tokens"), by=by)
+    check_choice(("first", "all", "restart"), stop=stop)
+    check_types((Sequence, np.ndarray), weights=weights)
+    for weight in weights:
+        check_types(Real, weight=weight)
+    if len(weights) != len(joined):
+        raise ArgumentError(f"mix needs one weight for each dataset, got {len(weights)} for {len(joined)}.")
+    if min(weights) < 0 or not 0 < sum(weights) < float("inf"):
+        raise ArgumentError(f"weights must be at least 0 and not all 0, got {list(weights)}.")
+    if by == "tokens" and joined[0].level != "examples":
+        raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
+    return Dataset(_Mix(joined, tuple(map(float, weights)), by, stop))
+
+
+def _joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
+    if not isinstance(datasets, Sequence) or not datasets:
+        raise ArgumentError(f"{name} takes a list of at least one dataset, got {datasets!r:.60}.")
+    for dataset in datasets:
+        check_dataset(dataset, name)
+    levels = [dataset.level for dataset in datasets]
+    if len(set(levels)) > 1:
+        raise PipelineError(f"{name} joins datasets of one level, got {', '.join(levels)}. Put batch and collate after {name}.")
+    return tuple(datasets)
+
+
+@frozen(repr=False)
+class _Joined(Source):
+    datasets: tuple[Dataset[Any], ...]
+
+    @property
+    def level(self) -> Level:
+        return self.datasets[0].level
+
+    def schema(self) -> Schema:
+        schemas = [dataset.resolved.schemas[-1] for dataset in self.datasets]
+        for place, schema in enumerate(schemas):
+            if not schema.equals(schemas[0]):
+                raise SchemaError(
+                    f"Joined datasets have the same columns; number 0 has {_fields(schemas[0])}, number {place} has {_fields(schema)}. "
+                    "Use select_columns, rename_columns or map before joining them."
+                )
+        return schemas[0]
+
+    def version(self) -> Any:
+        return tuple(dataset.source.version() for dataset in self.datasets)
+
+    def head(self) -> Iterator[RecordBatch]:
+        for place, dataset in enumerate(self.datasets):
+            yield from (self.marked(chunk, place) for chunk in head(dataset, dataset.resolved.stages))
+
+    def marked(self, chunk: Any, place: int) -> Any:
+        """Say in the hidden columns which dataset a chunk comes from."""
+        if self.level == "batches":
+            return chunk
+        return number_joined(chunk, place, sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset)))
+
+
+@frozen(repr=False)
+class _Concat(_Joined):
+    @property
+    def indexable(self) -> bool:
+        return self.level == "examples" and all(dataset.indexable for dataset in self.datasets)
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        first, cursor = position or (0, None)
+        for place in range(first, len(self.datasets)):
+            with closing(run(self.datasets[place], start(epoch, cursor))) as chunks:
+                for chunk, cursor in chunks:
+                    yield self.marked(chunk, place), (place, cursor)
+            cursor = None
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        ends = np.cumsum([row_count(dataset) for dataset in self.datasets])
+        places = np.searchsorted(ends, indices, side="right")
+        order = np.argsort(places, kind="stable")
+        asked = np.unique(places).tolist() or [0]
+        starts = np.concatenate([[0], ends])
+        parts = [take_rows(self.datasets[p], epoch, indices[order][places[order] == p] - starts[p]) for p in asked]
+        found = concat_chunks([self.marked(part, place) for part, place in zip(parts, asked, strict=True)])
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return found.take(pa.array(back))
+
+    def length(self) -> int | None:
+        return _sum(known_length(dataset) for dataset in self.datasets)
+
+    def exact_length(self) -> int | None:
+        return _sum(length(dataset) for dataset in self.datasets)
+
+
+@frozen(repr=False)
+class _Mix(_Joined):
+    """Every item has a due time: what its dataset gave before it, divided by its weight. Items come in the order of their times.
+
+    So the order is a sort, done for many rows at once: of the rows at hand, those due before any dataset could run out of them.
+    """
+
+    weights: tuple[float, ...]
+    by: Measure
+    stop: Stop
+
+    def schema(self) -> Schema:
+        schema = super().schema()
+        if self.by == "tokens" and "input_ids" not in schema.names:
+            raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {_fields(schema)}.')
+        return schema
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        """Positions are (what each gave as `by` counts it, items that each gave, passes or -1 if it has ended, cursors)."""
+        marks: list[_Mark] = list(zip(*position, strict=True)) if position else [(0, 0, 0, None)] * len(self.datasets)
+        with ExitStack() as stack:
+            readers = {
+                place: _Reader(self, place, epoch, mark)
+                for place, (weight, mark) in enumerate(zip(self.weights, marks, strict=True))
+                if weight and mark[2] >= 0
+            }
+            for reader in readers.values():
+                stack.callback(reader.close)
+            while True:
+                ended = [place for place, reader in readers.items() if not reader.fill()]
+                if self.stop != "first":  # else it stays, holds nothing, and no item due after its end comes out
+                    for place in ended:
+                        reader = readers.pop(place)
+                        reader.close()
+                        marks[place] = (reader.given, reader.items, -1, None)
+                due = self._due(readers) if readers else None
+                if due is None:
+                    return
+                marks = [readers[place].mark if place in readers else mark for place, mark in enumerate(marks)]
+                yield due, tuple(zip(*marks, strict=True))
+
+    def costs(self, chunk: Any) -> Indices:
+        """Say what each item of a chunk counts, as `by` says: int64[N]."""
+        if self.level != "examples":
+            return np.ones(1, np.int64)
+        if self.by == "examples":
+            return np.ones(chunk.num_rows, np.int64)
+        lengths: Indices = np.diff(chunk.column("input_ids").offsets.to_numpy()).astype(np.int64)
+        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
+
+    def owners(self, chunk: RecordBatch) -> Indices:
+        """Say which of the datasets each row is of: int64[N]."""
+        ends = np.cumsum([sum(1 for _ in leaves(dataset)) for dataset in self.datasets])
+        return np.searchsorted(ends, source_rows(chunk) >> LEAF_BITS, side="right")
+
+    def _due(self, readers: "dict[int, _Reader]") -> Any:
+        """Take the items that are due before any reader runs out of what it holds, or None if there are none."""
+        horizon, first = min((reader.times[-1], place) for place, reader in readers.items())
+        counts = {
+            place: int(np.searchsorted(reader.times[:-1], horizon, side="right" if place < first else "left"))  # at one time, in order
+            for place, reader in readers.items()
+        }
+        if not any(counts.values()):
+            return None
+        if self.level != "examples":
+            place = min((place for place in readers if counts[place]), key=lambda place: (readers[place].times[0], place))
+            return readers[place].take(1)
+        times = np.concatenate([readers[place].times[:count] for place, count in counts.items()])
+        rows = concat_chunks([readers[place].take(count) for place, count in counts.items() if count])
+        return rows.take(pa.array(np.argsort(times, kind="stable")))
+
+
+class _Reader:
+    """One dataset of a mixture while it runs: the rows at hand and their due times. Running machinery, never part of a value."""
+
+    def __init__(self, mixture: _Mix, place: int, epoch: int, mark: _Mark) -> None:
+        self._mixture, self._place, self._epoch = mixture, place, epoch
+        self.given, self.items, self.passes, self.cursor = mark
+        self.times: Times = np.array([self.given / mixture.weights[place]])  # of the items at hand, then of the one after them
+        self._chunk: Any = None
+        self._after: Cursor | None = self.cursor
+        self._chunks = self._run(self.cursor)
+
+    def _run(self, cursor: Cursor | None) -> Any:
+        passes = FOREVER if self._mixture.stop == "restart" else 1
+        return run(self._mixture.datasets[self._place], start(self._epoch * passes + self.passes, cursor))
+
+    @property
+    def mark(self) -> _Mark:
+        """Where it stands, as the position says it."""
+        return self.given, self.items, self.passes, self.cursor
+
+    def fill(self) -> bool:
+        """Hold at least one item; False when the dataset has ended for good."""
+        fresh = False
+        while self._chunk is None:
+            item = next(self._chunks, None)
+            if item is not None:
+                self._hold(self._mixture.marked(item[0], self._place), item[1])
+            elif self._mixture.stop != "restart" or fresh:  # fresh: a whole pass gave nothing
+                return False
+            else:
+                self.passes, self.cursor, self._after, fresh = self.passes + 1, None, None, True
+                self._chunks = self._run(None)
+        return True
+
+    def take(self, count: int) -> Any:
+        """Give the first items that are held."""
+        if self._mixture.level != "examples":
+            taken, rest = self._chunk, None
+        else:
+            taken = self._chunk.slice(0, count)
+            rest = self._chunk.slice(count) if count < self._chunk.num_rows else None
+        costs = self._mixture.costs(taken)
+        self.given, self.items = self.given + int(costs.sum()), self.items + len(costs)
+        self._hold(rest, self._after)
+        return taken
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._chunks.close()
+
+    def _hold(self, chunk: Any, after: Cursor | None) -> None:
+        self._chunk, self._after = chunk, after
+        if chunk is None:
+            self.cursor, self.times = after, np.array([self.given / self._mixture.weights[self._place]])
+            return
+        if after is not None and self._mixture.level == "examples":
+            self.cursor = Cursor(after.base, after.done - chunk.num_rows)  # the rows at hand are still to come
+        costs = self._mixture.costs(chunk)
+        self.times = (self.given + np.concatenate([[0], np.cumsum(costs)])) / self._mixture.weights[self._place]
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
+
+
+def _fields(schema: Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

@@ -1,0 +1,51 @@
+"""Going through a dataset again."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from mlxfp.core.checks import check_positive
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
+from mlxfp.core.errors import DataError
+
+Item = TypeVar("Item")
+
+FOREVER = 2**32  # epochs of what never ends: a repeat around it starts its next pass with other keys
+
+
+def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
+    """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented anew.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), repeat(2)))
+    [{'x': 1}, {'x': 2}, {'x': 1}, {'x': 2}]
+    """
+    if epochs is not None:
+        check_positive(epochs=epochs)
+    return Combinator(_Repeat, {"epochs": epochs})
+
+
+@frozen(repr=False)
+class _Repeat(Wrapper):
+    epochs: int | None
+    passes = True
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        done, cursor = position or (0, None)
+        passes = self.epochs or FOREVER
+        while done < passes:
+            resumed, empty = cursor is not None, True
+            with closing(run(self.dataset, start(epoch * passes + done, cursor))) as chunks:
+                for chunk, cursor in chunks:
+                    empty = False
+                    yield chunk, (done, cursor)
+            if empty and not resumed and self.epochs is None:
+                raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
+            done, cursor = done + 1, None
+
+    def size(self, count: int) -> int | None:
+        return None if self.epochs is None else count * self.epochs

@@ -1,0 +1,194 @@
+"""Parts of a dataset by number: select, split."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_integer, check_text, check_types
+from mlxfp.core.chunks import Example, RecordBatch, source_rows, visible
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, State, check_indexable, check_level, row_count
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.row_views import Indices, View
+
+
+def select(indices: Sequence[int] | Indices) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Take the examples with these numbers, in this order; a number may come twice. Needs random access.
+
+    Raises `ArgumentError` for a negative number, and at the first use for one beyond the last row.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> list(pipe(from_examples([{"x": i} for i in range(5)]), select([3, 0, 3])))
+    [{'x': 3}, {'x': 0}, {'x': 3}]
+    """
+    numbers = np.asarray(indices)
+    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+        raise ArgumentTypeError(f"indices must be one row of whole numbers, got {numbers.dtype}{list(numbers.shape)}: {numbers!r:.60}.")
+    if not numbers.size:
+        raise ArgumentError("select needs at least one index, got none.")
+    if numbers.min() < 0:
+        raise ArgumentError(f"indices count from 0, got {numbers.min()}. Count from the end with length(dataset) - n.")
+    return _Selecting(numbers.astype(np.int64))
+
+
+def split(
+    fractions: Sequence[float], *, seed: int, stratify: str | None = None, group: str | None = None
+) -> Callable[[Dataset[Example]], tuple[Dataset[Example], ...]]:
+    """Cut a dataset at random into disjoint parts that cover it, in proportion to `fractions`; each keeps the order of the rows.
+
+    With random access, sizes are exact: n times the fraction, rounded so that they add up. On a stream, each row goes to a part by the
+    hash of its number, so sizes are right on average, and every part reads the whole stream. `stratify` names a column of which each
+    value is cut in the same proportions; it needs random access. `group` names a column of which each value stays in one part.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> train, valid = pipe(from_examples([{"x": i} for i in range(10)]), split([0.8, 0.2], seed=0))
+    >>> len(list(train)), sorted(row["x"] for part in (train, valid) for row in part) == list(range(10))
+    (8, True)
+    """
+    check_integer(seed=seed)
+    check_text(**{name: value for name, value in (("stratify", stratify), ("group", group)) if value is not None})
+    check_types((Sequence, np.ndarray), fractions=fractions)
+    if len(fractions) < 2 or min(fractions) <= 0 or abs(sum(fractions) - 1) > 1e-6:  # two parts make a split
+        raise ArgumentError(f"fractions must be at least two positive numbers that add up to 1, got {list(fractions)}.")
+    if stratify is not None and group is not None:
+        raise ArgumentError("split takes stratify or group, got both. Stratified groups are folds: see kaggle.folds.")
+    return _Splitting(tuple(map(float, fractions)), seed, stratify, group)
+
+
+@frozen(repr=False)
+class _Select(View):
+    indices: Indices = field(eq=fingerprint)
+    passes = True
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        found: Indices = self.indices[indices]
+        count = row_count(self.dataset)
+        if found.size and found.max() >= count:
+            raise ArgumentError(f"{self!r} asks for row {found.max()} of a dataset with {count} rows, in {self.dataset!r}.")
+        return found
+
+    def size(self, count: int) -> int:
+        return len(self.indices)
+
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        raise PipelineError(f"{self!r} needs random access.")  # refused when the pipeline was built
+
+    def __repr__(self) -> str:
+        return f"select({len(self.indices):,} indices)"
+
+
+@frozen(repr=False)
+class _Selecting:
+    indices: Indices = field(eq=fingerprint)
+
+    def __call__(self, dataset: Dataset[Example]) -> Dataset[Example]:
+        check_level(dataset, self, frozenset({"examples"}))
+        check_indexable(dataset, repr(self))
+        return Dataset(_Select(dataset, self.indices))
+
+    def __repr__(self) -> str:
+        return f"select({len(self.indices):,} indices)"
+
+
+@frozen
+class _Splitting:
+    fractions: tuple[float, ...]
+    seed: int
+    stratify: str | None
+    group: str | None
+
+    def __call__(self, dataset: Dataset[Example]) -> tuple[Dataset[Example], ...]:
+        options = attrs.asdict(self)
+        return tuple(Combinator(_Split, {"part": part, **options}, frozenset({"examples"}))(dataset) for part in range(len(self.fractions)))
+
+
+@frozen(repr=False)
+class _Split(View):
+    part: int
+    fractions: tuple[float, ...]
+    seed: int
+    stratify: str | None = None
+    group: str | None = None
+
+    @cached_property
+    def members(self) -> Indices:
+        """The rows of this part in order, int64[N]."""
+        values = None
+        if self.stratify or self.group:
+            column = select_columns([self.stratify or self.group or ""])(self.dataset)
+            values = np.concatenate([_codes(chunk) for chunk, _ in run(column, start(0, None))] or [np.empty(0, np.uint64)])
+        return np.flatnonzero(self._parts(values) == self.part)
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        found: Indices = self.members[indices]
+        return found
+
+    def size(self, count: int) -> int | None:
+        return len(self.members) if self.indexable else None
+
+    def length(self) -> int | None:
+        return super().length() if self.stratify is None and self.group is None else None
+
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        if self.stratify is not None:
+            raise PipelineError(f"{self!r} needs random access to stratify. Put load() or cache(path) before it.")
+        return run(_HashedPart(self.part, self.fractions, self.seed, self.group)(self.dataset), start(epoch, position))
+
+    def _parts(self, values: Keys | None) -> Indices:
+        """Say for every row which part it is in."""
+        if self.group is not None:
+            assert values is not None  # read above
+            return _cut(values, self.fractions, self.seed)
+        count = row_count(self.dataset)
+        order = generator(fold_in(0, "split", self.seed)).permutation(count)
+        kinds = np.zeros(count, np.uint64) if values is None else values
+        order = order[np.argsort(kinds[order], kind="stable")]  # each kind in random order, one kind after another
+        sizes = (_sizes(int(size), self.fractions) for size in np.unique(kinds, return_counts=True)[1])
+        parts = np.empty(count, np.int64)
+        parts[order] = np.concatenate([np.repeat(np.arange(len(self.fractions)), part) for part in sizes] or [parts])
+        return parts
+
+
+@frozen(repr=False)
+class _HashedPart(Stage):
+    part: int
+    fractions: tuple[float, ...]
+    seed: int
+    group: str | None
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        values = _codes(chunk.select([self.group])) if self.group else source_rows(chunk).astype(np.uint64)
+        return state, (chunk.filter(pa.array(_cut(values, self.fractions, self.seed) == self.part)),)
+
+
+def _sizes(count: int, fractions: tuple[float, ...]) -> Indices:
+    """Round the sizes of the parts so that they add up: the largest remainders are rounded up."""
+    exact = np.asarray(fractions) * count
+    sizes = np.floor(exact + 1e-9).astype(np.int64)
+    sizes[np.argsort(sizes - exact, kind="stable")[: count - sizes.sum()]] += 1
+    return sizes
+
+
+def _cut(values: Keys, fractions: tuple[float, ...], seed: int) -> Indices:
+    """Send each value to a part by its hash."""
+    places = fold_in_rows(fold_in(0, "split", seed), values) / 2.0**64
+    return np.searchsorted(np.cumsum(fractions)[:-1], places, side="right")
+
+
+def _codes(chunk: RecordBatch) -> Keys:
+    """Hash the values of the first column: equal values, equal codes, in every chunk and process."""
+    column = visible(chunk).column(0).dictionary_encode()
+    known = np.array([fold_in(0, fingerprint(value)) for value in column.dictionary.to_pylist()] + [0], np.uint64)
+    places = column.indices.fill_null(len(known) - 1).to_numpy(zero_copy_only=False)
+    codes: Keys = known[places]
+    return codes

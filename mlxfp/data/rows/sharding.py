@@ -1,0 +1,150 @@
+"""Sharding: every rank reads its own rows, and the global batches are the same for any number of ranks."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.checks import check_choice, check_integer, check_positive
+from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks, set_column, set_field
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, row_count, take_rows
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.rows.row_views import Indices, View
+
+Ends = Literal["uneven", "drop", "pad"]
+
+
+@frozen
+class World:
+    """How ranks share the work: `size` processes, of which groups of `tensor * pipeline` hold one copy of the model.
+
+    Ranks are numbered with the tensor-parallel ones next to each other, then the pipeline stages, then the data-parallel copies (as
+    Megatron-LM does). Ranks of one copy read the same rows; different copies disjoint ones: `shard(world.copy, world.copies)`.
+
+    >>> [(World(rank, 4, tensor=2).copy, World(rank, 4, tensor=2).copies) for rank in range(4)]
+    [(0, 2), (0, 2), (1, 2), (1, 2)]
+    """
+
+    rank: int
+    size: int
+    tensor: int = 1
+    pipeline: int = 1
+
+    def __attrs_post_init__(self) -> None:
+        """Check that the numbers fit each other."""
+        check_positive(size=self.size, tensor=self.tensor, pipeline=self.pipeline)
+        check_integer(rank=self.rank)
+        if not 0 <= self.rank < self.size:
+            raise ArgumentError(f"rank must be from 0 to {self.size - 1}, got rank={self.rank}.")
+        if self.size % (self.tensor * self.pipeline):
+            raise ArgumentError(f"size={self.size} ranks cannot be divided into copies of tensor={self.tensor} x pipeline={self.pipeline}.")
+
+    @property
+    def copies(self) -> int:
+        """The number of copies of the model: how many shards the data is cut into."""
+        return self.size // (self.tensor * self.pipeline)
+
+    @property
+    def copy(self) -> int:
+        """The number of this rank's copy: which shard it reads."""
+        return self.rank // (self.tensor * self.pipeline)
+
+
+def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep every `count`-th example, from number `index` on: the rows i with i % count == index.
+
+    Put it after `shuffle` and before `batch`. With batches of size b on each of `count` ranks, the global batches of b * count rows are
+    the same sets of rows for any `count`, so a run may continue on another number of ranks. If the rows do not divide evenly, the first
+    ranks get one row more (`ends="uneven"`); or the last incomplete round is left out ("drop"); or ranks without a row repeat the last
+    one ("pad"), and a column `weight` (float32) is added, 0 for such rows and 1 for all others.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(5)]), shard(1, 2))]
+    [1, 3]
+
+    See also: `World` for ranks that share a model.
+    """
+    check_integer(index=index)
+    check_positive(count=count)
+    check_choice(("uneven", "drop", "pad"), ends=ends)
+    if not 0 <= index < count:
+        raise ArgumentError(f"index must be from 0 to {count - 1}, got index={index} of count={count}.")
+    return Combinator(_Shard, {"index": index, "count": count, "ends": ends}, frozenset({"examples"}))
+
+
+@frozen(repr=False)
+class _Shard(View):
+    index: int
+    count: int
+    ends: Ends = "uneven"
+
+    @property
+    def passes(self) -> bool:  # type: ignore[override]  # of a stream, the position holds rows
+        """Whether columns may be left out of the dataset that is held."""
+        return self.indexable
+
+    def schema(self) -> Schema:
+        schema = super().schema()
+        return set_field(schema, "weight", pa.float32()) if self.ends == "pad" else schema
+
+    def rows(self, indices: Indices, epoch: int) -> Indices:
+        return np.minimum(indices * self.count + self.index, row_count(self.dataset) - 1)
+
+    def take(self, epoch: int, indices: Indices) -> RecordBatch:
+        chunk = take_rows(self.dataset, epoch, self.rows(indices, epoch))
+        return _weighted(chunk, indices * self.count + self.index < row_count(self.dataset)) if self.ends == "pad" else chunk
+
+    def head(self) -> Iterator[RecordBatch]:
+        chunks = super().head()
+        return (_weighted(chunk, np.ones(chunk.num_rows, bool)) for chunk in chunks) if self.ends == "pad" else chunks
+
+    def size(self, count: int) -> int:
+        if self.ends == "uneven":
+            return (count - self.index + self.count - 1) // self.count
+        return count // self.count if self.ends == "drop" else -(-count // self.count)
+
+    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        return run(_EveryNth(self.index, self.count, self.ends)(self.dataset), start(epoch, position))
+
+
+@frozen(repr=False)
+class _EveryNth(Stage):
+    """The state is (rows seen, own row of the last round if that is not complete, last row)."""
+
+    index: int
+    count: int
+    ends: Ends
+
+    def start(self, epoch: int) -> Any:
+        return 0, None, None
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
+        seen, held, _ = state
+        first = (self.index - seen) % self.count
+        own = chunk.take(pa.array(np.arange(first, chunk.num_rows, self.count)))
+        seen, last = seen + chunk.num_rows, chunk.slice(max(0, chunk.num_rows - 1))
+        if self.ends == "uneven":
+            return (seen, None, None), (own,)
+        if self.ends == "pad":
+            return (seen, None, last if chunk.num_rows else state[2]), (_weighted(own, np.ones(own.num_rows, bool)),)
+        rows = own if held is None else concat_chunks([held, own])
+        pending = seen % self.count > self.index  # this rank's row of a round that may stay incomplete
+        whole = rows.num_rows - pending
+        return (seen, rows.slice(whole) if pending else None, None), (rows.slice(0, whole),)
+
+    def finish(self, state: Any) -> Iterable[RecordBatch]:
+        seen, _, last = state
+        if self.ends != "pad" or not 0 < seen % self.count <= self.index:
+            return ()
+        return (_weighted(last, np.zeros(1, bool)),)
+
+    def schema(self, schema: Schema) -> Schema:
+        return set_field(schema, "weight", pa.float32()) if self.ends == "pad" else schema
+
+
+def _weighted(chunk: RecordBatch, real: np.ndarray[Any, Any]) -> RecordBatch:
+    return set_column(chunk, "weight", pa.array(real.astype(np.float32)))

@@ -1,0 +1,195 @@
+"""Keeping rows: `load` in memory, `cache` in a memory-mapped Arrow file."""
+
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.arrow.gathering import Rows, large_chunks, rows_of
+from mlxfp.core.atomic_files import written_whole
+from mlxfp.core.chunks import (
+    CHUNK_ROWS,
+    HIDDEN,
+    KEY,
+    Example,
+    RecordBatch,
+    Schema,
+    no_rows,
+    number_rows,
+    row_keys,
+    set_column,
+)
+from mlxfp.core.conditions import Condition
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Combinator, Dataset, Position, Source, Wrapper
+from mlxfp.core.errors import DataError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.randomness import fold_into_rows
+from mlxfp.data.rows.row_views import rows_at_once
+from mlxfp.data.running.error_rows import ERROR
+
+_BESIDE = (*HIDDEN, ERROR)  # what is kept beside the columns; which rows failed, where `on_error` follows
+
+
+def load() -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep all rows in memory, as Arrow columns: what stands before runs once, and rows can be taken by number.
+
+    Rows are loaded at the first use and kept as long as the dataset. What is random before `load` is so once, as in epoch 0; what
+    stands after it is anew in every epoch.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.rows.map_filter import filter
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> even = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0), load())
+    >>> even[-1], even[1:3].column("x").to_pylist()
+    ({'x': 8}, [2, 4])
+
+    See also: `cache` for more than memory holds, or to keep the rows for other runs.
+    """
+    return Combinator(_Load, {}, frozenset({"examples"}))
+
+
+def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Keep all rows in an Arrow file in the folder `path`, memory-mapped: fast random access to more than memory holds, for every run.
+
+    The file is named by the fingerprint of everything before it and by the sizes and times of the files read, so a changed stage or
+    source makes a new one. It is written at the first use under a temporary name and renamed when complete; several processes may
+    do so at once. What is random before `cache` is so once, as in epoch 0. Raises `FingerprintError` if a function or value before it
+    has no stable content, and says how to give it a name. Old files are yours to delete.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> with TemporaryDirectory() as folder:
+    ...     cached = pipe(from_examples([{"x": i} for i in range(9)]), cache(folder))
+    ...     print(cached[3], len(list(Path(folder).iterdir())))
+    {'x': 3} 1
+    """
+    return Combinator(_Cache, {"path": os.fspath(path)}, frozenset({"examples"}))
+
+
+@frozen(repr=False)
+class _Stored(Wrapper):
+    """Rows in a table with their hidden columns, as they were in epoch 0."""
+
+    @property
+    @abstractmethod
+    def table(self) -> pa.Table:
+        """The rows, with the hidden columns."""
+
+    @property
+    def indexable(self) -> bool:
+        return True
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        first = position or 0
+        while first < self.table.num_rows:
+            held = self.table.slice(first, CHUNK_ROWS).to_batches()[0]
+            chunk = held.slice(0, rows_at_once(held))
+            first += chunk.num_rows
+            yield _in_epoch(chunk, epoch), first
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        return _in_epoch(self.rows.take(indices), epoch)
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows, to be taken by number."""
+        return rows_of(self.table)
+
+    def exact_length(self) -> int:
+        return int(self.table.num_rows)
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return _SomeColumns(self.dataset, self, tuple(columns))
+
+
+@frozen(repr=False)
+class _SomeColumns(_Stored):
+    """Some columns of what another one keeps: it is kept once."""
+
+    stored: _Stored
+    columns: tuple[str, ...]
+
+    @property
+    def table(self) -> pa.Table:
+        whole = self.stored.table
+        return whole.select([*self.columns, *(name for name in _BESIDE if name in whole.column_names)])
+
+    def schema(self) -> Schema:
+        whole = self.stored.schema()
+        return pa.schema([whole.field(name) for name in self.columns])
+
+    def __repr__(self) -> str:
+        return repr(self.stored)
+
+
+@frozen(repr=False)
+class _Load(_Stored):
+    @cached_property
+    def table(self) -> pa.Table:
+        with closing(run(self.dataset, start(0, None))) as chunks:
+            held = [chunk for chunk, _ in chunks]
+        return pa.Table.from_batches(held or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
+
+    def notes(self) -> tuple[str, ...]:
+        return ("holds all rows in memory from the first use on",)
+
+
+@frozen(repr=False)
+class _Cache(_Stored):
+    path: str
+
+    @cached_property
+    def file(self) -> Path:
+        """The file that holds the rows, once it has been written."""
+        return Path(self.path).expanduser() / f"{fingerprint((self.dataset, self.dataset.source.version()))}.arrow"
+
+    @cached_property
+    def table(self) -> pa.Table:
+        file = self.file
+        if not file.exists():
+            _write(self.dataset, file)
+        try:
+            with pa.memory_map(str(file)) as mapped:
+                return pa.ipc.open_file(mapped).read_all()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(f"The cache file {file} cannot be read: {error}. Delete it: it is made again at the next use.") from error
+
+    def schema(self) -> Schema:
+        """Return the schema that was kept, else that of the dataset: what is kept need not be inferred again."""
+        if not self.file.exists():
+            return super().schema()
+        return pa.schema([field for field in self.table.schema if field.name not in _BESIDE])
+
+    def head(self) -> Iterator[RecordBatch]:
+        return (chunk for chunk, _ in self.read(0, None)) if self.file.exists() else super().head()
+
+    def notes(self) -> tuple[str, ...]:
+        return (f"memory-mapped from {self.path}",)
+
+
+def _write(dataset: Dataset[Any], file: Path) -> None:
+    """Write a temporary file and rename it: whoever sees the name sees all the rows."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with written_whole(file) as temporary, closing(run(dataset, start(0, None))) as chunks:
+        first = next((chunk for chunk, _ in chunks), None)
+        schema = (number_rows(no_rows(dataset.resolved.schemas[-1]), 0, 0) if first is None else first).schema
+        with pa.OSFile(str(temporary), "wb") as out, pa.ipc.new_file(out, schema) as writer:
+            rest = (chunk for chunk, _ in chunks)
+            for written in large_chunks(rest if first is None else chain((first,), rest)):
+                writer.write_batch(written)
+
+
+def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:
+    """Give the rows the keys of an epoch: those of epoch 0 are stored."""
+    return chunk if epoch == 0 else set_column(chunk, KEY, pa.array(fold_into_rows(row_keys(chunk), "epoch", epoch)))

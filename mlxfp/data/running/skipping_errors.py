@@ -1,0 +1,172 @@
+"""Leaving out rows that fail, with an exact list of them."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+from attrs import frozen
+
+from mlxfp.core.checks import check_choice, check_types
+from mlxfp.core.chunks import Example, RecordBatch, source_rows
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset, Stage, State, check_level
+from mlxfp.core.errors import ArgumentError, DataError, PipelineError
+from mlxfp.core.nodes import check_dataset, children
+from mlxfp.core.reaching import states
+from mlxfp.core.row_names import row_name
+from mlxfp.data.inspection.locating import Origin, locate
+from mlxfp.data.running.error_rows import ERROR, guard, split_failed
+
+Policy = Literal["raise", "skip"]
+
+FORGIVEN = 10  # rows that may fail whatever the rate: two bad rows among the first hundred say little about a million
+
+
+def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Leave out the rows on which a stage before this one fails (`"skip"`), instead of stopping at the first (`"raise"`).
+
+    Each is remembered, with the stage and the reason, and `skipped_rows` lists them. Any exception counts, in functions of yours and in
+    stages of ours; since rows are tried again in smaller chunks to find the ones that fail, functions must be pure. When more than
+    `max_rate` of the rows so far were left out, and more than 10, a `DataError` says so. What cannot be skipped is a malformed line in
+    a file: where the next row begins is not known. Of a source with random access (a dataset of another library, say), rows that cannot
+    be read are skipped.
+
+    It works on everything before it, through shuffling, joining and loading, so one is enough, and a second one is refused. Put it after
+    `shuffle` and before `batch`: what comes out has no random access, for its length is known only by reading.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.rows.map_filter import map
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
+    >>> list(pipe(rows, map(lambda row: {"x": int(row["x"])}), on_error("skip")))
+    [{'x': 1}, {'x': 3}]
+    """
+    check_choice(("raise", "skip"), policy=policy)
+    check_types((int, float), max_rate=max_rate)
+    if not 0 < max_rate <= 1:
+        raise ArgumentError(f'max_rate must be above 0 and at most 1, got {max_rate}. To allow no error, use on_error("raise").')
+    return _Skipping(policy, max_rate)
+
+
+@frozen
+class SkippedRow:
+    """A row that was left out: where it comes from, the stage that failed on it, and the error.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> SkippedRow(Origin(from_examples([{"x": "two"}]).source, 0), "map(int)", "ValueError: invalid literal").stage
+    'map(int)'
+    """
+
+    origin: Origin
+    stage: str
+    reason: str
+
+
+def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...]:
+    """Return the rows that `on_error("skip")` had left out when the run came to the cursor, in that order; at its end, all of them.
+
+    They are part of the cursor, also after `Cursor.to_bytes`; those of the source chunk in hand are found by feeding it again. Where
+    `repeat` follows, they are those of the current pass. Raises `PipelineError` if the dataset has no `on_error`, or if a stage after it
+    reads everything at once and so keeps no list (`load`, `cache`, a `shuffle` in memory): put `on_error` behind that.
+
+    >>> from mlxfp.core.cursors import iterate
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.rows.map_filter import map
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"x": "1"}, {"x": "two"}, {"x": "3"}])
+    >>> numbers = pipe(rows, map(lambda row: {"x": int(row["x"])}), on_error("skip"))
+    >>> *_, (row, cursor) = iterate(numbers)
+    >>> [(each.origin.row, each.reason) for each in skipped_rows(numbers, cursor)]
+    [(1, "ValueError: invalid literal for int() with base 10: 'two'")]
+    """
+    check_dataset(dataset, skipped_rows)
+    found = [(owner, state) for owner, stage, state in states(dataset, cursor) if isinstance(stage, OnError)]
+    if not found:
+        raise PipelineError(
+            'There is no list of skipped rows: the pipeline has no on_error("skip"), or a stage after it reads everything at once. '
+            f"Put it behind load, cache and shuffle, in {dataset!r}."
+        )
+    return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, (_, entries) in found for row, stage, reason in entries)
+
+
+@frozen
+class _Skipping:
+    """What `on_error` returns: it works on a whole dataset, not on its end."""
+
+    policy: Policy
+    max_rate: float
+
+    def __call__(self, dataset: Dataset[Example]) -> Dataset[Example]:
+        check_level(dataset, self, frozenset({"examples"}))
+        if self.policy == "raise":
+            return dataset
+        parts = list(_parts(dataset))
+        if any(isinstance(part, OnError) for part in parts):
+            raise PipelineError(
+                f"on_error works on everything before it, so one is enough, got a second one after {dataset!r}. Leave one out."
+            )
+        if not any(isinstance(part, Stage) or part.indexable for part in parts):
+            raise PipelineError(
+                f"{self!r} skips rows on which a stage before it fails, and there is no stage: got {dataset!r}. Put it after map and its "
+                "like. Lines of a file that cannot be parsed are not skipped, for where the next row begins is not known."
+            )
+        guarded = guard(dataset)
+        return attrs.evolve(guarded, stages=(*guarded.stages, OnError(self.policy, self.max_rate)))
+
+    def __repr__(self) -> str:
+        return f"on_error({self.policy!r}, max_rate={self.max_rate})"
+
+
+def _parts(dataset: Dataset[Any]) -> Iterator[Any]:
+    for child in children(dataset.source):
+        yield from _parts(child)
+    yield from dataset.parts
+
+
+@frozen(repr=False)
+class OnError(Stage):
+    """The end of a guarded pipeline. The state is (rows seen, what was left out): (source row, stage, reason) of each."""
+
+    policy: Policy
+    max_rate: float = 0.001
+
+    def start(self, epoch: int) -> State:
+        """Return the state before the first row."""
+        return 0, ()
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        """Take the failed rows out; raise `DataError` when they are too many."""
+        seen, entries = state
+        well, failed = split_failed(chunk, self)
+        if failed is not None:
+            places = np.flatnonzero(chunk.column(ERROR).is_valid().to_numpy(zero_copy_only=False))
+            found = zip(source_rows(failed).tolist(), failed.column(ERROR).to_pylist(), strict=True)
+            entries += tuple((row, each["stage"], each["reason"]) for row, each in found)
+            self._check(seen + places + 1, entries)
+        return (seen + chunk.num_rows, entries), (well,)
+
+    def longest(self, tokens: int | None) -> int | None:
+        """Say what `shapes` asks for: rows stay as long as they are."""
+        return tokens
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what it does."""
+        return (f"skips rows that fail before it, up to {self.max_rate:.2%} of them",)
+
+    def _check(self, seen: Any, entries: tuple[Any, ...]) -> None:
+        """Raise if at one of the last rows, the `seen`-th ones, too many had been left out."""
+        counts = np.arange(len(entries) - len(seen), len(entries)) + 1
+        beyond = np.flatnonzero(counts > np.maximum(FORGIVEN, self.max_rate * seen))
+        if len(beyond):
+            count, rows = int(counts[beyond[0]]), int(seen[beyond[0]])
+            whys = [(stage, reason) for _, stage, reason in entries[:count]]
+            said = "; ".join(
+                f"{times:,} times {why[1]} in {why[0]}, first for source row {row_name(entries[whys.index(why)][0])}"
+                for why, times in Counter(whys).most_common(3)
+            )
+            raise DataError(
+                f"Too many rows fail: {count:,} of the first {rows:,} ({count / rows:.2%}), above max_rate={self.max_rate} of on_error. "
+                f"Most often: {said}. Mend the data or the stage, or allow more."
+            )

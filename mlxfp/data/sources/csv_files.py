@@ -1,0 +1,211 @@
+"""CSV files, and other text tables with one delimiter."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import attrs
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_text, check_types, check_unique
+from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
+from mlxfp.core.conditions import Condition
+from mlxfp.core.datasets import Dataset, Source
+from mlxfp.core.errors import ArgumentError, DataError, unknown_name
+from mlxfp.data.sources.csv_quotes import count_lines, last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.files import FileStamp, Paths, as_strings, blocks, check_names, packed
+from mlxfp.data.sources.line_files import (
+    Block,
+    Fault,
+    LineSource,
+    Opening,
+    as_types,
+    check_block,
+    fails,
+    first_failure,
+    guard,
+    shorten,
+    type_code,
+)
+
+# What pandas takes for a missing value (pandas.read_csv, na_values), so that files read there read the same here.
+NULL_VALUES = (
+    *("", " ", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+
+_DELIMITERS = ",;\t|"  # those that files have: what to suggest in place of a wrong one
+_HEADER_BLOCK = 1 << 16  # bytes read to find a header: it is read anew for every file, and again on resuming
+
+
+def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword-only
+    path: Paths,
+    *,
+    delimiter: str = ",",
+    quote: str | None = '"',
+    columns: Sequence[str] | None = None,
+    schema: Mapping[str, pa.DataType] | None = None,
+    null_values: Sequence[str] = NULL_VALUES,
+) -> Dataset[Example]:
+    r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip and zstd by suffix.
+
+    The first record names the columns, unless `columns` does because the files have no header; an empty name becomes `column_<place>`.
+    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text. `schema` declares
+    other types for some columns, as in `{"zip": pa.string()}`, without which 01234 is a number. Values in `null_values` are null, quoted
+    or not, in text too. Blank lines are skipped. `quote=None` takes quotes for text, `delimiter="\t"` reads tab-separated files. Several
+    files need the same columns, in any order. Files elsewhere are named by an address, as in `s3://bucket/a.csv` or `https://...`, with
+    the extra `remote` (fsspec).
+
+    Memory holds about one block, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and line
+    for a value that does not fit its column, a record with too many or too few fields, a header that looks as if it had another
+    delimiter, a quote that is never closed, text that is not UTF-8, or a file without a header; `SchemaError` for files whose columns
+    differ; `MissingFileError` if there is no such file.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.csv").write_text("name,age\n\"Braund, Mr. Owen\",22\nMr. Moran,\n")
+    ...     for row in read_csv(Path(folder, "a.csv")):
+    ...         print(row)
+    {'name': 'Braund, Mr. Owen', 'age': 22}
+    {'name': 'Mr. Moran', 'age': None}
+
+    See also: `read_jsonl`, `read_parquet`.
+    """
+    check_text(delimiter=delimiter)
+    check_types((str, type(None)), quote=quote)
+    for name, mark in (("delimiter", delimiter), ("quote", quote)):
+        if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in "\r\n"):
+            raise ArgumentError(f"{name} must be one ASCII character and no newline, got {name}={mark!r}.")
+    if delimiter == quote:
+        raise ArgumentError(f"delimiter and quote must differ, got {delimiter!r} for both.")
+    names = None if columns is None else as_strings("columns", columns)
+    if names is not None:
+        check_unique({"columns": names})
+        check_names(names, "columns=")
+    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values), types=as_types(schema)))
+
+
+@frozen(repr=False)
+class _ReadCsv(LineSource):
+    delimiter: str = ","
+    quote: str | None = '"'
+    columns: tuple[str, ...] | None = None
+    null_values: tuple[str, ...] = NULL_VALUES
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that are looked at; None: all
+    suffixes = packed(".csv", ".tsv")
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, kept=tuple(columns))
+
+    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+        return super().inferred(files) if self.kept is None else attrs.evolve(self, kept=None).inferred(files)
+
+    def looked_at(self, schema: Schema) -> Schema:
+        return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
+
+    def cut(self, data: bytes) -> int:
+        return last_record_end(data, self.delimiter, self.quote)
+
+    def opening(self, path: str) -> Opening:
+        start = super().opening(path)
+        return self._header(path, start) if self.columns is None else attrs.evolve(start, names=self.columns)
+
+    def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
+        kinds = dict(self.types) if schema is None else dict(zip(schema.names, schema.types, strict=True))
+        try:
+            return self._table(data, opening.names, kinds, () if schema is None else schema.names)
+        except pa.ArrowInvalid:
+            return self._fault(data, opening.names, kinds)
+
+    def finished(self, schema: Schema, path: str) -> Schema:
+        for name, _ in self.types:
+            if name not in schema.names:
+                raise unknown_name(f"column of {path}", name, schema.names)
+        return super().finished(schema, path)
+
+    def unended(self, data: bytes) -> Fault | None:
+        at = open_quote(data, self.delimiter, self.quote)
+        if at is None:
+            return None
+        return Fault(at, f"A quote is never closed: got {shorten(data[at:].decode())}", "Close it, or read quotes as text with quote=None.")
+
+    def _header(self, path: str, start: Opening) -> Opening:
+        """Find the first record that is not blank."""
+        offset, line = start.offset, start.line
+        for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
+            check_block(self, Block(data, start, path, line, line, end))
+            records = data.lstrip(b"\r\n")
+            blank = data[: len(data) - len(records)]
+            offset, line = offset + len(blank), line + count_lines(blank)
+            if records:
+                header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
+                names = tuple(
+                    name or f"column_{place}" for place, name in enumerate(split_fields(header.decode(), self.delimiter, self.quote), 1)
+                )
+                check_names(names, path)
+                if len(names) == 1 and (other := self._other_delimiter(records)):
+                    raise DataError(
+                        f"A file has one column, and its header looks like several: got {shorten(names[0])}, in line {line} of {path}. "
+                        f"Give delimiter={other!r}, or rename the column."
+                    )
+                return Opening(offset + len(header), line + count_lines(header), names)
+        raise DataError(
+            f"A file has no header: got {offset:,} bytes without one, in {path}. Name the columns with columns=, or leave it out."
+        )
+
+    def _other_delimiter(self, records: bytes) -> str | None:
+        """Find a delimiter that splits the first two records, or the only one, into as many fields each."""
+        for other in _DELIMITERS:
+            ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
+            first = [records[start:end].decode().strip("\r\n") for start, end in pairwise(ends[:3])]
+            counts = {len(split_fields(record, other, self.quote)) for record in first if record}
+            if len(counts) == 1 and counts != {1}:
+                return other
+        return None
+
+    def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
+        """Find the first record that cannot be parsed, and why; slow beside parsing, which only says that there is one."""
+        ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
+        start, end = first_failure(ends, lambda stop: self._table(data[:stop], names, kinds))
+        record = data[start:end]
+        fields = split_fields(record.decode(), self.delimiter, self.quote)
+        if len(fields) != len(names):
+            what = f"A record has {len(fields)} fields where there are {len(names)} columns: got {shorten(record.decode())}"
+            other = next((mark for mark in _DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
+            cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, with which it has as many"
+            return Fault(start, what, f"{cure}, or correct the record.")
+        typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
+        name, text = next(pair for pair in typed if self._misfit(record, names, pair[0], kinds))
+        what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
+        return Fault(start, what, f"Declare the type, as in schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+
+    def _misfit(self, record: bytes, names: Sequence[str], name: str, kinds: dict[str, pa.DataType]) -> bool:
+        return fails(lambda: self._table(record, names, {name: kinds[name]}, [name]))
+
+    def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
+        """Parse records that have the columns `names`; return the wanted ones, or all."""
+        guarded = guard(data)
+        table = arrow_csv.read_csv(
+            pa.BufferReader(guarded),
+            read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=False),
+            parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(
+                check_utf8=False,  # the whole block has been checked
+                column_types=kinds,
+                include_columns=wanted,
+                null_values=self.null_values,
+                strings_can_be_null=True,
+            ),
+        )
+        return one_chunk(table)
+
+
+def _wider(text: str) -> pa.DataType:
+    """Return a type that a value fits which a column's type does not."""
+    try:
+        float(text)
+    except ValueError:
+        return pa.string()
+    return pa.float64()

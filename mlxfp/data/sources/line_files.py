@@ -1,0 +1,283 @@
+"""The source behind every format whose records end at newlines: CSV, JSON lines, text.
+
+Files are read in blocks of whole records, and a block becomes a chunk. A position is (file, byte offset, line) and, to notice that the
+files have changed, the size of the file and the number of files. Types are inferred once, from the first block with a record in it;
+every block, that one too, is then parsed with these types, so a value that does not fit is an error and never another type.
+"""
+
+import re
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from attrs import field, frozen
+
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.datasets import Position, Source
+from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
+from mlxfp.data.sources.csv_quotes import count_lines
+from mlxfp.data.sources.files import (
+    BLOCK,
+    FileStamp,
+    as_paths,
+    blocks,
+    check_names,
+    check_same_names,
+    file_at,
+    find_files,
+    find_place,
+    open_bytes,
+    packing,
+    place,
+    read_bytes,
+    show_call,
+)
+
+Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
+
+_SAMPLE = 1 << 20  # bytes that types are inferred from
+_ESCAPED = re.compile("[\udc80-\udcff]")  # what Python makes of bytes that are not UTF-8
+_MARK = b"\xef\xbb\xbf"  # the byte order mark that some programs put in front of UTF-8
+
+
+@frozen
+class Opening:
+    """What stands before the first record of a file: a byte order mark, a header."""
+
+    offset: int
+    line: int = 1
+    names: tuple[str, ...] = ()  # the columns in the file's own order, where it says so
+
+
+@frozen
+class Block:
+    """Whole records of a file, and where they stand."""
+
+    data: bytes
+    opening: Opening
+    path: str
+    line: int  # of the first record
+    next_line: int
+    end: int | None  # the offset after them; None: the file ends here
+
+
+@frozen
+class Fault:
+    """Why a block cannot be parsed: where in the block the record begins, what is wrong and what we got, what to do."""
+
+    at: int
+    what: str
+    cure: str
+
+
+@frozen(repr=False)
+class LineSource(Source):
+    """Files of records that end at newlines. A format says how to parse a block, and why a block cannot be parsed."""
+
+    paths: tuple[str, ...] = field(converter=as_paths, repr=False)
+    types: Types = field(default=(), kw_only=True, repr=False)
+    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # the rows are the same for any size, the cursors are not
+    suffixes: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
+        """Parse whole records, with the types of `schema` or, without it, inferred types; or say which record cannot be parsed."""
+
+    def opening(self, path: str) -> Opening:
+        """Read what stands before the first record."""
+        with open_bytes(path) as stream:
+            return Opening(len(_MARK) if read_bytes(stream, len(_MARK), path) == _MARK else 0)
+
+    def cut(self, data: bytes) -> int:
+        """Return how many of the bytes are whole records, whatever follows them."""
+        return data.rfind(b"\n") + 1
+
+    def unended(self, data: bytes) -> Fault | None:
+        """Find the record that the end of the file cuts off."""
+        return None
+
+    def finished(self, schema: Schema, path: str) -> Schema:
+        """Return the schema that an inferred one stands for: with the declared types, and types that hold whatever follows."""
+        kinds = dict(self.types)
+        return pa.schema([(f.name, kinds.get(f.name) or settled(f.type)) for f in schema])
+
+    def schema(self) -> Schema:
+        """Infer the types from the first block with a record in it."""
+        return self.looked_at(self.inferred(self.files())[0])
+
+    def looked_at(self, schema: Schema) -> Schema:
+        """Leave out the columns that need not be read."""
+        return schema
+
+    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+        """Return the schema, and the file that shows it."""
+        return _infer(self, files)
+
+    def files(self) -> tuple[FileStamp, ...]:
+        """Find the files."""
+        return find_files(self.paths, self.suffixes)
+
+    def file_of(self, position: Position) -> str | None:
+        """Name the file that a position is in."""
+        return file_at(self.files(), position)
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        """Yield a chunk for every block, with the position after it."""
+        files = self.files()
+        first, offset, line = find_place(files, position)
+        schema, shown_by = self.inferred(files)
+        for number in range(first, len(files)):
+            path = files[number].path
+            opening = self.opening(path)
+            check_same_names(opening.names or schema.names, path, schema.names, shown_by)
+            start = (offset, line) if number == first and offset else (opening.offset, opening.line)
+            for block in _blocks(self, path, opening, start, self._block_size):
+                chunk = _parse(self, block, self.looked_at(schema))
+                if chunk.num_rows:
+                    yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
+
+    def version(self) -> tuple[tuple[str, int, int], ...]:
+        """Return path, size and time of every file."""
+        return tuple(attrs.astuple(file) for file in self.files())
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what resuming costs."""
+        try:
+            compressed = any(packing(file.path) for file in self.files())
+        except MissingFileError:
+            return ()
+        return ("resuming inside a compressed file decompresses what stands before",) if compressed else ()
+
+    def __repr__(self) -> str:
+        types = f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
+        call = super().__repr__().removesuffix(")")
+        return show_call(f"{call}{', ' if types and not call.endswith('(') else ''}{types})", self.paths)
+
+
+def check_block(source: LineSource, block: Block) -> None:
+    """Raise `DataError` unless the block is UTF-8 and, at the end of a file, its last record is whole."""
+    try:
+        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
+    except pa.ArrowInvalid:
+        at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
+        cure = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
+        raise _data_error(Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure), block) from None
+    unended = None if block.end else source.unended(block.data)
+    if unended is not None:
+        raise _data_error(unended, block)
+
+
+def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:
+    """Yield the blocks of a file from (offset, line) on."""
+    offset, line = start
+    for data, end in blocks(path, offset, source.cut, size):
+        next_line = line + count_lines(data)
+        yield Block(data, opening, path, line, next_line, end)
+        line = next_line
+
+
+def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch:
+    check_block(source, block)
+    try:
+        parsed = source.parse(block.data, block.opening, schema)
+    except pa.ArrowNotImplementedError as error:  # Arrow's name for a type that its reader does not know
+        raise SchemaError(
+            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
+        ) from error
+    if isinstance(parsed, Fault):
+        raise _data_error(parsed, block)
+    return parsed
+
+
+def _data_error(fault: Fault, block: Block) -> DataError:
+    return DataError(f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}. {fault.cure}")
+
+
+def guard(data: bytes) -> bytes:
+    """Put a blank line in front where Arrow needs it: it drops a byte order mark at the start of what it reads, and fails on nothing."""
+    return data if data and not data.startswith(_MARK) else b"\n" + data
+
+
+def fails(parse: Callable[[], object]) -> bool:
+    """Say whether Arrow refuses the data."""
+    try:
+        parse()
+    except pa.ArrowInvalid:
+        return True
+    return False
+
+
+def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[int, int]:
+    """Return (start, end) of the first record whose presence makes `parse(end)` fail, given that parsing all of them does."""
+    which = bisect_left(ends, 1, key=lambda end: int(fails(lambda: parse(end))))
+    return (ends[which - 1] if which else 0), ends[which]
+
+
+def settled(kind: pa.DataType) -> pa.DataType:
+    """Return the type of a column that was inferred as `kind`: text stays text, be it a date, and what was always null becomes text."""
+    if pa.types.is_null(kind) or pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(settled(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(f.name, settled(f.type)) for f in kind])
+    return kind
+
+
+def type_code(kind: pa.DataType) -> str:
+    """Write a type as the code that makes it, for messages.
+
+    >>> type_code(pa.list_(pa.struct({"x": pa.float64(), "at": pa.timestamp("s", "UTC")})))
+    "pa.list_(pa.struct({'x': pa.float64(), 'at': pa.timestamp('s', 'UTC')}))"
+    """
+    if pa.types.is_list(kind):
+        return f"pa.list_({type_code(kind.value_type)})"
+    if pa.types.is_struct(kind):
+        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
+    name, _, unit = str(kind).removesuffix("]").partition("[")
+    name = {"double": "float64", "float": "float32", "bool": "bool_"}.get(name, name)
+    arguments = "" if unit in ("", "day") else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
+    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"
+
+
+def shorten(value: object) -> str:
+    """Print a value in one line that is not too long, for messages."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def as_types(schema: Any) -> Types:
+    """Check declared types: a mapping of column names to Arrow types."""
+    if schema is not None and not isinstance(schema, Mapping):
+        raise ArgumentTypeError(f"schema must map column names to Arrow types, got {type(schema).__name__}: {schema!r:.60}.")
+    for name, kind in (schema or {}).items():
+        if not isinstance(name, str) or not isinstance(kind, pa.DataType):
+            raise ArgumentTypeError(
+                f"schema must map column names to Arrow types, as in {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
+            )
+    return tuple((schema or {}).items())
+
+
+@lru_cache(maxsize=256)
+def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+    """Find the schema, and the file that shows it: the first one with a record, else the first one."""
+    samples = _samples(source, files)
+    first = next(samples)
+    sample, path = next((pair for pair in chain([first], samples) if pair[0].num_rows), first)
+    schema = source.finished(sample.schema, path)
+    check_names(schema.names, path)
+    return schema, path
+
+
+def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
+    """Yield every block with inferred types, and its file; at least one."""
+    for path in (file.path for file in files):
+        opening = source.opening(path)
+        for block in _blocks(source, path, opening, (opening.offset, opening.line), _SAMPLE):
+            yield _parse(source, block, None), path

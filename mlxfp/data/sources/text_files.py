@@ -1,0 +1,65 @@
+"""Plain text, by line or by file."""
+
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import frozen
+
+from mlxfp.core.checks import check_choice
+from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.datasets import Dataset
+from mlxfp.data.sources.files import FileStamp, Paths, packed
+from mlxfp.data.sources.line_files import LineSource, Opening
+
+_NAME = "text"
+
+
+def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[Example]:
+    r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip and zstd by suffix.
+
+    There is one column, `text`. A row is a line without its \n or \r\n, blank lines included; the newline at the end of a file begins no
+    line. With `by="file"`, a row is a whole file as it is, of 256 MB at most. A byte order mark is left out. Files elsewhere are named by
+    an address, as in `s3://bucket/a.txt` or `https://...`, with the extra `remote` (fsspec).
+
+    By line, memory holds about 1 MB, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and
+    line for text that is not UTF-8; `MissingFileError` if there is no such file.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.txt").write_text("To be, or not to be,\nthat is the question.\n")
+    ...     list(read_text(Path(folder, "a.txt")))
+    [{'text': 'To be, or not to be,'}, {'text': 'that is the question.'}]
+
+    See also: `read_jsonl` for text with labels beside it.
+    """
+    check_choice(("line", "file"), by=by)
+    return Dataset(_ReadText(path, by))
+
+
+@frozen(repr=False)
+class _ReadText(LineSource):
+    by: str = "line"
+    suffixes = packed(".txt")
+
+    def cut(self, data: bytes) -> int:
+        return super().cut(data) if self.by == "line" else 0
+
+    def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch:
+        texts = _lines(data) if self.by == "line" else pa.array([data.decode()])
+        return pa.RecordBatch.from_arrays([texts], names=[_NAME])
+
+    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+        return pa.schema([(_NAME, pa.string())]), files[0].path
+
+    def length(self) -> int | None:
+        return len(self.files()) if self.by == "file" else None
+
+
+def _lines(data: bytes) -> pa.Array:
+    if not data:
+        return pa.array([], pa.string())
+    text = data.replace(b"\r\n", b"\n") if b"\r" in data else data
+    whole = pa.array([text.removesuffix(b"\n")], pa.binary()).cast(pa.string())
+    return pc.split_pattern(whole, "\n").flatten()

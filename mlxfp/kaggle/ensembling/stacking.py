@@ -1,0 +1,108 @@
+"""What is learned from out-of-fold predictions: ensembles, thresholds and calibration, each judged on folds that it was not learned on."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import ArrayLike
+
+from mlxfp.core.checks import check_callable
+from mlxfp.core.errors import ArgumentError
+from mlxfp.kaggle.validation.folds import Folds
+from mlxfp.kaggle.validation.out_of_fold import OutOfFold, check_same, fold_predictions, out_of_fold
+from mlxfp.kaggle.validation.scoring import Numbers, finite_numbers
+
+Combine = Callable[[tuple[Numbers, ...]], Numbers]
+Learn = Callable[[Numbers, tuple[Numbers, ...]], Combine]
+
+
+@frozen
+class SecondStage:
+    """What was learned, for new rows, and its own out-of-fold predictions, for an honest score; made by `second_stage`.
+
+    >>> from mlxfp.kaggle.ensembling.ensembles import fixed, mean
+    >>> from mlxfp.kaggle.validation.folds import custom
+    >>> folds = custom([0, 1])
+    >>> oof = out_of_fold(folds, [0, 1], [fold_predictions(fold, [0.5]) for fold in folds])
+    >>> second_stage(fixed(mean), oof, oof).predict([0.25], [0.75]).tolist()
+    [0.5]
+    """
+
+    combine: Combine
+    oof: OutOfFold
+
+    def predict(self, *predictions: ArrayLike) -> Numbers:
+        """Apply what was learned on all rows to predictions of new rows: one array a model, in the order of the models.
+
+        Of a model that was trained once a fold, pass the mean over its folds (`ensembles.mean`).
+        """
+        return combined(self.combine, predictions)
+
+
+def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
+    """Learn from out-of-fold predictions of one or more models.
+
+    `learn(targets, predictions)` is given targets [n] and a tuple of one array [n] or [n, C] a model, and returns a function from such a
+    tuple to predictions. It is called once for each fold, with the rows of the others, to predict the rows of that fold (folds in time
+    learn from earlier ones only, so the first has no predictions any more); and once with all rows, for new ones. There is no score of
+    rows that it learned from.
+
+    Raises `ArgumentError` for models of different folds or targets, which would have seen each other's validation rows.
+
+    >>> from mlxfp.kaggle.validation.folds import custom
+    >>> from mlxfp.kaggle.validation.out_of_fold import score
+    >>> from mlxfp.kaggle.validation.scoring import METRICS
+    >>> from mlxfp.kaggle.ensembling.thresholds import threshold
+    >>> folds = custom([0, 1] * 4)
+    >>> oof = out_of_fold(folds, [0, 0, 0, 0, 1, 1, 1, 1], [fold_predictions(fold, [0.1, 0.2, 0.3, 0.4]) for fold in folds])
+    >>> tuned = second_stage(threshold(METRICS["accuracy"]), oof)
+    >>> score(tuned.oof, METRICS["accuracy"]).overall, tuned.predict([0.24, 0.26]).tolist()
+    (1.0, [0.0, 1.0])
+
+    See also: `ensembles.greedy`, `ensembles.stacking`, `thresholds.threshold`, `calibration.platt`, `calibration.isotonic`.
+    """
+    check_callable(learn=learn)
+    if not oofs:
+        raise ArgumentError("second_stage needs the out-of-fold predictions of at least one model, got none.")
+    check_same(oofs)
+    folds, targets = oofs[0].folds, oofs[0].targets
+    if folds.count < 2:
+        raise ArgumentError(f"second_stage learns from the other folds, and there is one only in {folds!r}. Use two at least.")
+    judged = folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True)
+    parts, validated = [], folds.assignments >= 0
+    for fold in judged:
+        rows = fold.train[validated[fold.repeat, fold.train]]
+        combine = learn(targets[rows], tuple(oof.predictions[fold.repeat, rows] for oof in oofs))
+        parts.append(fold_predictions(fold, combined(combine, [oof.predictions[fold.repeat, fold.valid] for oof in oofs])))
+    repeated = np.broadcast_to(targets, validated.shape)
+    return SecondStage(learn(repeated[validated], tuple(oof.predictions[validated] for oof in oofs)), out_of_fold(judged, targets, parts))
+
+
+def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
+    """Check predictions of one shape, combine them, and check that there is one for each row."""
+    arrays = tuple(finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions))
+    if not arrays or len({len(array) for array in arrays}) > 1:
+        raise ArgumentError(f"Predictions of one set of rows are needed, got arrays of {[list(array.shape) for array in arrays]}.")
+    made = combine(arrays)
+    if len(made) != len(arrays[0]):
+        raise ArgumentError(f"Combining predictions of {len(arrays[0])} rows gave {len(made)}. Return one for each row.")
+    return made
+
+
+def only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
+    """Return the predictions of the one model that `function` takes."""
+    if len(predictions) != 1:
+        raise ArgumentError(
+            f"{function} takes the predictions of one model, got {len(predictions)}. Make one of them first: ensembles.mean."
+        )
+    return predictions[0]
+
+
+def positive(function: str, probabilities: Numbers) -> Numbers:
+    """Return the probabilities of class 1 of two, [n], given as such or as [n, 2]."""
+    if probabilities.ndim == 2 and probabilities.shape[1] != 2:
+        raise ArgumentError(f"{function} is for two classes, got {probabilities.shape[1]}.")
+    chosen: Numbers = probabilities[:, 1] if probabilities.ndim == 2 else probabilities
+    if len(chosen) and not (chosen.min() >= 0 and chosen.max() <= 1):
+        raise ArgumentError(f"{function} needs probabilities, got values from {chosen.min():g} to {chosen.max():g}.")
+    return chosen

@@ -1,0 +1,52 @@
+"""Rows written as "age: 22; sex: female;", read back."""
+
+import re
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.errors import DataError, unknown_name
+from mlxfp.kaggle.specs.specs import DatasetSpec
+
+_PAIR = re.compile(r"((?:[^\\:]|\\.)*): ((?:[^\\;]|\\.)*);(?: |\Z)", re.DOTALL)
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
+    r"""Read a row that was written with `fit_wording(form="key_value")`: the text of each column's value, as a file has it.
+
+    Names of values become the values that they name; numbers are as precise as they were written. What is missing was left out, or reads
+    "unknown" or "none". A backslash stands before what would end a title (`:`) or a value (`;`), and before itself. Raises `DataError` for
+    text that is no such row, `UnknownNameError` for a title that no column has.
+
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
+    >>> about = {"train": FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> columns = [ColumnSpec(name="Pclass", type="categorical", values={"1": "first"}), ColumnSpec(name="Ticket", type="text")]
+    >>> read_key_values(r"pclass: first; ticket: a\; b;", DatasetSpec(name="ship", kind="binary", columns=columns, **about))
+    {'Pclass': '1', 'Ticket': 'a; b'}
+    """
+    check_text(text=text)
+    check_types(DatasetSpec, spec=spec)
+    columns = {column.title: column for column in spec.columns}
+    found, place = {}, 0
+    while place < len(text):
+        pair = _PAIR.match(text, place)
+        if pair is None:
+            raise DataError(f"A row of keys and values reads 'age: 22; sex: female;', got {text[place:]!r:.60} at character {place}.")
+        title, value = (_ESCAPED.sub(r"\1", part) for part in pair.groups())
+        if title not in columns:
+            raise unknown_name(f"column of {spec.name!r}", title, columns)
+        found[columns[title].name] = {name: code for code, name in columns[title].values}.get(value, value)
+        place = pair.end()
+    return found
+
+
+def escape_key(title: str) -> str:
+    """Put a backslash before what would end a title."""
+    return title.replace("\\", "\\\\").replace(":", "\\:")
+
+
+def escape_values(values: pa.StringArray) -> pa.StringArray:
+    """Put a backslash before what would end a value."""
+    return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), ";", "\\;")

@@ -1,0 +1,249 @@
+"""A spec proposed from the files themselves: what can be told from them, and no more."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import evolve, frozen
+
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.errors import ArgumentError, MissingFileError, unknown_name
+from mlxfp.data.sources.csv_files import NULL_VALUES
+from mlxfp.kaggle.specs.checking import not_numbers
+from mlxfp.kaggle.specs.reading import hash_file, read_cells, read_strings, without_missing
+from mlxfp.kaggle.specs.specs import CLASSED, SPELLINGS, ColumnSpec, ColumnType, DatasetSpec, FileSpec, Kind, Spelling, SubmissionSpec
+
+_CLASSES = 20  # whole numbers of so many kinds, from 0 or 1 on, are classes; more are amounts
+_CATEGORIES = 20  # texts of so many kinds are categories, whatever the number of rows, if rows share them
+_SHARE = 0.05  # and so are those that have less than this share of the rows
+_SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
+_METRICS: dict[Kind, str] = {
+    "binary": "accuracy",
+    "multiclass": "accuracy",
+    "multilabel": "roc_auc",
+    "regression": "rmse",
+    "time_series": "rmse",
+}
+_SHOWN = 9  # names of files in a message
+_TRUTH = "(?i)^(true|false)$"
+_DATE = r"^\d{4}-\d{2}-\d{2}"
+
+
+def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
+    r"""Propose a spec for the folder of a competition, or for one CSV file with labels.
+
+    A folder has a train file, and perhaps a test and a sample file (`train.csv`, `test.csv`, `sample_submission.csv`; any name with
+    "submission" in it, of several the one with "sample"). What can be told is told:
+
+    - the id: the sample's first column, or one named id, if its values in the train file are all different;
+    - the target, unless `target` says it: what the sample has besides the id; without a sample, what train has and test has not;
+    - the kind, of the target's values: two of them are binary; texts, or whole numbers from 0 or 1 on of at most 20 kinds, are multiclass
+      (in a target of texts, None, NA and the like are classes, and an empty cell is missing);
+      other numbers are regression, a time series if there is a column of dates and those of the test file are all later than those of the
+      train file; several targets of 0 and 1 are multilabel;
+    - the columns: numbers are numerical; texts of few kinds are categorical, others text; columns without any value are left out;
+    - the hash and the number of rows of each file.
+
+    An ordinal scale, a ranking, groups, names of values and the metric that counts cannot be told: say them with `attrs.evolve`. Reads the
+    files into memory. Raises `MissingFileError` without a train file, `ArgumentError` if the target cannot be told.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "train.csv").write_text("id,age,purrs\n1,3,True\n2,,False\n3,9,True\n")
+    ...     _ = Path(folder, "test.csv").write_text("id,age\n4,8\n")
+    ...     spec = infer_spec(folder)
+    >>> spec.kind, spec.id, spec.target, spec.classes, [(column.name, column.type) for column in spec.columns]
+    ('binary', 'id', ('purrs',), ('False', 'True'), [('age', 'numerical')])
+
+    See also: `check_spec`; `save_spec`, to go on from the proposal in an editor.
+    """
+    files = _find(path)
+    train, test, sample = (None if file is None else read_strings(file) for file in (files.train, files.test, files.sample))
+    facts = _Facts(str(files.train), train, test, sample)
+    names = _targets(facts, target)
+    facts = evolve(facts, train=facts.with_classes(names, read_cells(files.train)))
+    found = facts.id(names)
+    columns = tuple(facts.columns({*names, *([] if found is None else [found])}))
+    time = facts.later(column.name for column in columns if column.type != "numerical")
+    kind = _kind(facts, names, time)
+    classes = _classes(facts, names) if kind in CLASSED else ()
+    return DatasetSpec(
+        name=files.train.parent.name if Path(path).is_dir() else files.train.name.partition(".")[0],
+        kind=kind,
+        train=_file(files.train, train),
+        test=None if files.test is None else _file(files.test, test),
+        sample=None if files.sample is None else _file(files.sample, sample),
+        id=found,
+        target=names,
+        classes=classes,
+        time=time,
+        columns=columns,
+        metric=_METRICS[kind],
+        submission=None if sample is None else SubmissionSpec(columns=sample.column_names, spelling=_spelling(sample, names)),
+    )
+
+
+def is_train_file(path: Path) -> bool:
+    """Whether a file is the train file of a competition's folder, by its name."""
+    return path.name.lower() in {f"train{suffix}" for suffix in _SUFFIXES}
+
+
+@frozen
+class _Files:
+    train: Path
+    test: Path | None = None
+    sample: Path | None = None
+
+
+def _find(path: str | Path) -> _Files:
+    check_types((str, Path), path=path)
+    if Path(path).is_file():
+        return _Files(Path(path))
+    if not Path(path).is_dir():
+        raise MissingFileError(f"There is no folder and no file {str(path)!r}. Give the folder of a competition, or a CSV file.")
+    every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
+    files = [file for file in every if file.name.lower().endswith(_SUFFIXES)]
+    train = next(filter(is_train_file, files), None)
+    if train is None:
+        shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
+        there = ", ".join(shown if files else ["no CSV files", *shown])
+        raise MissingFileError(
+            f"There is no train.csv in {str(path)!r}: it has {there}. Give the folder that holds it, unpacked, or a CSV file; a spec may "
+            "name files of other names."
+        )
+    tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in _SUFFIXES}]
+    samples = [file for file in files if "submission" in file.name.lower()]
+    if len(samples) > 1:  # of which some may be one's own
+        samples = [file for file in samples if "sample" in file.name.lower()]
+    return _Files(train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None)
+
+
+def _file(path: Path, table: pa.Table) -> FileSpec:
+    return FileSpec(name=path.name, sha256=hash_file(path), rows=table.num_rows)
+
+
+@frozen
+class _Facts:
+    """The rows of the files, as strings."""
+
+    path: str
+    train: pa.Table
+    test: pa.Table | None
+    sample: pa.Table | None
+
+    def with_classes(self, targets: Sequence[str], cells: pa.Table) -> pa.Table:
+        """Return the train rows with targets of texts as they are written: a class called None is a class, only an empty cell is none."""
+        train = self.train
+        for name in targets:
+            known = train[name].drop_null()
+            if not len(known) or (len(not_numbers(known)) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
+                texts = without_missing(cells[name], said=tuple(value for value in NULL_VALUES if value.strip()))
+                train = train.set_column(train.column_names.index(name), name, texts)
+        return train
+
+    def id(self, targets: Sequence[str]) -> str | None:
+        first = () if self.sample is None else self.sample.column_names[:1]
+        named = [name for name in self.train.column_names if (name in first or name.lower() == "id") and name not in targets]
+        return next((name for name in named if _all_different(self.train[name])), None)
+
+    def columns(self, apart: set[str]) -> Iterator[ColumnSpec]:
+        shared = [name for name in self.train.column_names if self.test is None or name in self.test.column_names]
+        titles: set[str] = set()
+        for name in shared:
+            if name in apart or self.train[name].null_count == self.train.num_rows:
+                continue
+            column = ColumnSpec(name=name, type=self._type(name))
+            free = (f"{column.title} {number}" for number in count(2))
+            title = column.title if column.title not in titles else next(title for title in free if title not in titles)
+            titles |= {title}
+            yield evolve(column, title=title)
+
+    def later(self, names: Iterator[str]) -> str | None:
+        """Find the column of dates by which all test rows are later than the train rows."""
+        return next((name for name in names if self.test is not None and _is_before(self.train[name], self.test[name])), None)
+
+    def _type(self, name: str) -> ColumnType:
+        both = pa.chunked_array([*self.train[name].chunks, *([] if self.test is None else self.test[name].chunks)], pa.string())
+        if not len(not_numbers(both)):
+            return "numerical"
+        known = self.train[name].drop_null()
+        kinds = len(known.unique())
+        return "categorical" if kinds <= max(_CATEGORIES, _SHARE * len(known)) and 2 * kinds <= len(known) else "text"
+
+
+def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ...]:
+    train, test, sample = (() if table is None else tuple(table.column_names) for table in (facts.train, facts.test, facts.sample))
+    if target is not None:
+        names = (target,) if isinstance(target, str) else tuple(target)
+        check_text(**{f"target {place}": name for place, name in enumerate(names)})
+        if not names:
+            raise ArgumentError("target names no column. Name one, or leave target out for it to be told.")
+        for name in names:
+            if name not in train:
+                raise unknown_name(f"column of {facts.path}", name, train)
+        return names
+    if sample[1:] and set(sample[1:]) <= set(train):
+        return sample[1:]
+    only = tuple(name for name in train if name not in test)
+    if test and len(only) == 1:
+        return only
+    why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
+    raise ArgumentError(
+        f"The target in {facts.path!r} cannot be told: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
+    )
+
+
+def _kind(facts: _Facts, names: tuple[str, ...], time: str | None) -> Kind:
+    kinds = [facts.train[name].drop_null().unique() for name in names]
+    least = 2 if len(kinds) == 1 else 1
+    poor = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
+    if poor is not None:
+        raise ArgumentError(f"The target {poor[0]!r} in {facts.path!r} has {poor[1]} different values: nothing to learn. Name another one.")
+    numbers = not any(len(not_numbers(pa.chunked_array([found]))) for found in kinds)
+    if len(kinds) > 1:
+        if all(set(found.to_pylist()) <= {"0", "1"} for found in kinds):
+            return "multilabel"
+        if not numbers:
+            raise ArgumentError(
+                f"Several targets are 0 and 1, or numbers, and those in {facts.path!r} are not: {', '.join(names)}. Choose one."
+            )
+    elif len(kinds[0]) == 2:
+        return "binary"
+    elif not numbers or _counts_up(kinds[0]):
+        return "multiclass"
+    return "regression" if time is None else "time_series"
+
+
+def _counts_up(texts: pa.Array) -> bool:
+    """Whether few whole numbers follow one another from 0 or 1 on."""
+    return any(set(texts.to_pylist()) == {str(first + place) for place in range(min(len(texts), _CLASSES))} for first in (0, 1))
+
+
+def _classes(facts: _Facts, names: tuple[str, ...]) -> tuple[str, ...]:
+    if len(names) > 1:
+        return ("0", "1")
+    values = facts.train[names[0]].drop_null().unique()
+    by: Callable[[str], Any] = float if not len(not_numbers(pa.chunked_array([values]))) else str
+    return tuple(sorted(values.to_pylist(), key=by))
+
+
+def _spelling(sample: pa.Table, names: tuple[str, ...]) -> Spelling:
+    said = pa.chunked_array(
+        [chunk for name in names if name in sample.column_names for chunk in sample[name].chunks], pa.string()
+    ).drop_null()
+    if not len(said):
+        return "text"
+    return next(spelling for spelling, pattern in SPELLINGS.items() if pc.all(pc.match_substring_regex(said, pattern)).as_py())
+
+
+def _all_different(column: pa.ChunkedArray) -> bool:
+    return column.null_count == 0 and len(column.unique()) == len(column)
+
+
+def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
+    """Whether both are dates, and those of the first all before those of the second: dates written so sort as text."""
+    dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
+    return dated and pc.max(train).as_py() < pc.min(test).as_py()

@@ -1,0 +1,187 @@
+"""The files of a competition as rows, with the types that its spec says."""
+
+from collections.abc import Mapping
+from hashlib import file_digest
+from io import TextIOWrapper
+from pathlib import Path
+from typing import Literal, TextIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from attrs import frozen
+
+from mlxfp.core.checks import check_choice, check_types
+from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, source_rows
+from mlxfp.core.cursors import run, start
+from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.rows.map_filter import take
+from mlxfp.data.sources.csv_files import NULL_VALUES, read_csv
+from mlxfp.data.sources.text_files import read_text
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
+
+Part = Literal["train", "test", "sample"]
+PARTS: tuple[Part, ...] = ("train", "test", "sample")
+
+_DELIMITERS = {"\t": "one with tabs", ";": "one with semicolons", "|": "one with bars"}
+
+
+def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> Dataset[Example]:
+    r"""Read a file of a competition's folder, lazily: its train, test or sample file, with the types of the spec.
+
+    Numerical columns are float64, text and categorical ones strings, just as the file writes them: the class 3 is "3", and an id keeps
+    its leading zeros. Targets are strings where they are classes, float64 otherwise; the sample is strings throughout. Columns that the
+    spec does not name are there too, with the types that they look like.
+
+    Missing is what pandas takes for missing (an empty cell, NA, None, null, nan and others), but where the spec says otherwise: a class of
+    a target, a value of a column that has a name, and one that is `absent` are values, so a class called None is a class.
+
+    Raises `MissingFileError` if there is no such file.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.kaggle.specs.specs import ColumnSpec
+    >>> columns = [ColumnSpec(name="code", type="categorical"), ColumnSpec(name="size", type="numerical")]
+    >>> spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], id="id", columns=columns, metric="mae")
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "a.csv").write_text("id,code,size,y\n007,1,2,3\n")
+    ...     next(iter(read_part(spec, folder)))
+    {'id': '007', 'code': '1', 'size': 2.0, 'y': 3.0}
+
+    See also: `read_csv`.
+    """
+    check_types(DatasetSpec, spec=spec)
+    check_choice(PARTS, part=part)
+    file = part_file(spec, part)
+    if file is None:
+        raise ArgumentError(
+            f"The spec of {spec.name!r} names no {part} file. Name it with {part}=FileSpec(name=...), or read another part."
+        )
+    found = folder_of(path) / file.name
+    if not found.is_file():
+        raise MissingFileError(f"There is no {part} file at {str(found)!r}. Give the folder that holds the files of {spec.name!r}.")
+    check_commas(found)
+    if part == "sample":
+        return read_csv(found, schema=dict.fromkeys(schema(read_csv(found)).names, pa.string()), null_values=[""])
+    types, said = _types(spec, with_target=part == "train"), said_values(spec)
+    if not said:
+        return read_csv(found, schema=types)
+    kept = {value for values in said.values() for value in values}
+    texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in kept])
+    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(said.items()))(texts)
+    return rows
+
+
+def said_values(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
+    """Return what is a value in some columns, for the spec says so, and elsewhere says that there is none: such as the class None."""
+    texts = [column for column in spec.columns if column.type != "numerical"]
+    named = {column.name: (*(value for value, _ in column.values), *column.absent) for column in texts}
+    found = {name: {*values} & {*NULL_VALUES} for name, values in (dict.fromkeys(spec.target, spec.classes) | named).items()}
+    return {name: tuple(sorted(values)) for name, values in found.items() if values}
+
+
+def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
+    """Return the file of a part, if the spec names one."""
+    return {"train": spec.train, "test": spec.test, "sample": spec.sample}[part]
+
+
+def folder_of(path: str | Path) -> Path:
+    """Return the folder of a competition, also where one of its files is given."""
+    return Path(path).parent if Path(path).is_file() else Path(path)
+
+
+def read_strings(path: Path, said: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
+    """Read a CSV file whole, every column as strings; missing values are null, but those `said` to be values in a column."""
+    table, known = read_cells(path), said or {}
+    return pa.table({name: without_missing(table[name], known.get(name, ())) for name in table.column_names}, table.schema)
+
+
+def check_commas(path: Path) -> None:
+    """Raise `DataError` for a file of columns with another delimiter, which would be read as one column or not at all."""
+    lines = [row["text"] for row in pipe(read_text(path), take(2))]
+    header = lines[0] if lines else ""
+    other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines)), None)
+    if other is not None and header and "," not in header:
+        raise DataError(
+            f"The files of a competition have commas between their columns, and {str(path)!r} looks like {_DELIMITERS[other]}: it begins "
+            f"with {header[:60]!r}. Write it anew, as with pandas.read_csv({path.name!r}, sep={other!r}).to_csv({path.name!r}, "
+            "index=False)."
+        )
+
+
+def read_cells(path: Path) -> pa.Table:
+    """Read a CSV file whole, every column as strings, an empty one where nothing is written."""
+    check_commas(path)
+    names = schema(read_csv(path)).names
+    rows = read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())
+    chunks = [chunk.select(names) for chunk, _ in run(rows, start(0, None))]
+    return pa.Table.from_batches(chunks, pa.schema([(name, pa.string()) for name in names]))
+
+
+def without_missing(texts: pa.Array | pa.ChunkedArray, said: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
+    """Make null what says that there is no value, but what is `said` to be one."""
+    missing = pa.array([value for value in NULL_VALUES if value not in said], pa.string())
+    return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
+
+
+def open_text(path: Path) -> TextIO:
+    """Open a file of a competition as text, for the csv module; gzip and zstd by suffix.
+
+    Raises `DataError` for what is not UTF-8, and for another delimiter.
+    """
+    check_commas(path)
+    return TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="")
+
+
+def hash_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes in hexadecimal digits."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
+def _types(spec: DatasetSpec, *, with_target: bool) -> dict[str, pa.DataType]:
+    beside = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
+    target = dict.fromkeys(spec.target if with_target else (), pa.string() if spec.kind in CLASSED else pa.float64())
+    return beside | target | {column.name: pa.float64() if column.type == "numerical" else pa.string() for column in spec.columns}
+
+
+@frozen(repr=False)
+class _Typed(RowWise):
+    """Columns of strings as what they are: numbers, or values where the same text elsewhere says that there is none."""
+
+    types: tuple[tuple[str, pa.DataType], ...]
+    said: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def schema(self, schema: Schema) -> Schema:
+        for name, kind in self.types:
+            schema = set_field(schema, name, kind)
+        return schema
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        said = dict(self.said)
+        for name, kind in self.types:
+            texts = without_missing(chunk.column(name), said.get(name, ()))
+            chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _numbers(chunk, name, texts))
+        return chunk
+
+
+def _numbers(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleArray:
+    trimmed = pc.utf8_trim_whitespace(texts)
+    try:
+        return trimmed.cast(pa.float64())
+    except pa.ArrowInvalid:
+        place = next(place for place in range(len(trimmed)) if not are_numbers(trimmed.slice(place, 1)))
+    raise DataError(
+        f"A value does not fit the column {name!r} of numbers: got {texts[place].as_py()!r} in source row "
+        f"{int(source_rows(chunk)[place])}. Correct the value, or change the type of the column in the spec."
+    )
+
+
+def are_numbers(texts: pa.Array) -> bool:
+    """Whether all texts of an array can be read as floats."""
+    try:
+        pc.utf8_trim_whitespace(texts).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""Pseudo-labels: rows without a label, labelled by a teacher that the fold's own training rows made."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import ArrayLike, NDArray
+
+from mlxfp.core.checks import check_callable, check_columns, check_text, check_types
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.rows.columns import drop_columns
+from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.kaggle.specs.tables import to_table
+from mlxfp.kaggle.validation.cross_validation import Fit, Predict
+from mlxfp.kaggle.validation.scoring import finite_numbers
+
+Indices = NDArray[np.int64]
+
+
+@frozen
+class Confidence:
+    """Which rows are worth a pseudo-label: those whose likeliest class has a probability of `threshold`, within limits.
+
+    At least the share `least` of the rows, the most confident ones if too few reach the threshold, and at most the share `most`. No class
+    takes more of these places than its share among the labelled rows, so that a frequent class cannot crowd out the others. (Thresholds
+    and limits are those of AutoGluon.)
+
+    >>> Confidence().choose([[0.99, 0.01], [0.4, 0.6], [0.97, 0.03], [0.02, 0.98], [0.01, 0.99]], [0, 1, 1])
+    (array([0, 3, 4]), array([0, 1, 1]))
+    """
+
+    threshold: float = 0.95
+    least: float = 0.05
+    most: float = 0.6
+
+    def __attrs_post_init__(self) -> None:
+        """Check that these are probabilities and shares."""
+        if not 0 < self.threshold <= 1 or not 0 <= self.least <= self.most <= 1 or self.most == 0:
+            raise ArgumentError(
+                f"Confidence needs 0 < threshold <= 1 and 0 <= least <= most <= 1, got threshold={self.threshold}, least={self.least}, "
+                f"most={self.most}."
+            )
+
+    def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[Indices, Indices]:
+        """Return the numbers of the chosen rows, ascending, and their classes, int64[n] each.
+
+        `probabilities` are [N] of class 1 or [N, C]; `labels` are the known ones, whose shares are those of the classes.
+        """
+        chances = finite_numbers("The teacher's predictions", probabilities)
+        if chances.ndim == 1:
+            chances = np.stack([1 - chances, chances], axis=1)
+        if chances.min(initial=0) < 0 or chances.max(initial=1) > 1:
+            raise ArgumentError(
+                f"Pseudo-labels need probabilities, got predictions from {chances.min():g} to {chances.max():g}. Values have no confidence."
+            )
+        sure, classes = chances.max(axis=1), chances.argmax(axis=1)
+        size = int(np.clip((sure >= self.threshold).sum(), np.ceil(self.least * len(sure)), np.floor(self.most * len(sure))))
+        known = np.asarray(labels).astype(np.int64)
+        quotas = np.round(size * np.bincount(known, minlength=chances.shape[1]) / len(known)).astype(np.int64)
+        order = np.argsort(-sure, kind="stable")
+        chosen = np.sort(np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)]))
+        return chosen, classes[chosen]
+
+
+def pseudo_label(  # noqa: PLR0913  # each is a plain word of what is done
+    teacher: Fit, student: Fit, unlabelled: Dataset[Any], *, target: str, confidence: Confidence | None = None, weight: float = 1.0
+) -> Fit:
+    """Make a `fit` that trains a student on labelled rows and on those that a teacher is sure of.
+
+    In each fold the teacher is fitted on the training rows of that fold, and labels `unlabelled` rows for the student of that fold alone;
+    it never sees a label that the fold validates with. Pseudo-labelled rows only train: they are in no fold and in no rows to stop by.
+    The student's rows have a column `weight`: 1 for labelled rows, `weight` for the others. `unlabelled` has the columns of the training
+    rows; a column `target` in it is not looked at. Rows are held in memory. Lee, "Pseudo-Label", 2013.
+
+    >>> from mlxfp.kaggle.specs.tables import column_values
+    >>> from mlxfp.kaggle.validation.folds import custom
+    >>> from mlxfp.kaggle.validation.cross_validation import cross_validate
+    >>> def teacher(parts):
+    ...     return lambda rows: np.where(column_values(rows, "x") > 5, 0.99, 0.01)
+    >>> def student(parts):
+    ...     trained = to_table(parts.train).to_pydict()
+    ...     return lambda rows: np.full(len(to_table(rows)), sum(trained["weight"]) + sum(trained["y"]))
+    >>> rows, more = from_table({"x": [1, 9, 2, 8], "y": [0, 1, 0, 1]}), from_table({"x": [0, 7, 3, 10]})
+    >>> fit = pseudo_label(teacher, student, more, target="y", weight=0.25)
+    >>> cross_validate(custom([0, 0, 1, 1]), rows, fit, target="y").oof.predictions.tolist()
+    [[4.5, 4.5, 4.5, 4.5]]
+
+    See also: `cross_validate`, which calls it.
+    """
+    check_callable(teacher=teacher, student=student)
+    check_types(Dataset, unlabelled=unlabelled)
+    check_text(target=target)
+    if not weight > 0:
+        raise ArgumentError(f"weight must be above 0, got weight={weight!r}.")
+    bare = drop_columns([target])(unlabelled) if target in schema(unlabelled).names else unlabelled
+    return _PseudoLabelling(teacher, student, bare, target, confidence or Confidence(), float(weight))
+
+
+@frozen
+class _PseudoLabelling:
+    teacher: Fit
+    student: Fit
+    unlabelled: Dataset[Any]
+    target: str
+    confidence: Confidence
+    weight: float
+
+    def __call__(self, parts: Splits) -> Predict:
+        train = to_table(parts.train)
+        check_columns([name for name in train.column_names if name != self.target], schema(self.unlabelled).names, "pseudo_label")
+        taught = self.teacher(parts)
+        check_callable(**{"what teacher returns": taught})  # a model in place of a fit gives predictions here
+        rows, labels = self.confidence.choose(taught(self.unlabelled), train.column(self.target).to_numpy())
+        added = to_table(self.unlabelled).take(pa.array(rows)).append_column(self.target, pa.array(labels))
+        both = pa.concat_tables([_weighed(train, 1.0), _weighed(added, self.weight)], promote_options="permissive")
+        return self.student(Splits(from_table(both.select([*train.column_names, "weight"])), valid=parts.valid))
+
+
+def _weighed(table: pa.Table, weight: float) -> pa.Table:
+    return table.append_column("weight", pa.array(np.full(len(table), weight)))

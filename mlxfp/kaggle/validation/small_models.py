@@ -1,0 +1,194 @@
+"""Small models whose rows fit in memory: trained fold by fold, or all folds in one program."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from functools import cached_property, partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import field, frozen
+from mlx import nn, optimizers
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_callable, check_not_negative, check_positive
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.randomness import fold_in, generator
+from mlxfp.core.trees import TreeDef, flatten, tree_map, unflatten
+from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.kaggle.validation.cross_validation import Predict
+from mlxfp.models.layers import random_key
+from mlxfp.training.optimization.optimizers import start, update
+from mlxfp.training.steps.steps import Loss, sum_and_weight
+from mlxfp.training.steps.transforms import Functional, functional, jit
+
+Arrays = Mapping[str, NDArray[Any]]
+Encode = Callable[[Dataset[Any]], Arrays]
+Prepare = Callable[[Dataset[Any]], Encode]
+
+
+def small_fit(  # noqa: PLR0913  # each is a plain word of training
+    model: nn.Module,
+    loss: Loss,
+    optimizer: optimizers.Optimizer,
+    *,
+    prepare: Prepare,
+    outputs: Callable[[Any, dict[str, mx.array]], mx.array],
+    steps: int,
+    size: int,
+    seed: int = 0,
+) -> "SmallFit":
+    """Make a `fit` that trains a model for `steps` updates on batches of `size` rows; it can train all folds in one program.
+
+    `prepare(rows)` learns what is to be learned of the training rows (means, vocabulary) and returns a function from rows to numpy arrays
+    by name, one row each; it is also called with rows that have no target. `loss(model, batch)` returns (sum, weight), as for
+    `train_step`; `outputs(model, batch)` returns predictions [n] or [n, C]. Every epoch has another order; epochs follow each other
+    without a break, so every batch is full. Each fold starts from the weights of `model`, which does not change.
+
+    `cross_validate(..., together=True)` stacks the parameters of all folds and trains them at once by `mx.vmap`: the same models, to
+    float precision, in less time where a step of one is too small to fill the device. MLX cannot do that with convolutions.
+
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> from mlxfp.kaggle.validation.folds import kfold
+    >>> from mlxfp.kaggle.specs.tables import to_table
+    >>> from mlxfp.kaggle.validation.cross_validation import cross_validate
+    >>> from mlxfp.training.losses import mse
+    >>> def prepare(rows):
+    ...     return lambda rows: {name: np.float32(values)[:, None] for name, values in to_table(rows).to_pydict().items()}
+    >>> def loss(model, batch):
+    ...     return mse(model(batch["x"]), batch["y"])
+    >>> def outputs(model, batch):
+    ...     return model(batch["x"])[:, 0]
+    >>> fit = small_fit(nn.Linear(1, 1), loss, optimizers.SGD(0.1), prepare=prepare, outputs=outputs, steps=200, size=4)
+    >>> rows = from_table({"x": np.linspace(-1, 1, 12), "y": np.linspace(-1, 1, 12) * 3})
+    >>> run = cross_validate(kfold(12, count=3, seed=0), rows, fit, target="y", together=True)
+    >>> bool(np.abs(run.oof.predictions - run.oof.targets).max() < 0.01)
+    True
+
+    See also: `train_step` and `fit` for models of any size.
+    """
+    check_callable(loss=loss, prepare=prepare, outputs=outputs)
+    check_positive(steps=steps, size=size)
+    check_not_negative(seed=seed)
+    module = functional(model)
+    first = {"params": module.params, "buffers": module.buffers, "opt": start(optimizer, module.params)}
+    return SmallFit(module.emptied(), loss, deepcopy(optimizer), prepare, outputs, steps, size, seed, first)
+
+
+@frozen(eq=False, repr=False)
+class SmallFit:
+    """How to train a small model; made by `small_fit`.
+
+    >>> from mlxfp.training.losses import mse
+    >>> made = small_fit(
+    ...     nn.Linear(1, 1), lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizers.SGD(0.1),
+    ...     prepare=lambda rows: (lambda rows: {}), outputs=lambda model, batch: model(batch["x"]), steps=3, size=4,
+    ... )
+    >>> isinstance(made, SmallFit), made.steps
+    (True, 3)
+    """
+
+    module: Functional
+    loss: Loss
+    optimizer: optimizers.Optimizer
+    prepare: Prepare
+    outputs: Callable[[Any, dict[str, mx.array]], mx.array]
+    steps: int
+    size: int
+    seed: int
+    first: Any
+
+    @cached_property
+    def _compiled(self) -> Callable[..., dict[str, Any]]:
+        return jit(self._step)
+
+    def __call__(self, parts: Splits) -> Predict:
+        """Train on the rows of one fold."""
+        encode, batches = self._batches(parts)
+        trees, step = self.first, self._compiled
+        for number, batch in enumerate(batches):
+            trees = step(trees, tree_map(mx.array, batch), random_key(self.seed, "step", number))
+            mx.async_eval(trees)
+        return self._trained(trees, encode)
+
+    def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
+        """Train all folds in one program; raises `ArgumentError` for a model that MLX cannot do that with."""
+        encodes, batches = zip(*map(self._batches, parts), strict=True)
+        structure, leaves = flatten(self.first)
+        leaves = [mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)) for leaf in leaves]
+        step = jit(partial(self._step_of_all, structure))
+        for number, each in enumerate(zip(*batches, strict=True)):
+            batch = {name: mx.array(np.stack([one[name] for one in each])) for name in each[0]}
+            leaves = step(leaves, batch, random_key(self.seed, "step", number))
+            mx.async_eval(leaves)
+        return tuple(self._trained(unflatten(structure, [leaf[place] for leaf in leaves]), encode) for place, encode in enumerate(encodes))
+
+    def _step_of_all(self, structure: TreeDef, leaves: list[mx.array], batch: dict[str, mx.array], key: mx.array) -> list[mx.array]:
+        names = sorted(batch)
+
+        def one(leaves: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
+            after = self._step(unflatten(structure, leaves), dict(zip(names, arrays, strict=True)), key)
+            return flatten(after)[1]
+
+        try:
+            stepped: list[mx.array] = mx.vmap(one)(leaves, [batch[name] for name in names])
+        except ValueError as error:
+            if not any(word in str(error) for word in ("vmap", "[conv]")):
+                raise
+            raise ArgumentError(
+                f"Folds of this model cannot be trained together: {error} MLX has no vmap of convolutions and some other functions. "
+                "Leave together=True out."
+            ) from error
+        return stepped
+
+    def _step(self, trees: dict[str, Any], batch: dict[str, mx.array], key: mx.array) -> dict[str, Any]:
+        def objective(params: Any) -> tuple[mx.array, Any]:
+            result, buffers = self.module.apply(self.loss, params, trees["buffers"], batch, key=key)
+            total, weight = sum_and_weight(result)
+            return total / mx.where(weight == 0, 1, weight), buffers
+
+        (_, buffers), gradients = mx.value_and_grad(objective)(trees["params"])
+        params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
+        return {"params": params, "buffers": buffers, "opt": opt}
+
+    def _batches(self, parts: Splits) -> tuple[Encode, Iterator[Arrays]]:
+        if parts.valid is not None:
+            raise ArgumentError("A small model trains for a number of steps and does not stop early. Leave stopping out, or choose steps.")
+        encode = self.prepare(parts.train)
+        arrays = _checked(encode(parts.train))
+        count = len(next(iter(arrays.values())))
+        epochs = range(-(-self.steps * self.size // count))
+        orders = [generator(fold_in(0, "small_fit", self.seed, epoch)).permutation(count) for epoch in epochs]
+        order = np.concatenate(orders)[: self.steps * self.size].reshape(self.steps, self.size)
+        return encode, ({name: array[rows] for name, array in arrays.items()} for rows in order)
+
+    def _trained(self, trees: dict[str, Any], encode: Encode) -> "_Trained":
+        mx.eval(trees)
+        return _Trained(self.module, trees["params"], trees["buffers"], encode, self.outputs)
+
+
+@frozen(eq=False)
+class _Trained:
+    module: Functional = field(repr=False)
+    params: Any = field(repr=False)
+    buffers: Any = field(repr=False)
+    encode: Encode
+    outputs: Callable[[Any, dict[str, mx.array]], mx.array]
+
+    def __call__(self, rows: Dataset[Any]) -> NDArray[Any]:
+        batch = {name: mx.array(array) for name, array in _checked(self.encode(rows)).items()}
+        predictions, _ = self.module.apply(self.outputs, self.params, self.buffers, batch)
+        made: NDArray[Any] = to_numpy(predictions)
+        return made
+
+
+def _checked(arrays: Mapping[str, Any]) -> Arrays:
+    kinds = {name: type(array).__name__ for name, array in arrays.items() if not isinstance(array, np.ndarray)}
+    if kinds or not arrays:
+        raise ArgumentTypeError(f"What prepare returns must turn rows into numpy arrays by name, got {kinds or 'none'}.")
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if len(set(sizes.values())) > 1 or not min(sizes.values()):
+        raise ArgumentError(f"Arrays of one length are needed, at least one row, got {sizes}.")
+    return arrays

@@ -1,0 +1,219 @@
+"""Reading tokenizers: `tokenizer.json`, WordPiece vocabularies, byte-level BPE vocabularies with merges."""
+
+import json as jsons
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import tokenizers as hf
+from attrs import evolve
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+from mlxfp.core.checks import check_types
+from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer, engine
+
+Roles = dict[str, str | None]
+
+# Which token has a role where no file says so. For the unknown token, the model's own setting goes first.
+_CUSTOMARY = {
+    "pad": ("[PAD]", "<pad>"),
+    "unk": ("[UNK]", "<unk>"),
+    "cls": ("[CLS]",),
+    "sep": ("[SEP]",),
+    "mask": ("[MASK]", "<mask>"),
+    "bos": ("<s>", "<bos>", "<|begin_of_text|>", "<|endoftext|>"),
+    "eos": ("</s>", "<eos>", "<|end_of_text|>", "<|endoftext|>"),
+}
+_WRITE = "Write a tokenizer.json with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder)."
+_SPECIAL = {token for tokens in _CUSTOMARY.values() for token in tokens}
+
+_SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token")
+
+# Slow tokenizers of transformers that are GPT-2's byte-level BPE, or RoBERTa's: the same with <s> ... </s> around a text.
+_BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
+
+
+def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
+    """Read a tokenizer from a file or a folder.
+
+    A folder may hold, in this order of preference, `tokenizer.json`; `vocab.txt` (BERT's WordPiece); or `vocab.json` with `merges.txt`,
+    also named `encoder.json` and `vocab.bpe` (byte-level BPE of GPT-2 and RoBERTa). The roles of special tokens come from its
+    `tokenizer_config.json` and `special_tokens_map.json`. A file is a `tokenizer.json` or a `vocab.txt`. Roles that no file names are
+    given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) where the vocabulary has them.
+
+    Whether a `vocab.txt` is lower-cased is said by `do_lower_case` of `tokenizer_config.json`; without it, by whether the vocabulary has
+    capital letters.
+
+    Raises `MissingFileError` where there is nothing, `DataError` for what cannot be read; both name the path.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "vocab.txt").write_text("[PAD] [UNK] [CLS] [SEP] [MASK] a cat ##s".replace(" ", chr(10)))
+    ...     tokenizer = load_tokenizer(folder)
+    >>> tokenizer.tokens(tokenizer.encode("A cats"))
+    ['[CLS]', 'a', 'cat', '##s', '[SEP]']
+    """
+    check_types((str, PathLike), path=path)
+    place = Path(path)
+    if place.is_dir():
+        return _from_folder(place)
+    if not place.is_file():
+        raise MissingFileError(
+            f"No tokenizer is at {str(place)!r}. Give a tokenizer.json file or a folder that holds one; nothing is downloaded."
+        )
+    if place.suffix == ".txt":
+        return _value(place, _wordpiece(place, {}), {})
+    return _value(place, _read(place), {})
+
+
+def _from_folder(folder: Path) -> Tokenizer:
+    config = {**_read_config(folder / "special_tokens_map.json"), **_read_config(folder / "tokenizer_config.json")}
+    whole, words = folder / "tokenizer.json", folder / "vocab.txt"
+    if whole.is_file():
+        return _value(whole, _read(whole), config)
+    if words.is_file():
+        return _complete(folder, _value(words, _wordpiece(words, config), config), config)
+    pairs = ((folder / vocab, folder / merges) for vocab, merges in (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe")))
+    vocab, merges = next((pair for pair in pairs if all(file.is_file() for file in pair)), (None, None))
+    if vocab is not None and merges is not None:
+        return _complete(folder, _value(vocab, _byte_level(vocab, merges, config), config), config)
+    pieces = next((file.name for file in sorted(folder.iterdir()) if file.suffix == ".model"), None)
+    if pieces is not None:
+        raise DataError(f"The folder {str(folder)!r} holds a SentencePiece model ({pieces}) and no tokenizer.json. {_WRITE}")
+    names = ", ".join(sorted(file.name for file in folder.iterdir())) or "nothing"
+    raise MissingFileError(
+        f"The folder {str(folder)!r} holds no tokenizer: {names:.300}. It needs tokenizer.json, vocab.txt, or vocab.json and merges.txt."
+    )
+
+
+def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer(json)
+        roles: dict[str, Any] = _roles(jsons.loads(json), config)
+        return evolve(tokenizer, **{f"{role}_token": token for role, token in roles.items()})
+    except MlxfpError as error:
+        raise DataError(f"{path}: {error}") from error
+
+
+def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
+    """Raise `DataError` for a tokenizer that was built without tokens that other files of the folder add to it."""
+    listed = (config.get("added_tokens_decoder") or {}).values()
+    added = [*_read_map(folder / "added_tokens.json"), *(token.get("content") for token in listed)]
+    missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
+    if missing:
+        raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
+    return tokenizer
+
+
+def _roles(data: Mapping[str, Any], config: Mapping[str, Any]) -> Roles:
+    """Return the token of each role: as the files beside a tokenizer say, or as is customary."""
+    return _customary_roles(data) | {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
+
+
+def _customary_roles(data: Mapping[str, Any]) -> Roles:
+    model, processor = data["model"], data.get("post_processor") or {}
+    vocab = model.get("vocab") or ()
+    known = {piece[0] for piece in vocab} if model.get("type") == "Unigram" else set(vocab)
+    known |= {token["content"] for token in data.get("added_tokens") or ()}
+    roles: Roles = {role: next((token for token in tokens if token in known), None) for role, tokens in _CUSTOMARY.items()}
+    if model.get("unk_token") is not None:
+        roles["unk"] = model["unk_token"]
+    elif model.get("unk_id") is not None:
+        roles["unk"] = vocab[model["unk_id"]][0]
+    if processor.get("type") in ("BertProcessing", "RobertaProcessing"):
+        roles |= {"cls": processor["cls"][0], "sep": processor["sep"][0]}
+    return roles
+
+
+def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
+    """Build BERT's tokenizer from its list of tokens, one a line."""
+    tokens = _read_lines(path)
+    vocab = {token: number for number, token in enumerate(tokens) if token or number < len(tokens) - 1}
+    roles = _roles({"model": {"vocab": vocab}}, config)
+    unknown, first, last = roles["unk"], roles["cls"], roles["sep"]
+    if unknown is None or unknown not in vocab:
+        raise DataError(f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. One token a line is expected.")
+    built = hf.Tokenizer(models.WordPiece(vocab, unk_token=unknown))
+    built.normalizer = normalizers.BertNormalizer(
+        lowercase=config.get("do_lower_case", not any(token != token.lower() for token in tokens if not token.startswith("["))),
+        strip_accents=config.get("strip_accents"),
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+    )
+    built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    built.decoder = decoders.WordPiece()
+    if first in vocab and last in vocab:
+        kind = processors.RobertaProcessing if first == "<s>" else processors.BertProcessing  # MPNet has two marks between texts, too
+        built.post_processor = kind((last, vocab[last]), (first, vocab[first]))
+    return _with_specials(built, vocab, config)
+
+
+def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
+    """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary has its marks, from a vocabulary and the merges by rank."""
+    vocab = _read_map(vocab_path)
+    lines = _read_lines(merges_path)
+    merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
+    if kind not in _BYTE_LEVEL or config.get("add_bos_token") or any(token.endswith("</w>") for token in vocab):
+        raise DataError(
+            f"{vocab_path} and {merges_path.name} are not GPT-2's or RoBERTa's (class {kind}), and do not say how text is split. {_WRITE}"
+        )
+    try:
+        built = hf.Tokenizer(models.BPE(vocab, merges))
+    except Exception as error:  # the package raises plain Exception
+        raise DataError(f"{vocab_path} and {merges_path.name} do not fit each other: {error}.") from error
+    spaced = bool(config.get("add_prefix_space"))
+    built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=spaced)
+    built.decoder = decoders.ByteLevel()
+    built.post_processor = processors.ByteLevel(trim_offsets=False)
+    if "<s>" in vocab and "</s>" in vocab:
+        built.post_processor = processors.RobertaProcessing(("</s>", vocab["</s>"]), ("<s>", vocab["<s>"]), add_prefix_space=spaced)
+    return _with_specials(built, vocab, config)
+
+
+def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
+    named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
+    special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
+    # RoBERTa's mask takes the space in front of it: a word that it stands for has that space in its own token.
+    built.add_special_tokens([hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special])  # noqa: S105
+    json: str = built.to_str()
+    return json
+
+
+def _read_lines(path: Path) -> list[str]:
+    return [line.rstrip("\r") for line in _read(path).split("\n")]
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    """Read what a file beside a tokenizer says of it. A role is a token, an object with its content, or null for none."""
+    config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
+    names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
+    roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
+    try:
+        check_types((str, type(None)), **roles)
+        check_types(bool, **{name: config[name] for name in _SWITCHES if name in config})
+    except ArgumentTypeError as error:
+        raise DataError(f"{path}: {error}") from error
+    return config | roles
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8-sig")  # not read_text, which would turn a token that is a carriage return into a line end
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text: {error}. Give a tokenizer.json, a vocab.txt, or the folder that holds them.") from error
+
+
+def _read_map(path: Path) -> dict[str, Any]:
+    """Read a JSON object; an absent file is an empty one."""
+    if not path.is_file():
+        return {}
+    try:
+        found = jsons.loads(_read(path))
+    except ValueError as error:
+        raise DataError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise DataError(f"{path} should hold a JSON object, got {type(found).__name__}.")
+    return found

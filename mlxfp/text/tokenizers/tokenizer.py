@@ -1,0 +1,197 @@
+"""Tokenizers as values: what one is, is its JSON and the roles of its special tokens."""
+
+import json as jsons
+from collections.abc import Iterable
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from sys import intern
+from typing import Any
+
+import tokenizers as hf
+from attrs import field, frozen
+
+from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.errors import ArgumentError, DataError
+
+_GIVE = "Give the text of a tokenizer.json file; load_tokenizer(folder) reads other files too."
+
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+
+
+def _canonical(text: str) -> str:
+    """Leave padding and truncation out, which are arguments of ours, and dropout, which would make encoding random."""
+    check_text(json=text)
+    try:
+        data = jsons.loads(text)
+    except ValueError as error:
+        raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
+    if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
+        raise DataError(f"The JSON of a tokenizer is malformed: it is no object with an object named model. {_GIVE}")
+    model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
+    data = {**data, "padding": None, "truncation": None, "model": model}
+    return intern(jsons.dumps(data, ensure_ascii=False, separators=(",", ":")))  # interned: equal texts are found in caches at once
+
+
+@frozen(repr=False)
+class Tokenizer:
+    """Text to token ids and back. A value: equality, hash and pickling are by its JSON and the roles of its special tokens.
+
+    Made by `load_tokenizer` and `train_tokenizer`, or from the text of a `tokenizer.json`. Padding, truncation and dropout that the JSON
+    asks for are left out. Safe to use from several threads.
+
+    `pad_id`, `unk_id`, `cls_id`, `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. Where a tokenizer has no token for a role, as GPT-2
+    has none for padding, they raise `ArgumentError`; `pad_token` and so on are then None. `attrs.evolve(tokenizer, pad_token="<pad>")`
+    gives a role to a token of the vocabulary.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
+    >>> rows = from_examples([{"text": "A cat, a hat."}, {"text": "A cat in a hat."}])
+    >>> tokenizer = train_tokenizer(rows, kind="wordpiece", vocab_size=40, lowercase=True)
+    >>> tokenizer.tokens(tokenizer.encode("A cat!"))
+    ['[CLS]', 'a', 'cat', '[UNK]', '[SEP]']
+    >>> tokenizer.decode(tokenizer.encode("A cat")), tokenizer.pad_id
+    ('a cat', 0)
+    """
+
+    json: str = field(converter=_canonical)
+    pad_token: str | None = field(default=None, kw_only=True)
+    unk_token: str | None = field(default=None, kw_only=True)
+    cls_token: str | None = field(default=None, kw_only=True)
+    sep_token: str | None = field(default=None, kw_only=True)
+    mask_token: str | None = field(default=None, kw_only=True)
+    bos_token: str | None = field(default=None, kw_only=True)
+    eos_token: str | None = field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        """Check the roles, and build the tokenizer once: a value that exists works."""
+        check_types((str, type(None)), **self._roles)
+        engine(self.json)
+
+    def encode(self, text: str, *, special: bool = True) -> list[int]:
+        """Return the ids of a text; `special` adds what the tokenizer puts around a text, as in `[CLS] ... [SEP]`."""
+        check_text(text=text)
+        return self._encode(text, special=special).ids  # type: ignore[no-any-return]
+
+    def encode_pair(self, first: str, second: str, *, special: bool = True) -> tuple[list[int], list[int]]:
+        """Return the ids of two texts joined, and for each id whether it belongs to the first (0) or the second (1)."""
+        check_text(first=first, second=second)
+        found = self._encode(first, second, special=special)
+        return found.ids, found.type_ids
+
+    def _encode(self, *texts: str, special: bool) -> Any:
+        try:
+            return engine(self.json).encode(*texts, add_special_tokens=special)
+        except Exception as error:
+            raise cannot_encode(error) from error
+
+    def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """Return the text of ids; `special` keeps special tokens in it. Raises `ArgumentError` for an id that is not in the vocabulary."""
+        text: str = engine(self.json).decode(self._known(ids), skip_special_tokens=not special)
+        return text
+
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Return the token of each id. Raises `ArgumentError` for an id that is not in the vocabulary."""
+        token = engine(self.json).id_to_token
+        return [token(number) for number in self._known(ids)]
+
+    @property
+    def vocab_size(self) -> int:
+        """How many rows a model's embedding needs: one more than the largest id, added tokens included."""
+        return _id_count(self.json)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """The ids of all special tokens, with and without a role."""
+        return frozenset(number for number, token in engine(self.json).get_added_tokens_decoder().items() if token.special)
+
+    @property
+    def pad_id(self) -> int:
+        """The id that fills short rows."""
+        return self._role("pad")
+
+    @property
+    def unk_id(self) -> int:
+        """The id of text that the vocabulary cannot write."""
+        return self._role("unk")
+
+    @property
+    def cls_id(self) -> int:
+        """The id in front of a text to classify."""
+        return self._role("cls")
+
+    @property
+    def sep_id(self) -> int:
+        """The id after each text."""
+        return self._role("sep")
+
+    @property
+    def mask_id(self) -> int:
+        """The id in the place of a token to guess."""
+        return self._role("mask")
+
+    @property
+    def bos_id(self) -> int:
+        """The id that begins a text to generate."""
+        return self._role("bos")
+
+    @property
+    def eos_id(self) -> int:
+        """The id that ends a generated text."""
+        return self._role("eos")
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write `tokenizer.json` and `tokenizer_config.json`, which `load_tokenizer(folder)` reads back to an equal value."""
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        Path(folder, "tokenizer.json").write_text(self.json, encoding="utf-8")
+        config = {"tokenizer_class": "PreTrainedTokenizerFast", **self._roles}  # read by transformers too
+        Path(folder, "tokenizer_config.json").write_text(jsons.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
+
+    def __repr__(self) -> str:
+        """Print kind and size."""
+        return f"Tokenizer({type(engine(self.json).model).__name__}, vocab_size={self.vocab_size})"
+
+    @property
+    def _roles(self) -> dict[str, str | None]:
+        return {f"{role}_token": getattr(self, f"{role}_token") for role in ROLES}
+
+    def _role(self, role: str) -> int:
+        token = getattr(self, f"{role}_token")
+        number: int | None = None if token is None else engine(self.json).token_to_id(token)
+        if number is None:
+            found = f"has no {role} token" if token is None else f"has no token {token!r}, its {role} token"
+            raise ArgumentError(
+                f"The vocabulary {found}: {self!r}. "
+                f'Choose one with attrs.evolve(tokenizer, {role}_token="..."), or give a number in the place of tokenizer.{role}_id.'
+            )
+        return number
+
+    def _known(self, ids: Iterable[int]) -> list[int]:
+        numbers = [int(number) for number in ids]
+        token = engine(self.json).id_to_token
+        wrong = next((number for number in numbers if number < 0 or token(number) is None), None)
+        if wrong is not None:
+            raise ArgumentError(f"The id {wrong} is not in the vocabulary of {self!r}. Leave padding and ignored labels out.")
+        return numbers
+
+
+def cannot_encode(error: Exception) -> DataError:
+    """Say what is wrong with a text, or with a tokenizer, where the package raises a plain Exception."""
+    return DataError(
+        f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for what it does not "
+        "know: unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."
+    )
+
+
+@lru_cache(maxsize=32)
+def engine(json: str) -> Any:
+    """Return the tokenizer of the `tokenizers` package for a JSON text. It is shared: never change its settings."""
+    try:
+        return hf.Tokenizer.from_str(json)
+    except Exception as error:  # the package raises plain Exception
+        raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
+
+
+@lru_cache(maxsize=32)
+def _id_count(json: str) -> int:
+    return max(engine(json).get_vocab().values(), default=-1) + 1

@@ -1,0 +1,234 @@
+"""Checkpoints: a state, a cursor and what else a run needs in one file, written so that a crash leaves either the old one or the new.
+
+The file is safetensors, with the rest as JSON in its metadata; nothing in it is ever executed. Arrays are named by their place in the
+state: `params.layers[0].weight`.
+"""
+
+import base64
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+from attrs import field, frozen
+
+from mlxfp.core.atomic_files import PARTIAL, written_whole
+from mlxfp.core.checks import check_types
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.trees import paths
+from mlxfp.training.loop.events import Evaluation
+from mlxfp.training.loop.running_metrics import Tally, numbers
+from mlxfp.training.steps.batches import kind
+from mlxfp.training.steps.state import TrainState, flat_state, leaves_of
+
+_FORMAT = ("mlxfp.state", 2)  # name and version
+
+
+@frozen
+class Checkpoint:
+    """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history)` continues the run.
+
+    `config` is whatever was saved with it, and `history` the evaluations so far.
+
+    >>> Checkpoint(TrainState({}, {}, {}, step=7, seed=0)).fingerprint is None
+    True
+    """
+
+    state: TrainState
+    cursor: Cursor | None = None
+    history: tuple[Evaluation, ...] = ()
+    config: Mapping[str, Any] = field(factory=dict)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What identifies the pipeline that the cursor belongs to: two runs with the same one see the same batches."""
+        return None if self.cursor is None else fingerprint(self.cursor.identity)
+
+
+def save_state(
+    path: str | os.PathLike[str],
+    state: TrainState,
+    *,
+    cursor: Cursor | None = None,
+    history: Sequence[Evaluation] = (),
+    config: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a state, and what belongs to it, to a file; the folder must exist. `config` is anything that JSON can hold.
+
+    The file is complete and on the disk before it takes the place of an older one. Raises `CheckpointError` for arrays that
+    safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for a
+    cursor of a pipeline that nothing identifies.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlx import nn
+    >>> from mlxfp.training.optimization.optimizers import adamw
+    >>> from mlxfp.training.steps.state import train_state
+    >>> state = train_state(nn.Linear(2, 3), adamw(1e-3), seed=7)
+    >>> with TemporaryDirectory() as folder:
+    ...     save_state(f"{folder}/last.safetensors", state)
+    ...     load_state(f"{folder}/last.safetensors", state).state == state
+    True
+    """
+    check_types(TrainState, state=state)
+    check_types((type(None), Cursor), cursor=cursor)
+    structure, leaves = leaves_of(state)
+    arrays = dict(zip(paths(structure), leaves, strict=True))
+    wrong = [name for name, array in arrays.items() if array.dtype == mx.float64]
+    if wrong:
+        raise CheckpointError(f"A checkpoint cannot hold float64, got it in {', '.join(wrong)}. Train in float32.")
+    rest = {
+        "format": _FORMAT[0],
+        "version": _FORMAT[1],
+        "step": state.step,
+        "seed": state.seed,
+        "tally": {"totals": state.tally.totals, "unread": numbers(state.tally.unread)},
+        "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
+        "history": [(each.step, dict(each.metrics)) for each in history],
+        "config": dict(config or {}),
+    }
+    _replace(Path(path), arrays, {"mlxfp": json_text(rest)})
+
+
+def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
+    """Read what `save_state` wrote, into the structure of `like`: a state of the same model and optimizer.
+
+    Every array is bit for bit what was saved. Raises `CheckpointError`, naming every array that is missing, unexpected, or of another
+    shape or dtype than in `like`; and for a file that is damaged or not a checkpoint.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlx import nn
+    >>> from mlxfp.training.optimization.optimizers import adamw
+    >>> from mlxfp.training.steps.state import train_state
+    >>> small, large = (train_state(nn.Linear(2, size), adamw(1e-3)) for size in (1, 2))
+    >>> with TemporaryDirectory() as folder:
+    ...     save_state(f"{folder}/last.safetensors", small)
+    ...     try:
+    ...         load_state(f"{folder}/last.safetensors", large)
+    ...     except CheckpointError as error:
+    ...         print("params.weight" in str(error) or str(error))
+    True
+    """
+    check_types(TrainState, like=like)
+    arrays, others, rest = _read(Path(path))
+    structure, leaves = leaves_of(like)
+    expected = dict(zip(paths(structure), leaves, strict=True))
+    differences = [f"missing: {name} {kind(array)}" for name, array in expected.items() if name not in arrays]
+    differences += [f"unexpected: {name} {kind(array)}" for name, array in sorted(arrays.items()) if name not in expected]
+    differences += [
+        f"different: {name} is {kind(arrays[name])}, expected {kind(array)}"
+        for name, array in expected.items()
+        if name in arrays and kind(arrays[name]) != kind(array)
+    ]
+    if differences:
+        listed = "\n  ".join(differences)
+        hint = "another model or optimizer, or a state without start() of a step with options?"
+        raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
+    return Checkpoint(flat_state(structure, [arrays[name] for name in expected], **others), **rest)
+
+
+def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
+    """Read the checkpoint with the most steps that `observers.checkpoint` wrote to a folder; if there is none, `like` begins a new run.
+
+    So the same lines start a run and continue one that was killed. Raises what `load_state` raises.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     begin = load_latest(folder, start)
+    >>> begin.state == start, begin.cursor
+    (True, None)
+    """
+    check_types(TrainState, like=like)
+    found = numbered(Path(folder))
+    return load_state(found[max(found)], like) if found else Checkpoint(like)
+
+
+def name_of(step: int) -> str:
+    """Give the name of the checkpoint of a step; the zeros make names sort like numbers.
+
+    >>> name_of(1200)
+    'step-00001200.safetensors'
+    """
+    return f"step-{step:08}.safetensors"
+
+
+def numbered(folder: Path) -> dict[int, Path]:
+    """Find the checkpoints in a folder by their step; none where there is no folder.
+
+    >>> numbered(Path("no such folder"))
+    {}
+    """
+    matches = [(re.fullmatch(r"step-(\d{8,})\.safetensors", path.name), path) for path in folder.glob("step-*.safetensors")]
+    return {int(match[1]): path for match, path in matches if match}
+
+
+def remove_unfinished(folder: Path, name: str) -> None:
+    """Remove what a process that was killed while it wrote checkpoints of this name, or glob pattern, has left in a folder.
+
+    >>> remove_unfinished(Path("no such folder"), "step-*")
+    """
+    for path in folder.glob(f".{name}.*{PARTIAL}*"):
+        path.unlink(missing_ok=True)
+
+
+def json_text(rest: Mapping[str, Any]) -> str:
+    """Write what a checkpoint holds besides arrays; raises `ArgumentTypeError` for a configuration that JSON cannot hold.
+
+    >>> json_text({"config": {"rate": 0.1}})
+    '{"config": {"rate": 0.1}}'
+    """
+    try:
+        return json.dumps(rest, default=float)  # metrics may be numbers of numpy
+    except (TypeError, ValueError) as error:
+        raise ArgumentTypeError(
+            f"A checkpoint holds what JSON can hold, and the config has something else: {error}. Write it as text."
+        ) from error
+
+
+def _replace(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
+    if not path.parent.is_dir():
+        raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
+    if path.is_dir():
+        raise CheckpointError(f"{path} is a folder, and a checkpoint is a file. Give a file in it: {path / 'last.safetensors'}.")
+    try:
+        with written_whole(path, suffix=".safetensors") as file:  # MLX would add this ending to any other
+            mx.save_safetensors(str(file), dict(arrays), metadata)
+    except RuntimeError as error:  # of MLX
+        hint = "Is the disk full, or is writing not allowed there? What was there before is as it was."
+        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
+
+
+def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, Any], dict[str, Any]]:
+    """Return the arrays of a checkpoint, what else its state has, and the rest."""
+    if not path.is_file():
+        raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
+    try:
+        loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        arrays, metadata = loaded
+        mx.eval(arrays)  # now: MLX reads when it needs to, and by then the file may be another one
+        rest = json.loads(metadata["mlxfp"])
+        version = rest["format"], rest["version"]
+        state, others, cursor = _plain(rest) if version == _FORMAT else ({}, {}, None)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
+    if version != _FORMAT:
+        raise CheckpointError(
+            f"{path} has the format {version}, and this version of mlxfp reads {_FORMAT}. Read it with the mlxfp that wrote it."
+        )
+    return arrays, state, {**others, "cursor": None if cursor is None else Cursor.from_bytes(cursor)}
+
+
+def _plain(rest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
+    tally = Tally(
+        {name: (float(total), float(weight)) for name, (total, weight) in rest["tally"]["totals"].items()},
+        tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["tally"]["unread"]),
+    )
+    state = {"step": int(rest["step"]), "seed": int(rest["seed"]), "tally": tally}
+    history = tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"])
+    others = {"history": history, "config": dict(rest["config"])}
+    return state, others, rest["cursor"] and base64.b64decode(rest["cursor"], validate=True)

@@ -1,0 +1,181 @@
+"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, AdamW with the defaults one means, and groups of parameters.
+
+An optimizer object is configuration here. Its state lives in `TrainState.opt`; the object itself is never changed.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import attrs
+import mlx.core as mx
+from mlx import optimizers
+from mlx.utils import tree_flatten
+
+from mlxfp.core.checks import check_callable, check_text
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.nodes import Part, brief
+from mlxfp.core.trees import difference, flatten, tree_map
+from mlxfp.training.optimization.schedules import Schedule
+
+Where = Callable[[str, mx.array], bool]
+
+
+def adamw(
+    learning_rate: float | Schedule, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
+) -> optimizers.Optimizer:
+    """Make AdamW with bias correction, which MLX's own leaves out unless asked.
+
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. The learning rate is a number or a schedule.
+
+    >>> adamw(1e-3).bias_correction
+    True
+    """
+    return optimizers.AdamW(learning_rate, betas=list(betas), eps=eps, weight_decay=weight_decay, bias_correction=True)
+
+
+def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimizer) -> optimizers.Optimizer:
+    """Update groups of parameters each with an optimizer of its own; `rest` takes what is in none.
+
+    A group is (where, optimizer): `where(path, array)` says whether a parameter is in it, such as `vectors` or `matching("body.*")`;
+    paths are those of `Module.parameters()`, as "layers.0.weight". The first group that says yes takes it. A group without any
+    parameter is a mistake in its name, and raises `ArgumentError` when a state is made.
+
+    >>> no_decay, decay = adamw(1e-3, weight_decay=0.0), adamw(1e-3, weight_decay=0.1)
+    >>> optimizer = grouped((matching("body.*"), frozen()), (vectors, no_decay), rest=decay)
+    >>> params = {"body": {"weight": mx.zeros((2, 2))}, "weight": mx.zeros((2, 2)), "bias": mx.zeros(2)}
+    >>> [sorted(state) for state in start(optimizer, params)["states"]]
+    [['body', 'step'], ['bias', 'learning_rate', 'step'], ['learning_rate', 'step', 'weight']]
+    """
+    for where, optimizer in groups:
+        check_callable(where=where)
+        _check(optimizer)
+    _check(rest)
+    own = [copy.deepcopy(optimizer) for optimizer in (*(optimizer for _, optimizer in groups), rest)]  # one may be in two groups
+    return optimizers.MultiOptimizer(own, [where for where, _ in groups])
+
+
+def frozen() -> optimizers.Optimizer:
+    """Leave parameters as they are: for a group of `grouped`.
+
+    There are no moments, and as nothing asks for their gradients, none are computed. Where something does (`clip_norm` measures all
+    gradients), freeze the module itself instead, with `model.body.freeze()`: then they are no parameters at all.
+
+    >>> params = {"w": mx.ones(2)}
+    >>> state = start(frozen(), params)
+    >>> print(update(frozen(), {"w": mx.ones(2)}, state, params)[0], state)
+    {'w': array([1, 1], dtype=float32)} {'step': array(0, dtype=uint64), 'w': {}}
+    """
+    return _Frozen()  # type: ignore[no-untyped-call]  # MLX leaves its __init__ without types
+
+
+def matching(*patterns: str) -> Where:
+    """Choose parameters by their path: those that fit one of the patterns, where `*` stands for any text, dots too.
+
+    >>> where = matching("body.layers.1.*", "*.norm.*")
+    >>> [where(path, mx.zeros(1)) for path in ("body.layers.1.weight", "body.layers.10.weight", "body.layers.10.norm.weight")]
+    [True, False, True]
+    """
+    check_text(**{f"pattern {place}": pattern for place, pattern in enumerate(patterns)})
+    if not patterns:
+        raise ArgumentError("matching needs at least one pattern, as in matching('body.*').")
+    return _Matching(patterns)
+
+
+def vectors(path: str, array: mx.array) -> bool:
+    """Choose parameters with fewer than two axes: biases, and the weights of norms, which should not decay.
+
+    >>> vectors("norm.weight", mx.zeros(4)), vectors("linear.weight", mx.zeros((4, 4)))
+    (True, False)
+    """
+    return array.ndim < 2
+
+
+def start(optimizer: optimizers.Optimizer, params: Any) -> Any:
+    """Give the optimizer's state before the first update of `params`: a tree of arrays.
+
+    Raises `ArgumentTypeError` for what is not an optimizer and `ArgumentError` for one that has been used already.
+
+    >>> sorted(start(adamw(0.5), {"w": mx.zeros(2)}))
+    ['learning_rate', 'step', 'w']
+    """
+    _check(optimizer)
+    own = copy.deepcopy(optimizer)
+    _check_groups(own, params)
+    own.init(params)
+    return tree_map(_check_leaf, own.state)
+
+
+def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
+    """Make one update: (new params, new state). Pure: neither the optimizer nor a tree that was passed changes.
+
+    >>> sgd = optimizers.SGD(0.5)
+    >>> params, state = update(sgd, {"w": mx.ones(2)}, start(sgd, {"w": mx.zeros(2)}), {"w": mx.zeros(2)})
+    >>> params["w"].tolist(), state["step"].item()
+    ([-0.5, -0.5], 1)
+    """
+    own = copy.deepcopy(optimizer)  # a shallow copy would share the inner optimizers of MultiOptimizer
+    own.state = tree_map(copy.copy, state)  # the optimizer edits dicts and, with +=, arrays in place: these are its own
+    updated = own.apply_gradients(gradients, tree_map(copy.copy, params))
+    changed = difference(flatten(state)[0], flatten(own.state)[0])
+    if changed:
+        raise ArgumentError(f"{type(optimizer).__name__} changed the structure of its state in an update. {changed} Create it in init.")
+    return _like(params, updated), own.state
+
+
+class _Frozen(optimizers.Optimizer):
+    def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
+        """Keep nothing."""
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
+        """Change nothing."""
+        return parameter
+
+
+@attrs.frozen(repr=False)
+class _Matching(Part):
+    patterns: tuple[str, ...]
+
+    def __call__(self, path: str, array: mx.array) -> bool:
+        return any(fnmatchcase(path, pattern) for pattern in self.patterns)
+
+
+def _like(tree: Any, other: Any) -> Any:
+    """Arrange the arrays of `other` as those of `tree`, which keeps what is not there: MultiOptimizer merges in any order."""
+    if isinstance(tree, dict):
+        return {key: _like(value, other[key]) if key in other else value for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [_like(value, other[place]) if place < len(other) else value for place, value in enumerate(tree)]
+    return other
+
+
+def _check(optimizer: optimizers.Optimizer) -> None:
+    if not isinstance(optimizer, optimizers.Optimizer):
+        raise ArgumentTypeError(f"optimizer must be an mlx.optimizers.Optimizer, got {type(optimizer).__name__}: {optimizer!r:.80}.")
+    states = optimizer.state["states"] if isinstance(optimizer, optimizers.MultiOptimizer) else [optimizer.state]
+    used = [state for state in states if isinstance(state, Mapping) and int(state["step"]) > 0]
+    if used:
+        raise ArgumentError(
+            f"{type(optimizer).__name__} has made {int(used[0]['step'])} updates elsewhere; here its state is a part of TrainState. "
+            "Pass a new optimizer."
+        )
+
+
+def _check_leaf(leaf: object) -> object:
+    if not isinstance(leaf, mx.array):
+        raise ArgumentTypeError(f"The state of an optimizer must be MLX arrays, got {type(leaf).__name__}: {leaf!r:.80}.")
+    return leaf
+
+
+def _check_groups(optimizer: optimizers.Optimizer, params: Any) -> None:
+    if not isinstance(optimizer, optimizers.MultiOptimizer):
+        return
+    parts = optimizer._split_dictionary(params)  # noqa: SLF001  # what it does in an update
+    for where, part in zip(optimizer.filters[:-1], parts, strict=False):  # the last takes the rest, which may be nothing
+        if not part:
+            flat: Any = tree_flatten(params)
+            names = ", ".join(name for name, _ in flat)
+            raise ArgumentError(
+                f"No parameter is in the group {brief(where)}, or all that would be are in earlier groups. Parameters: {names:.500}."
+            )

@@ -1,0 +1,190 @@
+"""Schedules: pure functions of the step. Pass one as the `learning_rate` of an optimizer.
+
+The step counts updates already made, so the first update asks for step 0. It is a part of the optimizer's state, so a run that continues
+from a checkpoint continues its schedule. With a warmup of w updates, update i (from 0) has the rate `rate * (i + 1) / w`: the first one
+is small and not zero.
+"""
+
+import os
+from collections.abc import Callable
+from math import pi
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+
+from mlxfp.core._optional import optional
+from mlxfp.core.checks import check_callable, check_not_negative, check_positive
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.nodes import Part, brief
+
+Schedule = Callable[[mx.array | int], mx.array]
+
+
+def constant(rate: float, *, warmup: int = 0) -> Schedule:
+    """Rise linearly for `warmup` updates, then stay at `rate`.
+
+    >>> [round(constant(1.0, warmup=4)(step).item(), 2) for step in (0, 1, 3, 9)]
+    [0.25, 0.5, 1.0, 1.0]
+    """
+    check_not_negative(warmup=warmup)
+    return _Constant(rate, warmup)
+
+
+def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
+    """Rise linearly for `warmup` updates, fall linearly from `rate` to `end` at `steps`, then stay there.
+
+    >>> [round(linear_decay(1.0, steps=6, warmup=2)(step).item(), 2) for step in (0, 1, 2, 4, 6, 9)]
+    [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
+    """
+    _check_steps(steps, warmup)
+    return _LinearDecay(rate, steps, warmup, end)
+
+
+def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
+    """Rise linearly for `warmup` updates, fall from `rate` to `end` at `steps` as (1 - share done) ** `power`, then stay there.
+
+    >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
+    [1.0, 0.56, 0.25, 0.0, 0.0]
+    """
+    _check_steps(steps, warmup)
+    if not power > 0:
+        raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
+    return _PolynomialDecay(rate, steps, power, warmup, end)
+
+
+def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
+    """Rise linearly for `warmup` updates, fall as half a cosine from `rate` to `end` at `steps`, then stay there.
+
+    Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts", 2017, without the restarts.
+
+    >>> [round(cosine_decay(1.0, steps=4)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
+    [1.0, 0.85, 0.5, 0.0, 0.0]
+    """
+    _check_steps(steps, warmup)
+    return _CosineDecay(rate, steps, warmup, end)
+
+
+def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
+    """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, both as half a cosine.
+
+    Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates", 2018, with the cosines and
+    the two quotients that fastai and PyTorch made the custom. After `steps` it stays where it is.
+
+    >>> [round(one_cycle(1.0, steps=10)(step).item(), 3) for step in (0, 1, 3, 5, 10, 11)]
+    [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
+    """
+    check_positive(steps=steps)
+    if not 0 < rise < 1:
+        raise ArgumentError(f"rise must be above 0 and below 1, a share of the steps, got rise={rise!r}.")
+    return _OneCycle(rate, steps, rise)
+
+
+def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> None:
+    """Draw the rates of the first `steps` updates into a file, PNG or SVG by its suffix.
+
+    Raises `MissingExtraError` without matplotlib (extra `plots`), and what matplotlib raises for a suffix that it does not know.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from pathlib import Path
+    >>> with TemporaryDirectory() as folder:
+    ...     plot(one_cycle(1e-3, steps=100), f"{folder}/rate.svg", steps=100)
+    ...     "<svg" in Path(folder, "rate.svg").read_text()
+    True
+    """
+    check_callable(schedule=schedule)
+    check_positive(steps=steps)
+    optional("matplotlib", extra="plots", needed_by="schedules.plot")
+    from matplotlib.figure import Figure  # a figure of its own: pyplot's are global state
+
+    figure = Figure(figsize=(6, 3), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([float(np.array(schedule(step))) for step in range(steps)])
+    axes.set(xlabel="updates made", ylabel="learning rate", title=brief(schedule))
+    figure.savefig(os.fspath(path))
+
+
+@frozen(repr=False)
+class _Constant(Part):
+    rate: float
+    warmup: int = 0
+
+    def __call__(self, step: mx.array | int) -> mx.array:
+        return _after_warmup(self, step, mx.array(self.rate))
+
+
+@frozen(repr=False)
+class _LinearDecay(Part):
+    rate: float
+    steps: int
+    warmup: int = 0
+    end: float = 0.0
+
+    def __call__(self, step: mx.array | int) -> mx.array:
+        return _after_warmup(self, step, _between(self.end, self.rate, 1 - _share_done(self, step)))
+
+
+@frozen(repr=False)
+class _PolynomialDecay(Part):
+    rate: float
+    steps: int
+    power: float
+    warmup: int = 0
+    end: float = 0.0
+
+    def __call__(self, step: mx.array | int) -> mx.array:
+        return _after_warmup(self, step, _between(self.end, self.rate, (1 - _share_done(self, step)) ** self.power))
+
+
+@frozen(repr=False)
+class _CosineDecay(Part):
+    rate: float
+    steps: int
+    warmup: int = 0
+    end: float = 0.0
+
+    def __call__(self, step: mx.array | int) -> mx.array:
+        return _after_warmup(self, step, _between(self.rate, self.end, _half_cosine(_share_done(self, step))))
+
+
+@frozen(repr=False)
+class _OneCycle(Part):
+    rate: float
+    steps: int
+    rise: float = 0.3
+
+    def __call__(self, step: mx.array | int) -> mx.array:
+        share, first = _updates(step) / self.steps, self.rate / 25
+        rising = _between(first, self.rate, _half_cosine(share / self.rise))
+        falling = _between(self.rate, first / 10_000, _half_cosine(mx.minimum((share - self.rise) / (1 - self.rise), 1)))
+        return mx.where(share < self.rise, rising, falling)
+
+
+def _updates(step: mx.array | int) -> mx.array:
+    return mx.array(step).astype(mx.float32)
+
+
+def _after_warmup(schedule: _Constant | _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int, rate: mx.array) -> mx.array:
+    done = _updates(step)
+    return mx.where(done < schedule.warmup, schedule.rate * (done + 1) / max(schedule.warmup, 1), rate)
+
+
+def _share_done(schedule: _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int) -> mx.array:
+    """Say how much of the decay is behind, from 0 to 1."""
+    return mx.clip((_updates(step) - schedule.warmup) / (schedule.steps - schedule.warmup), 0, 1)
+
+
+def _between(start: float, end: float, share: mx.array) -> mx.array:
+    return start + (end - start) * share
+
+
+def _half_cosine(share: mx.array) -> mx.array:
+    """Go from 0 to 1, slowly at both ends."""
+    return 0.5 * (1 - mx.cos(pi * share))
+
+
+def _check_steps(steps: int, warmup: int) -> None:
+    check_positive(steps=steps)
+    check_not_negative(warmup=warmup)
+    if warmup >= steps:
+        raise ArgumentError(f"The warmup must end before the decay does, got warmup={warmup} and steps={steps}.")

@@ -1,0 +1,59 @@
+"""Averages of the parameters over training, which often do better than the last ones.
+
+Polyak and Juditsky, "Acceleration of Stochastic Approximation by Averaging", 1992; here with weights that decay.
+"""
+
+from math import log
+from typing import Any
+
+import mlx.core as mx
+from attrs import evolve
+
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.trees import tree_map
+from mlxfp.training.steps.state import TrainState
+
+
+def averaged(state: TrainState) -> TrainState:
+    """Return the state with the averaged parameters in place of the last ones: for evaluation, prediction and export.
+
+    Go on training from the state itself. Raises `ArgumentError` if the step that made the state was not given `ema`.
+
+    >>> from mlx import nn, optimizers
+    >>> from mlxfp.training.losses import mse
+    >>> from mlxfp.training.steps.state import train_state
+    >>> from mlxfp.training.steps.steps import train_step
+    >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
+    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer, ema=0.9)
+    >>> first, _ = step(train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1))})
+    >>> averaged(first).params["bias"].item() == first.params["bias"].item()
+    True
+    """
+    if "average" not in state.extra:
+        raise ArgumentError("The state has no averaged parameters. Make the step with train_step(..., ema=0.999), and train.")
+    average = state.extra["average"]["params"]
+    return evolve(state, params=tree_map(lambda mean, leaf: mean.astype(leaf.dtype), average, state.params))
+
+
+def first_average(params: Any) -> dict[str, Any]:
+    """Make the average before the first update, in float32."""
+    return {"params": tree_map(lambda leaf: leaf.astype(mx.float32), params), "updates": mx.array(0, mx.int32)}
+
+
+def next_average(average: dict[str, Any], params: Any, decay: float) -> dict[str, Any]:
+    """Take the parameters after an update into the average.
+
+    After t updates it is the mean of the parameters after each of them, the i-th with weight `decay ** (t - i)`; those before the
+    first do not count, so no correction is needed where it is read.
+
+    >>> average = first_average({"w": mx.array(9.0)})
+    >>> for weight in (1.0, 4.0):
+    ...     average = next_average(average, {"w": mx.array(weight)}, 0.5)
+    >>> average["params"]["w"].item() == (0.5 * 1 + 1 * 4) / (0.5 + 1)
+    True
+    """
+    updates = average["updates"] + 1
+    # (1 - decay) / (1 - decay ** updates), in a form that does not lose the digits where decay is almost 1
+    rate = mx.array(log(decay))
+    share = mx.expm1(rate) / mx.expm1(updates * rate)
+    return {"params": tree_map(lambda mean, leaf: (1 - share) * mean + share * leaf, average["params"], params), "updates": updates}

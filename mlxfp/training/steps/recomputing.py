@@ -1,0 +1,81 @@
+"""Gradient checkpointing: activations inside blocks are computed again in the backward pass instead of being kept.
+
+Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016. `mx.checkpoint` alone has traps: dropout that draws from a generator
+draws another mask the second time, arrays inside attrs values get no gradient, and what a module stores while it runs is stored twice.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import mlx.core as mx
+from mlx import nn
+
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.trees import TreeDef, flatten, unflatten
+from mlxfp.training.steps.modules import changed, changes, copy_module, parts, place, read
+
+
+def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
+    """Return the repeated blocks of a module: the members of lists of two or more modules of one type, outermost lists only.
+
+    Raises `ArgumentError` if there are none.
+
+    >>> [type(block).__name__ for block in blocks_of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))]
+    ['Linear', 'Linear']
+    """
+    blocks = tuple(_blocks(model))
+    if not blocks:
+        raise ArgumentError(
+            f"checkpoint_blocks needs a list of two or more modules of one type, and {type(model).__name__} has none. "
+            "Keep its blocks in a list, as in self.blocks = [Block() for _ in range(depth)]."
+        )
+    return blocks
+
+
+def recompute_blocks(model: nn.Module) -> None:
+    """Make the repeated blocks of a module compute their activations twice. This edits it: give it one that nobody else has.
+
+    Large statistics that a block keeps must be assigned, as `nn.BatchNorm` does, and not changed in place: see `modules.changes`.
+    """
+    for block in blocks_of(model):
+        kind: Any = type(block)
+        block.__class__ = type(kind.__name__, (kind,), {"__call__": _recomputed})
+
+
+def _blocks(value: Any) -> Iterator[nn.Module]:
+    if isinstance(value, list) and len(value) > 1 and isinstance(value[0], nn.Module) and len(set(map(type, value))) == 1:
+        yield from value
+    elif isinstance(value, list | dict):  # a module is a dict
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _blocks(part)
+
+
+def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    kind = type(self).__bases__[0]
+    before = copy_module(self)  # the block as it is now: in the backward pass it will have changed
+    before.__class__ = kind
+    params, buffers = parts(before)
+    structure, leaves = flatten((params, args, kwargs))
+    differentiated = [_floating(leaf) for leaf in leaves]  # the others are closed over: an integer argument would raise
+    results: list[tuple[TreeDef, list[Any]]] = []
+
+    def run(arrays: list[mx.array]) -> list[mx.array]:
+        rest = iter(arrays)
+        given = [next(rest) if passed else leaf for passed, leaf in zip(differentiated, leaves, strict=True)]
+        params, args, kwargs = unflatten(structure, given)
+        block = copy_module(before)
+        place(block, params)
+        given_buffers = read(block, buffers)
+        result = kind.__call__(block, *args, **kwargs)
+        results.append(flatten((result, changes(given_buffers, read(block, buffers)))))
+        return [leaf for leaf in results[-1][1] if isinstance(leaf, mx.array)]
+
+    arrays = iter(mx.checkpoint(run)([leaf for leaf, passed in zip(leaves, differentiated, strict=True) if passed]))
+    found, seen = results[0]
+    result, news = unflatten(found, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in seen])
+    place(self, changed(read(self, buffers), news))
+    return result
+
+
+def _floating(leaf: Any) -> bool:
+    return isinstance(leaf, mx.array) and mx.issubdtype(leaf.dtype, mx.floating)

@@ -1,0 +1,217 @@
+"""`jit` compiles functions of trees; `functional` turns a module into parameters and a pure function.
+
+`mx.compile` alone has traps: it refuses attrs values as arguments and lets tracers leak out through them as results, and its cache does
+not know where a container ends, so `f([x], y)` after `f([x, y])` silently runs the wrong trace. Here there is one compiled function
+for each structure and each set of Python values, and only flat arrays pass through it.
+"""
+
+import warnings
+from collections.abc import Callable, Hashable
+from functools import partial, update_wrapper
+from itertools import count
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import mlx.core as mx
+from attrs import field, frozen
+from mlx import nn
+
+from mlxfp.core.checks import check_callable, check_positive, check_types
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
+from mlxfp.models.layers import Dropout, random_key
+from mlxfp.training.steps.modules import copy_module, parts, place, read
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOTHING = mx.array(0.0)
+_STATIC = (str, bytes, int, float, complex, mx.Dtype)
+
+
+def functional(model: nn.Module) -> "Functional":
+    """Turn a module into a value: its parameters, its buffers, and a pure way to apply it.
+
+    `params` are the floating-point arrays that train, `buffers` all others: frozen ones, running statistics, integers. The module is
+    copied; it may be changed, trained or dropped afterwards. `nn.Dropout` in it, also in foreign models, becomes `models.layers.Dropout`.
+
+    >>> model = functional(nn.Linear(2, 1))
+    >>> zeros = {"weight": mx.zeros((1, 2)), "bias": mx.array([3.0])}
+    >>> output, buffers = model.apply(lambda linear, x: linear(x), zeros, {}, mx.ones((4, 2)))
+    >>> output.squeeze().tolist()
+    [3.0, 3.0, 3.0, 3.0]
+    """
+    check_types(nn.Module, model=model)
+    params, buffers = parts(model)
+    skeleton = copy_module(model)
+    for tree in (params, buffers):
+        place(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights alive
+    return Functional(params, buffers, skeleton)
+
+
+@frozen(eq=False)
+class Functional:
+    """A module as a value; made by `functional`. `params` and `buffers` are trees of dicts and lists, as `Module.update` takes them."""
+
+    params: Any = field(repr=False)
+    buffers: Any = field(repr=False)
+    _skeleton: nn.Module
+
+    def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
+        """Make a module that holds these arrays; with a key, uint32[2], in training mode, and its dropout draws from the key.
+
+        Every call makes a new module, so what a trace leaves in one is dropped with it, also after an exception. Raises
+        `ArgumentError` if the trees are not those of this module.
+        """
+        for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
+            if differs := difference(flatten(expected)[0], flatten(given)[0]):
+                raise ArgumentError(f"The {name} are not those of this {type(self._skeleton).__name__}. {differs}")
+        model = copy_module(self._skeleton)
+        place(model, params)
+        place(model, buffers)
+        model.train(key is not None)
+        for name, layer in model.named_modules():
+            if isinstance(layer, Dropout) and key is not None:
+                layer.keyed(key ^ random_key(0, name))
+        return model
+
+    def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
+        """Call `function(module, *inputs)` on a module that holds these arrays; return its result and the buffers afterwards."""
+        model = self.bind(params, buffers, key=key)
+        return function(model, *inputs), read(model, self.buffers)
+
+    def emptied(self) -> "Functional":
+        """Return the same module with nothing in place of its arrays: enough to bind others, and it keeps none alive."""
+        return Functional(tree_map(_nothing, self.params), tree_map(_nothing, self.buffers), self._skeleton)
+
+
+def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
+    """Compile a function of trees: attrs values, dicts, lists, tuples and None, holding MLX arrays.
+
+    Python numbers, strings and dtypes are constants: another value is another trace, as is another shape. `.variants` counts the
+    traces, which MLX keeps for ever; above `warn_above` a `RuntimeWarning` says so. The function must be pure: it is run once a
+    variant. Raises `ArgumentTypeError` for other leaves (numpy arrays, modules), going in or coming out, and `ArgumentError` for
+    drawing from MLX's global generator, which would give the same numbers at every call.
+
+    >>> double = jit(lambda tree: {"twice": tree["x"] * 2, "rest": tree["rest"]})
+    >>> double({"x": mx.array(2), "rest": (1, None)})
+    {'twice': array(4, dtype=int32), 'rest': (1, None)}
+
+    See also: `functional` for the parameters of a module.
+    """
+    check_callable(function=function)
+    check_positive(warn_above=warn_above)
+    return Jitted(function, warn_above)
+
+
+class Jitted(Generic[P, R]):
+    """A compiled function; made by `jit`."""
+
+    def __init__(self, function: Callable[P, R], warn_above: int) -> None:
+        """Compile nothing yet."""
+        update_wrapper(self, function)
+        self._function = function
+        self._compiler = Compiler(getattr(function, "__name__", repr(function)), warn_above)
+        self._results: dict[str, tuple[TreeDef, _Constants]] = {}
+        self._names = map(str, count())
+
+    @property
+    def variants(self) -> int:
+        """How many traces there are: one for each structure, constant and shape."""
+        return self._compiler.variants
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, compiled for these structures, constants and shapes."""
+        structure, leaves = flatten((args, kwargs))
+        arrays, constants = _divide(structure, leaves, "takes")
+        name, results = self._compiler.get((structure, constants), partial(self._trace, structure, constants))(arrays)
+        structure, constants = self._results[name]
+        result: R = unflatten(structure, constants.merge(results))
+        return result
+
+    def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
+        args, kwargs = unflatten(structure, constants.merge(arrays))
+        structure, leaves = flatten(self._function(*args, **kwargs))
+        arrays, constants = _divide(structure, leaves, "returns")
+        name = next(self._names)
+        self._results[name] = structure, constants
+        return name, arrays  # MLX replays the name with the trace: it tells which structure the arrays belong in
+
+
+class Compiler:
+    """Compiled functions by key, and a count of the variants in them. A cache: what it returns depends on the key alone."""
+
+    def __init__(self, name: str, warn_above: int) -> None:
+        """Start empty."""
+        self._name = name
+        self._warn_above = warn_above
+        self._compiled: dict[Hashable, Callable[..., Any]] = {}
+        self._seen: set[Hashable] = set()
+
+    @property
+    def variants(self) -> int:
+        """How many traces there are."""
+        return len(self._seen)
+
+    def get(self, key: Hashable, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the compiled function of a key; the first time, `function` becomes it. Its last argument is a list of arrays."""
+        compiled = self._compiled.get(key)
+        if compiled is None:
+            compiled = self._compiled[key] = mx.compile(partial(self._trace, key, function))
+        return compiled
+
+    def _trace(self, key: Hashable, function: Callable[..., Any], *args: Any) -> Any:
+        shapes = tuple((array.shape, str(array.dtype)) for array in args[-1])
+        generator: Any = mx.random.state
+        before = generator[0]
+        result = function(*args)
+        if generator[0] is not before:
+            raise ArgumentError(
+                f"{self._name} draws from MLX's global generator; compiled, it would draw the same numbers at every call. "
+                "Pass it a key (mx.random.key), or in a model use nn.Dropout, which is given keys."
+            )
+        self._seen.add((key, shapes))
+        if len(self._seen) == self._warn_above + 1:
+            warnings.warn(
+                f"{self._name} has been compiled for {len(self._seen)} different inputs, and MLX keeps every trace for ever. The last: "
+                f"{', '.join(f'{kind}{list(shape)}' for shape, kind in shapes)}. Use few batch shapes (pad_multiple, bucket_by_length) "
+                "and pass numbers that change as arrays.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return result
+
+
+def _nothing(_: mx.array) -> mx.array:
+    return _NOTHING
+
+
+def _printed(values: dict[int, Any]) -> Hashable:
+    return tuple((index, type(value), repr(value)) for index, value in values.items())
+
+
+@frozen
+class _Constants:
+    """The leaves that are not arrays, by index. They are the same if they print the same: -0.0 is not 0.0, True is not 1."""
+
+    values: dict[int, Any] = field(eq=_printed)
+
+    def merge(self, arrays: list[mx.array]) -> list[Any]:
+        """Put the constants back between the arrays."""
+        if not self.values:
+            return arrays
+        rest = iter(arrays)
+        return [self.values[index] if index in self.values else next(rest) for index in range(len(arrays) + len(self.values))]
+
+
+def _divide(structure: TreeDef, leaves: list[Any], verb: str) -> tuple[list[mx.array], _Constants]:
+    arrays = [leaf for leaf in leaves if isinstance(leaf, mx.array)]
+    if len(arrays) == len(leaves):
+        return arrays, _Constants({})
+    values = {index: leaf for index, leaf in enumerate(leaves) if not isinstance(leaf, mx.array)}
+    for index, value in values.items():
+        if not isinstance(value, _STATIC):
+            raise ArgumentTypeError(
+                f"A compiled function {verb} trees of MLX arrays and Python constants, got {type(value).__name__} at "
+                f"{paths(structure)[index]}. Make it an mx.array, or close over it."
+            )
+    return arrays, _Constants(values)

@@ -1,0 +1,245 @@
+import re
+import threading
+import time
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from mlxfp.collators.collating import collate
+from mlxfp.collators.texts import text
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.inspection import profiling
+from mlxfp.data.inspection.profiling import PartProfile, Profile, profile
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import drop_columns, rename_columns
+from mlxfp.data.rows.map_filter import filter, map, map_chunks
+from mlxfp.data.rows.mixing import concat, mix
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import load
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_iterable, from_table
+from mlxfp.testing.laws import assert_transparent
+from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.strategies import pipelines
+from mlxfp.text.templates.templates import template
+from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.text.tokenizing import tokenize
+from tests.data.left_running import no_thread_left
+
+
+def numbers(count):
+    return from_table({"x": np.arange(count)})
+
+
+def parts(found):
+    return {part.part.partition("(")[0]: part for part in found.parts}
+
+
+@settings(max_examples=25)
+@given(dataset=pipelines())
+def test_a_pipeline_under_the_clock_gives_what_it_gives_without(dataset):
+    with no_thread_left():
+        assert_transparent(profiling._timed, dataset)
+        assert repr(profiling._timed(dataset)) == repr(dataset)
+        assert profile(dataset, items=10_000).count == len(list(dataset))
+
+
+def test_every_part_is_told_with_what_came_out_of_it():
+    dataset = pipe(
+        concat([pipe(numbers(30), map(dict)), numbers(20)]),
+        filter(lambda row: row["x"] < 10),
+        batch(4),
+        unbatch(),
+        batch(8),
+        collate(lambda group: {"x": mx.array([row["x"] for row in group])}),
+        prefetch(2),
+    )
+    found = profile(dataset)
+    assert [(part.part.partition("(")[0], part.count) for part in found.parts] == [
+        ("from_table", 30),
+        ("map", 30),
+        ("from_table", 20),
+        ("concat", 50),
+        ("filter", 20),
+        ("batch", 5),
+        ("unbatch", 20),
+        ("batch", 3),
+        ("collate", 3),
+        ("prefetch", 3),
+        ("run loop", 3),
+    ]
+    assert found.count == 3
+
+
+def slowly(seconds):
+    def work(row):
+        time.sleep(seconds)
+        return row
+
+    return map(work, schema=pa.schema({"x": pa.int64()}))
+
+
+def test_the_time_of_a_part_is_its_own():
+    dataset = pipe(numbers(50), slowly(0.002), shuffle(seed=0), batch(10), repeat(2), slowly(0.001))
+    found = profile(dataset)
+    first, second = (part for part in found.parts if part.part.startswith("map"))
+    assert first.seconds > second.seconds > 0.1
+    assert sum(part.seconds for part in found.parts) == pytest.approx(found.seconds, rel=0.1)
+    assert sum(parts(found)[name].seconds for name in ("from_table", "shuffle", "batch", "repeat", "run loop")) < first.seconds
+    assert found.verdict.startswith("map(function=slowly.<locals>.work")
+
+
+def test_what_is_loaded_is_the_time_of_what_makes_it():
+    dataset = pipe(numbers(50), slowly(0.002), load(), shuffle(seed=0), batch(10))
+    found = parts(profile(dataset))
+    assert found["map"].seconds > found["load"].seconds + found["shuffle"].seconds
+
+
+def test_a_prefetch_says_how_full_it_was_and_how_long_it_was_waited_for():
+    def chunks(count):
+        return from_chunks([pa.record_batch({"x": [x]}) for x in range(count)])
+
+    starved = parts(profile(pipe(chunks(30), slowly(0.005), batch(1), prefetch(3))))["prefetch"]
+    assert starved.depth == 3
+    assert starved.queue < 1.5
+    assert starved.waited > 0.1
+    assert starved.seconds == 0
+    full = parts(profile(pipe(chunks(30), batch(1), prefetch(3)), consume=lambda item: time.sleep(0.005)))["prefetch"]
+    assert full.queue > 1.5
+    assert full.waited < starved.waited
+
+
+def test_the_stall_of_the_consumer_leaves_the_first_item_out():
+    dataset = pipe(from_table({"x": np.arange(40)}), slowly(0.005), load(), batch(1))
+    found = profile(dataset, consume=lambda item: time.sleep(0.005))
+    assert found.first > 0.15
+    assert found.stall < 0.8
+    assert found.consumed > 0.15
+
+
+def test_a_run_that_is_longer_than_asked_for_stops_there():
+    endless = from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
+    with no_thread_left():
+        assert profile(pipe(endless, batch(4), prefetch(2)), items=3).count == 3
+    assert profile(mix([numbers(5), numbers(5)], [1, 1]), items=20).count == 20
+
+
+def test_errors_and_an_empty_run_are_as_they_are():
+    with pytest.raises(ZeroDivisionError) as caught:
+        profile(pipe(numbers(9), map(lambda row: {"x": 1 / row["x"]}, schema=pa.schema({"x": pa.float64()}))))
+    assert any("while running map(function=" in note for note in caught.value.__notes__)
+    nothing = profile(pipe(numbers(3), filter(lambda row: False), batch(2)))
+    assert (nothing.count, nothing.first) == (0, 0)
+    assert "0 items in" in repr(nothing)
+
+
+def test_an_error_of_the_consumer_ends_the_threads():
+    def consume(item):
+        raise LookupError(len(item))
+
+    with no_thread_left():
+        try:
+            profile(pipe(numbers(9), batch(2), prefetch(2)), consume=consume)
+        except LookupError as error:
+            kept = error  # and with it the frame of the run
+            assert not [thread for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+    assert kept.args == (2,)
+
+
+def test_it_prints_as_a_table():
+    found = Profile(
+        (
+            PartProfile("read_csv('train.csv')", 1000, 0.5),
+            PartProfile(f"map(function={'f' * 70})", 1000, 1.25),
+            PartProfile("prefetch(depth=2)", 10, 0.0, 1.5, 0.125, 2),
+        ),
+        10,
+        2.0,
+        0.25,
+        0.4,
+    )
+    assert repr(found).splitlines() == [
+        "part                                                            out  out/s  seconds  share",
+        "read_csv('train.csv')                                         1,000  2,000    0.500    25%",
+        "map(function=ffffffffffffffffffffffffffffffffffffffffffff...  1,000    800    1.250    62%",
+        "prefetch(depth=2)                                                10           0.000     0%  0.1 of 2 ready; 1.5 s waited for",
+        "10 items in 2 s (5/s), the first after 0.25 s. From then on the consumer waits 77.1% of the time.",
+        f"map(function={'f' * 70}) limits: it works 62% of the time. {profiling._ADVICE['map']}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("slowest", "consumed", "says"),
+    [
+        ("read_csv('a')", 0.0, r"read_csv\('a'\) limits: it works 90% of the time. cache\(path\) after it"),
+        ("tokenize()", 0.0, r"cache\(path\) after it"),
+        ("my_stage()", 0.0, r"my_stage\(\) limits: it works 90% of the time.$"),
+        (
+            "shuffle()",
+            0.05,
+            r"load\(\) or cache\(path\) before it makes rows quick to take by number. prefetch\(2\) at the end prepares the next",
+        ),
+        ("collate()", 0.99, r"^The consumer limits: it waits 1.0% of the time. A faster pipeline would change nothing.$"),
+    ],
+)
+def test_the_verdict_names_the_slowest_part_and_what_helps(slowest, consumed, says):
+    found = Profile((PartProfile("other()", 1, 0.05), PartProfile(slowest, 1, 0.9)), 10, 1.0, 0.0, consumed)
+    with pytest.raises(AssertionError):
+        assert_matches(found.verdict, "limits: it works 5%")
+    assert_matches(found.verdict, says)
+
+
+def assert_matches(text, pattern):
+    assert re.search(pattern, text), text
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "message"),
+    [
+        (lambda: profile([1]), ArgumentTypeError, "works on a dataset"),
+        (lambda: profile(numbers(1), items=0), ArgumentError, "items must be at least 1, got items=0."),
+        (lambda: profile(numbers(1), consume=3), ArgumentTypeError, "consume must be a function, got consume=3."),
+    ],
+)
+def test_messages(make, kind, message):
+    with pytest.raises(kind, match=message):
+        make()
+
+
+def test_map_chunks_under_the_clock_keeps_its_schema():
+    assert profile(pipe(numbers(5), map_chunks(lambda chunk: chunk), batch(2)), items=1).count == 1
+
+
+def test_what_runs_rewritten_is_told_as_it_was_written():
+    rows = from_table({"x": range(9), "y": range(9)})
+    found = profile(pipe(rows, rename_columns({"x": "z"}), drop_columns(["y"]), batch(2)))
+    assert [(part.part, part.count) for part in found.parts] == [
+        ("from_table(9 rows)", 9),
+        ("rename_columns(names=(('x', 'z'),))", 9),
+        ("drop_columns(columns=('y',))", 9),
+        ("batch(size=2)", 5),
+        ("run loop", 5),
+    ]
+
+
+def test_stages_that_run_as_one_are_told_apart_where_they_can_be():
+    rows = from_table({"x": range(9), "y": range(9)})
+    tokenizer = train_tokenizer(from_table({"text": ["one two"]}), kind="wordpiece", vocab_size=20)
+    apart = profile(pipe(rows, template("{x}", into="a"), template("{a}"), map(dict), batch(9)))
+    assert [(part.part, part.count) for part in apart.parts][1:4] == [
+        ("template(pattern='{x}', into='a')", 9),
+        ("template(pattern='{a}')", 9),
+        ("map(function=dict)", 9),
+    ]
+    together = profile(pipe(rows, template("{x}"), tokenize(tokenizer), batch(2), collate(text(pad_id=0))))
+    assert [(part.part.partition("(")[0], ", tokenize(" in part.part or ", collate(" in part.part) for part in together.parts] == [
+        ("from_table", False),
+        ("template", True),
+        ("batch", True),
+        ("run loop", False),
+    ]

@@ -1,0 +1,151 @@
+"""`filter_by` keeps what a function of the row would keep."""
+
+import datetime as dt
+import math
+import operator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.collating import collate
+from mlxfp.collators.texts import text
+from mlxfp.core.conditions import OPERATORS, Condition
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import MlxfpError, SchemaError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.shape_planning import batch_shapes
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.testing import laws
+from mlxfp.testing.strategies import rechunkings, tables
+from mlxfp.text.padding import pad
+
+COLUMNS = pa.schema([("n", pa.int32()), ("x", pa.float64()), ("t", pa.string())])
+VALUES = {
+    "n": st.integers(-3, 3),
+    "x": st.sampled_from([0.0, -0.0, math.inf, math.nan]) | st.floats() | st.integers(-3, 3),
+    "t": st.sampled_from(["", "a", "\0"]) | st.text(st.characters(codec="utf-8"), max_size=2),
+}
+MEETS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "in": lambda value, values: any(value == each for each in values),
+}
+
+
+@st.composite
+def conditions(draw):
+    name, how = draw(st.sampled_from(sorted(VALUES))), draw(st.sampled_from(OPERATORS))
+    value = draw(st.lists(VALUES[name], min_size=1, max_size=3) if how == "in" else VALUES[name])
+    return name, how, value
+
+
+@given(data=st.data(), some=st.lists(conditions(), min_size=1, max_size=3))
+def test_the_rows_that_meet_all_conditions_are_kept(data, some):
+    table = data.draw(tables(COLUMNS))
+    kept = filter(lambda row: all(row[name] is not None and MEETS[how](row[name], value) for name, how, value in some))
+    laws.assert_same_items(pipe(from_table(table), filter_by(some)), pipe(from_table(table), kept))
+    laws.assert_chunks_do_not_matter(filter_by(some), data.draw(rechunkings(table)), data.draw(rechunkings(table)))
+
+
+@given(values=st.lists(st.floats(allow_nan=False) | st.integers(-3, 3).map(float), min_size=1), some=conditions())
+def test_what_the_ends_exclude_no_value_meets(values, some):
+    _, how, value = some
+    if isinstance(value, str) or (how == "in" and isinstance(value[0], str)):
+        return
+    condition = Condition("x", how, tuple(value) if how == "in" else value)
+    column = pa.array(values, pa.float64())
+    if condition.mask(pa.record_batch({"x": column})).true_count:
+        ends = np.min(values), np.max(values)
+        assert condition.possible(*(pa.array([end], pa.float64()) for end in ends))
+
+
+def test_a_missing_value_meets_nothing_and_nan_only_what_differs():
+    rows = from_table({"x": pa.array([None, math.nan, 1.0])})
+    kept = {how: len(list(pipe(rows, filter_by([("x", how, 1.0)])))) for how in OPERATORS if how != "in"}
+    assert kept == {"==": 1, "!=": 1, "<": 0, "<=": 1, ">": 0, ">=": 1}
+
+
+def test_it_is_a_stage_like_others():
+    rows = from_table({"x": [1, 2, 3], "t": ["a", "b", "c"]})
+    stage, other = filter_by([("x", ">", 1)]), filter_by([("x", ">=", 1)])
+    laws.assert_value(stage(rows))
+    laws.assert_told_apart(stage, other)
+    laws.assert_prints(stage, {"filter_by": filter_by})
+    laws.assert_refused(stage(rows), other(rows))
+    laws.assert_resumable(pipe(rows, stage, batch(1)))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        (pa.array([2**62, 2**53 + 1]), 2**62),
+        (pa.array([1, 2], pa.int8()), 2),
+        (pa.array([2**64 - 1, 0], pa.uint64()), 0),
+        (pa.array(["a", "b"]).dictionary_encode(), "b"),
+        (pa.array([b"a", b"b"]), b"a"),
+        (pa.array([True, False]), False),
+        (pa.array([dt.date(2020, 1, 1), dt.date(2021, 1, 1)]), dt.date(2020, 1, 1)),
+        (pa.array([dt.datetime(2020, 1, 1), dt.datetime(2021, 1, 1)]), dt.datetime(2021, 1, 1)),
+        (pa.array([0.5, 1.0]), 1),
+    ],
+    ids=["int64", "int8", "uint64", "dictionary", "binary", "bool", "date", "timestamp", "float64"],
+)
+def test_values_of_many_types_are_compared(column, value):
+    rows = from_table({"x": column})
+    for how in ("==", "in"):
+        kept = list(pipe(rows, filter_by([("x", how, [value] if how == "in" else value)])))
+        assert kept == [{"x": value}]
+
+
+def test_rows_stay_as_long_as_they_are():
+    rows = pipe(from_table({"input_ids": [[1, 2], [3]], "x": [1, 2]}), pad(8, pad_id=0), filter_by([("x", ">", 1)]), batch(2))
+    assert max(length for _, length in batch_shapes(pipe(rows, collate(text(pad_id=0))))) == 8
+
+
+def test_a_column_that_cannot_be_compared_is_found_when_the_pipeline_is_built():
+    rows = from_table({"x": [1], "ids": [[1, 2]]})
+    with pytest.raises(
+        SchemaError, match=r"filter_by cannot compare the column 'x' of int64 with 'a': .*\. Use a value of the column's type"
+    ):
+        schema(pipe(rows, filter_by([("x", "==", "a")])))
+    with pytest.raises(SchemaError, match="filter_by cannot compare the column 'ids' of list<item: int64> with 1: "):
+        schema(pipe(rows, filter_by([("ids", ">", 1)])))
+    with pytest.raises(SchemaError, match="filter_by cannot compare the column 'x' of int64 with"):
+        schema(pipe(rows, filter_by([("x", "in", ["a"])])))
+    for value in (0.5, 2**70, dt.date(2020, 1, 1)):
+        with pytest.raises(SchemaError, match="filter_by cannot compare the column 'x' of int64 with"):
+            schema(pipe(rows, filter_by([("x", "==", value)])))
+    with pytest.raises(SchemaError, match="filter_by needs the column 'y', which is not there"):
+        schema(pipe(rows, filter_by([("y", "==", 1)])))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (3, "conditions must be a list, got int: 3. Write them as in"),
+        ([], "filter_by needs at least one condition, got none. Write them as in"),
+        ("x > 3", "A condition is (column, operator, value), got 'x'. Write them as in"),
+        (("x", ">", 3), "A condition is (column, operator, value), got 'x'. Write them as in"),
+        ([("x", ">")], "A condition is (column, operator, value), got ('x', '>'). Write them as in"),
+        ([(3, ">", 3)], "column must be a string, got column=3."),
+        ([("x", "=", 3)], "No operator is named '='. Did you mean"),
+        ([("x", "in", "ab")], "The value of 'in' is a sequence of values, got 'ab' for 'x'. For one value use '=='."),
+        ([("x", "in", 3)], "The value of 'in' is a sequence of values, got 3 for 'x'. For one value use '=='."),
+        ([("x", "in", [])], "A condition needs a value to compare with, got [] for 'x'. Missing values meet none."),
+        ([("x", "==", None)], "A condition needs a value to compare with, got None for 'x'. Missing values meet none."),
+    ],
+)
+def test_messages(wrong, message):
+    with pytest.raises(MlxfpError) as caught:
+        filter_by(wrong)
+    assert message in str(caught.value)

@@ -1,0 +1,177 @@
+"""`map` with a seed and with workers; what it does without them is tested with the other stages over elements."""
+
+import pickle
+import time
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import RecordBatch
+from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.datasets import RowWise
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.core.randomness import fold_in, generator
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.testing.laws import (
+    assert_chunks_do_not_matter,
+    assert_pure_stages,
+    assert_resumable,
+    assert_told_apart,
+    assert_transparent,
+    assert_value,
+)
+from mlxfp.testing.strategies import rechunkings
+from tests.data.left_running import no_thread_left
+
+
+def numbers(count):
+    return from_table({"x": np.arange(count)})
+
+
+def noisy(row, random):
+    return {"x": row["x"], "noise": float(random.random())}
+
+
+def fails_at_seven(row):
+    time.sleep(0.001 * (row["x"] % 3))  # rows take different times, so that threads would mix them up
+    return {"x": 1 / (row["x"] - 7)}
+
+
+@given(data=st.data(), seed=st.integers(-5, 2**70), epoch=st.integers(0, 3), workers=st.integers(1, 4))
+def test_noise_depends_on_the_row_the_epoch_and_the_seed_alone(data, seed, epoch, workers):
+    table = pa.table({"x": range(10)})
+    transform = map(noisy, seed=seed, workers=workers)
+    assert_chunks_do_not_matter(transform, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=epoch)
+    expected = [generator(fold_in(fold_in(fold_in(0, epoch), x), "map", seed)).random() for x in range(10)]
+    found = [row for row, _ in iterate(transform(numbers(10)), epoch=epoch)]
+    assert [row["noise"] for row in found] == expected
+
+
+def test_noise_is_the_same_through_shuffles_shards_filters_and_groups():
+    plain = {row["x"]: row["noise"] for row in pipe(numbers(100), map(noisy, seed=3))}
+    for parts in ([shuffle(seed=1)], [shuffle(seed=1, buffer=7)], [shard(1, 3)], [filter(lambda row: row["x"] > 5)], [prefetch(2)]):
+        for row in pipe(numbers(100), *parts, map(noisy, seed=3)):
+            assert row["noise"] == plain[row["x"]]
+    groups = pipe(numbers(100), shuffle(seed=2), batch(7), map(noisy, seed=3))
+    assert all(row["noise"] == plain[row["x"]] for group in groups for row in group)
+
+
+def test_noise_is_another_one_each_epoch_and_for_each_seed():
+    passes = [row["noise"] for row in pipe(numbers(50), map(noisy, seed=3), repeat(3))]
+    others = [row["noise"] for row in pipe(numbers(50), map(noisy, seed=4))]
+    assert len({*passes, *others}) == 200
+
+
+def test_noise_that_depends_on_chunks_would_be_caught():
+    @frozen(repr=False)
+    class ByChunk(RowWise):
+        def apply(self, chunk: RecordBatch) -> RecordBatch:
+            return chunk.set_column(0, "x", pa.array(generator(0).random(chunk.num_rows)))
+
+        def schema(self, schema):
+            return pa.schema({"x": pa.float64()})
+
+    whole = pa.record_batch({"x": [1, 2, 3]})
+    with pytest.raises(AssertionError, match="where chunks end means nothing"):
+        assert_chunks_do_not_matter(ByChunk(), [whole], [whole.slice(0, 1), whole.slice(1)])
+
+
+@settings(max_examples=20)
+@given(workers=st.integers(2, 5), count=st.integers(0, 30), data=st.data())
+def test_workers_change_nothing_that_can_be_seen(workers, count, data):
+    chunks = data.draw(rechunkings(pa.table({"x": pa.array(range(count), pa.int64())})))
+    schema = pa.schema({"x": pa.float64()})
+
+    def outcome(dataset):
+        rows = []
+        try:
+            rows.extend(iterate(dataset))
+        except ZeroDivisionError as error:
+            return [row for row, _ in rows], str(error), error.__notes__[:1]
+        return [row for row, _ in rows]
+
+    from mlxfp.testing.probing import from_chunks
+
+    one, many = (pipe(from_chunks(chunks), map(fails_at_seven, schema=schema, workers=n)) for n in (1, workers))
+    with no_thread_left():
+        assert outcome(one) == outcome(many)
+        assert_transparent(compose(), many)
+        assert_pure_stages(pipe(numbers(5), map(fails_at_seven, schema=schema, workers=workers)))
+
+
+def test_a_run_may_continue_with_another_number_of_workers():
+    one, many = (pipe(numbers(20), map(noisy, seed=0, workers=n), batch(3)) for n in (1, 3))
+    assert one == many
+    assert hash(one) == hash(many)
+    assert fingerprint(one) == fingerprint(many)
+    whole = list(iterate(one))
+    rest = [item for item, _ in iterate(many, Cursor.from_bytes(whole[2][1].to_bytes()))]
+    assert rest == [item for item, _ in whole[3:]]
+
+
+def test_seeds_and_workers_are_part_of_how_it_prints():
+    assert repr(map(noisy, seed=1, workers=2)) == "map(function=noisy, seed=1, workers=2)"
+    assert repr(map(dict)) == "map(function=dict)"
+    assert_value(map(noisy, seed=1, workers=2))
+    assert pickle.loads(pickle.dumps(map(noisy, seed=1, workers=2))).workers == 2
+    assert_told_apart(map(noisy, seed=1), map(noisy, seed=2))
+    assert_told_apart(map(noisy, seed=1), map(noisy))
+
+
+def test_noise_resumes_exactly():
+    assert_resumable(pipe(numbers(12), shuffle(seed=1), map(noisy, seed=5, workers=2), batch(5)), epoch=1)
+
+
+def test_an_error_names_row_and_stage_with_a_seed_and_workers():
+    def fails(row, random):
+        raise KeyError("missing")
+
+    with pytest.raises(KeyError) as caught:
+        list(pipe(numbers(3), map(fails, seed=1, workers=2, schema=pa.schema({"x": pa.int64()}))))
+    assert caught.value.__notes__[0] == "on source row 0: {'x': 0}"
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "message"),
+    [
+        ({"seed": "0"}, ArgumentTypeError, "seed must be an int, got seed='0'."),
+        ({"seed": 0.5}, ArgumentTypeError, "seed must be an int, got seed=0.5."),
+        ({"workers": 0}, ArgumentError, "workers must be at least 1, got workers=0."),
+        ({"workers": None}, ArgumentTypeError, "workers must be an int, got workers=None."),
+    ],
+)
+def test_messages(options, kind, message):
+    with pytest.raises(kind, match=message):
+        map(noisy, **options)
+
+
+def plus(row, by, *, name):
+    return {name: row["x"] + by}
+
+
+@pytest.mark.parametrize("make", [map, filter, flat_map, map_chunks])
+def test_a_function_with_arguments_filled_in_is_a_value(make):
+    stage = make(partial(plus, by=1, name="x"))
+    assert_value(stage)
+    assert_value(stage(numbers(3)))
+    assert stage == make(partial(plus, by=1, name="x"))
+    assert_told_apart(stage, make(partial(plus, by=2, name="x")))
+
+
+def test_what_is_declared_prints_as_it_was_written():
+    assert repr(map(dict, schema=pa.schema({"x": pa.int64()}))) == "map(function=dict, schema=x: int64)"
+    assert repr(flat_map(list, schema=pa.schema({"x": pa.int64()}))) == "flat_map(function=list, schema=x: int64)"
+    assert repr(map_chunks(len, schema=pa.schema({"x": pa.int64()}))) == "map_chunks(function=len, schema=x: int64)"

@@ -1,0 +1,145 @@
+"""concat, interleave and mix: what comes when, and how much of each."""
+
+from itertools import islice
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.collating import collate
+from mlxfp.core.describing import length, schema
+from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError, UnknownNameError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import map
+from mlxfp.data.rows.mixing import concat, interleave, mix
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import cache
+from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.testing import laws
+
+
+def letters(text: str):
+    return from_examples([{"x": letter} for letter in text])
+
+
+def said(dataset, count: int | None = None) -> str:
+    return "".join(row["x"] for row in islice(dataset, count))
+
+
+def by_hand(texts: list[str], weights: list[float], stop: str) -> str:
+    """The next letter is of the text that is furthest behind, one letter at a time."""
+    given, out = [0] * len(texts), ""
+    active = [place for place, weight in enumerate(weights) if weight]
+    while active:
+        place = min(active, key=lambda place: (given[place] / weights[place], place))
+        if given[place] < len(texts[place]):
+            out += texts[place][given[place]]
+            given[place] += 1
+        elif stop == "first":
+            break
+        else:
+            active.remove(place)
+    return out
+
+
+texts = st.lists(st.text("abc", min_size=1, max_size=12), min_size=1, max_size=4)
+
+
+@given(texts, st.data(), st.sampled_from(["first", "all"]))
+def test_a_mixture_takes_from_the_one_that_is_furthest_behind(texts: list[str], data: st.DataObject, stop: str):
+    weights = data.draw(st.lists(st.integers(0, 4), min_size=len(texts), max_size=len(texts)).filter(any))
+    assert said(mix([letters(text) for text in texts], weights, stop=stop)) == by_hand(texts, weights, stop)
+
+
+@given(texts)
+def test_interleaving_takes_turns(texts: list[str]):
+    longest = max(len(text) for text in texts)
+    assert said(interleave([letters(text) for text in texts])) == "".join(
+        text[turn] for turn in range(longest) for text in texts if turn < len(text)
+    )
+
+
+@given(texts)
+def test_concatenating_joins_end_to_end_and_rows_can_be_taken_by_number(texts: list[str]):
+    joined = concat([letters(text) for text in texts])
+    whole = "".join(texts)
+    assert said(joined) == whole
+    assert length(joined) == len(whole)
+    assert [joined[i]["x"] for i in range(len(whole))] == list(whole)
+    assert sorted(said(pipe(joined, shuffle(seed=1)))) == sorted(whole)
+
+
+def test_tokens_are_mixed_in_proportion_at_every_moment():
+    rng = np.random.default_rng(0)
+    long, short = (from_table({"input_ids": [[mark] * int(n) for n in rng.integers(1, most, 3000)]}) for mark, most in ((0, 50), (1, 6)))
+    counts = np.zeros(2)
+    for row in islice(mix([long, short], [1, 3], by="tokens"), 3000):
+        counts[row["input_ids"][0]] += len(row["input_ids"])
+        assert abs(counts[0] * 3 - counts[1]) <= 3 * 50 + 6  # within one row of each
+
+
+def test_a_mixture_that_restarts_never_ends_and_shuffles_anew():
+    parts = [pipe(letters("abcdefgh"), shuffle(seed=0)), letters("-")]
+    heard = said(mix(parts, [1, 1]), 64)
+    passes = [heard[0::2][at : at + 8] for at in range(0, 32, 8)]
+    assert {"".join(sorted(each)) for each in passes} == {"abcdefgh"}
+    assert len(set(passes)) > 1
+
+
+def test_a_dataset_without_rows_or_weight_is_legal():
+    empty = from_table(pa.table({"x": pa.array([], pa.string())}))
+    assert said(mix([letters("ab"), letters("z")], [1, 0], stop="all")) == "ab"
+    for stop in ("all", "restart"):
+        assert said(mix([letters("ab"), empty], [1, 1], stop=stop), 6) == ("ab" if stop == "all" else "ababab")
+    assert said(mix([empty, empty], [1, 1], stop="restart")) == ""
+    assert said(concat([empty, letters("ab"), empty])) == said(interleave([empty, letters("ab")])) == "ab"
+
+
+@pytest.mark.parametrize("join", [concat, interleave, lambda parts: mix(parts, [2, 1], stop="all")])
+@pytest.mark.parametrize("after", [[batch(2)], [batch(2), collate(lambda group: {"x": tuple(row["x"] for row in group)})]])
+def test_groups_and_batches_are_joined_as_wholes_and_resume(join, after):
+    parts = [pipe(letters(text), *after) for text in ("abcde", "123")]
+    joined = join(parts)
+    laws.assert_resumable(joined)
+    found = [tuple(item["x"]) if isinstance(item, dict) else tuple(row["x"] for row in item) for item in joined]
+    assert sorted(found) == [("1", "2"), ("3",), ("a", "b"), ("c", "d"), ("e",)]
+
+
+def test_schemas_are_inferred_through_joined_datasets_and_caches_follow_their_files(tmp_path):
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f'{{"x": "{name}"}}\n')
+    joined = concat([read_jsonl(tmp_path / f"{name}.jsonl") for name in "ab"])
+    upper = pipe(joined, map(lambda row: {"y": row["x"].upper()}))
+    assert schema(upper) == pa.schema({"y": pa.string()})
+    folder = tmp_path / "kept"
+    assert [row["y"] for row in pipe(upper, cache(folder))] == ["A", "B"]
+    (tmp_path / "b.jsonl").write_text('{"x": "cc"}\n')
+    assert [row["y"] for row in pipe(upper, cache(folder))] == ["A", "CC"]
+
+
+def test_the_same_rows_joined_twice_have_different_keys():
+    rows = letters("ab")
+    keys = [key for group in pipe(concat([rows, rows]), batch(9)) for key in group.chunk.column("__key__").to_pylist()]
+    assert len(set(keys)) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: mix([], []), ArgumentError, "at least one dataset"),
+        (lambda: mix([letters("a")], [1, 2]), ArgumentError, "one weight for each dataset, got 2 for 1"),
+        (lambda: mix([letters("a")], [0]), ArgumentError, "at least 0 and not all 0"),
+        (lambda: mix([letters("a")], [1], stop="never"), UnknownNameError, "No stop is named 'never'"),
+        (lambda: concat([letters("a"), pipe(letters("b"), batch(1))]), PipelineError, "one level, got examples, groups"),
+        (lambda: mix([pipe(letters("b"), batch(1))], [1], by="tokens"), PipelineError, "Mix before batch"),
+        (lambda: list(concat([letters("a"), from_examples([{"y": 1}])])), SchemaError, "number 1 has y int64"),
+        (lambda: list(mix([letters("a")], [1], by="tokens")), SchemaError, "counts the column input_ids"),
+    ],
+)
+def test_mistakes_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,136 @@
+"""select and split: parts of a dataset that together are the whole."""
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import length
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.rows.selecting import select, split
+from mlxfp.data.running.caching import load
+from mlxfp.data.sources.in_memory import from_examples, from_iterable
+
+SCHEMA = pa.schema({"x": pa.int64(), "kind": pa.string(), "group": pa.int64()})
+
+
+def rows(count: int):
+    return from_examples([{"x": i, "kind": "ab"[i % 3 == 0], "group": i // 4} for i in range(count)], schema=SCHEMA)
+
+
+def stream(count: int):
+    return pipe(rows(count), filter(lambda row: True))
+
+
+def numbers(dataset) -> list[int]:
+    return [row["x"] for row in dataset]
+
+
+@given(st.integers(0, 60), st.lists(st.integers(1, 9), min_size=2, max_size=4), st.integers(0, 99))
+def test_the_parts_are_disjoint_and_cover_the_dataset_with_exact_sizes(count: int, shares: list[int], seed: int):
+    fractions = [share / sum(shares) for share in shares]
+    parts = pipe(rows(count), split(fractions, seed=seed))
+    assert sorted(number for part in parts for number in numbers(part)) == list(range(count))
+    for part, fraction in zip(parts, fractions, strict=True):
+        assert numbers(part) == sorted(numbers(part))  # each keeps the order of the rows
+        assert abs(len(numbers(part)) - fraction * count) < 1
+        assert length(part) == len(numbers(part))
+
+
+@given(st.integers(0, 60), st.integers(0, 99))
+def test_a_stream_is_cut_by_the_hash_of_each_row(count: int, seed: int):
+    parts = pipe(stream(count), split([0.5, 0.3, 0.2], seed=seed))
+    assert sorted(number for part in parts for number in numbers(part)) == list(range(count))
+    assert length(parts[0]) is None
+
+
+def test_a_stream_is_cut_in_proportion():
+    sizes = [len(numbers(part)) for part in pipe(stream(20_000), split([0.7, 0.2, 0.1], seed=0))]
+    assert np.abs(np.array(sizes) / 20_000 - [0.7, 0.2, 0.1]).max() < 0.01
+
+
+@given(st.integers(0, 80), st.integers(0, 99))
+def test_every_kind_is_cut_in_the_same_proportions(count: int, seed: int):
+    parts = pipe(rows(count), split([0.75, 0.25], seed=seed, stratify="kind"))
+    assert sorted(number for part in parts for number in numbers(part)) == list(range(count))
+    for kind in "ab":
+        whole = sum(row["kind"] == kind for row in rows(count))
+        assert abs(sum(row["kind"] == kind for row in parts[1]) - whole / 4) < 1
+
+
+@pytest.mark.parametrize("source", [rows, stream])
+def test_a_group_stays_in_one_part(source):
+    parts = [{row["group"] for row in part} for part in pipe(source(400), split([0.5, 0.5], seed=1, group="group"))]
+    assert not parts[0] & parts[1]
+    assert parts[0] | parts[1] == set(range(100))
+    assert 30 < len(parts[0]) < 70
+
+
+def test_another_seed_cuts_another_way():
+    assert numbers(pipe(rows(50), split([0.5, 0.5], seed=0))[0]) != numbers(pipe(rows(50), split([0.5, 0.5], seed=1))[0])
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=20), st.data())
+def test_selected_rows_come_in_the_order_asked_for_and_resume(indices: list[int], data: st.DataObject):
+    chosen = pipe(rows(10), select(indices))
+    run = list(iterate(chosen))
+    assert [row["x"] for row, _ in run] == indices
+    stop = data.draw(st.integers(0, len(run) - 1))
+    again = Cursor.from_bytes(run[stop][1].to_bytes())
+    assert [row["x"] for row, _ in iterate(chosen, again)] == indices[stop + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("indices", "error", "message"),
+    [
+        ([], ArgumentError, "select needs at least one index, got none"),
+        ([-1], ArgumentError, "indices count from 0, got -1"),
+        ([0.5], ArgumentTypeError, "indices must be one row of whole numbers, got float64"),
+    ],
+)
+def test_impossible_indices_are_refused(indices, error, message):
+    with pytest.raises(error, match=message):
+        select(indices)
+
+
+def test_an_index_beyond_the_last_row_is_named():
+    with pytest.raises(ArgumentError, match="asks for row 10 of a dataset with 10 rows"):
+        list(pipe(rows(10), select([3, 10])))
+
+
+def test_a_selection_that_was_moved_to_a_stream_says_what_it_needs():
+    source = select([1, 0])(from_examples([{"x": 1}, {"x": 2}])).source
+    moved = Dataset(attrs.evolve(source, dataset=from_iterable([{"x": 1}])))
+    with pytest.raises(PipelineError, match=r"select\(2 indices\) needs random access."):
+        list(moved)
+
+
+def test_a_stream_cannot_be_selected_from_by_number():
+    with pytest.raises(PipelineError, match=r"needs random access, and filter\(.*has none. Put load\(\) or cache\(path\) after it"):
+        pipe(stream(3), select([1]))
+    assert numbers(pipe(stream(3), load(), select([1]))) == [1]
+
+
+@pytest.mark.parametrize(
+    ("fractions", "options", "message"),
+    [
+        ([1.0], {}, "at least two positive numbers that add up to 1"),
+        ([0.5, 0.4], {}, "add up to 1"),
+        ([1.5, -0.5], {}, "positive"),
+        ([0.5, 0.5], {"stratify": "kind", "group": "group"}, "stratify or group, got both"),
+    ],
+)
+def test_impossible_splits_are_refused(fractions, options, message):
+    with pytest.raises(ArgumentError, match=message):
+        split(fractions, seed=0, **options)
+
+
+def test_a_stream_cannot_be_stratified():
+    with pytest.raises(PipelineError, match="needs random access to stratify"):
+        list(pipe(stream(9), split([0.5, 0.5], seed=0, stratify="kind"))[0])

@@ -1,0 +1,201 @@
+"""load and cache: the same rows, kept; a cache is whole or not there, and never another pipeline's."""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mlxfp.core.arrow import gathering as taking
+from mlxfp.core.chunks import KEY
+from mlxfp.core.cursors import iterate
+from mlxfp.core.describing import explain, length, schema
+from mlxfp.core.errors import DataError, FingerprintError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.inspection.provenance import trace_row
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns, select_columns
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import filter, flat_map, map, take
+from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import cache, load
+from mlxfp.data.running.skipping_errors import on_error
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.testing import laws
+from mlxfp.testing.probing import from_chunks
+
+ROWS = from_examples([{"x": i, "text": f"row {i}"} for i in range(50)])
+
+
+def odd(row) -> bool:
+    return row["x"] % 2 == 1
+
+
+def keys(dataset, epoch: int) -> list[int]:
+    return [key for group, _ in iterate(pipe(dataset, batch(99)), epoch=epoch) for key in group.chunk.column(KEY).to_pylist()]
+
+
+@pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
+def test_what_is_kept_is_what_came_before_with_random_access(keep, tmp_path: Path):
+    kept = pipe(ROWS, filter(odd), keep(tmp_path))
+    assert "random access" in explain(kept)
+    assert list(kept) == list(pipe(ROWS, filter(odd)))
+    assert kept[3] == {"x": 7, "text": "row 7"}
+    assert kept[-1]["x"] == 49
+    assert length(kept) == 25
+    assert keys(kept, 0) == keys(pipe(ROWS, filter(odd)), 0)
+
+
+@pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
+def test_every_epoch_has_its_own_keys_and_no_two_rows_share_one(keep, tmp_path: Path):
+    kept = pipe(ROWS, flat_map(lambda row: (row, row)), keep(tmp_path))
+    epochs = [keys(kept, epoch) for epoch in range(3)]
+    assert len({key for epoch in epochs for key in epoch}) == 300
+
+
+def test_building_reads_and_writes_nothing(tmp_path: Path):
+    dataset = pipe(ROWS, map(lambda row: {"x": 1 // 0}), cache(tmp_path / "folder"))
+    explain(pipe(ROWS, filter(odd), cache(tmp_path / "folder")))
+    assert repr(dataset).endswith("folder'))")
+    assert not (tmp_path / "folder").exists()
+
+
+def test_a_cache_is_made_once_and_a_changed_stage_makes_another(tmp_path: Path):
+    calls = tmp_path / "calls"
+
+    def noted(row):
+        with calls.open("a") as out:
+            out.write(".")
+        return {"y": row["x"]}
+
+    noted.__fingerprint__ = "noted, version 1"
+    list(pipe(ROWS, map(noted), cache(tmp_path / "kept")))
+    first = len(calls.read_text())
+    list(pipe(ROWS, map(noted), cache(tmp_path / "kept")))
+    assert len(calls.read_text()) == first
+    noted.__fingerprint__ = "noted, version 2"
+    list(pipe(ROWS, map(noted), cache(tmp_path / "kept")))
+    assert len(list((tmp_path / "kept").iterdir())) == 2
+
+
+def test_a_changed_file_makes_another_cache(tmp_path: Path):
+    file = tmp_path / "a.csv"
+    file.write_text("x\n1\n2\n")
+    assert [row["x"] for row in pipe(read_csv(file), cache(tmp_path / "kept"))] == [1, 2]
+    file.write_text("x\n1\n2\n3\n")
+    assert [row["x"] for row in pipe(read_csv(file), cache(tmp_path / "kept"))] == [1, 2, 3]
+
+
+def test_a_failed_pipeline_leaves_nothing_behind(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError):
+        list(pipe(ROWS, map(lambda row: {"y": 1 // (row["x"] - 49)}), cache(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipeline_that_fails_in_the_middle_leaves_nothing_behind(tmp_path: Path):
+    fails_late = pipe(ROWS, map(lambda row: {"x": 1 // (row["x"] - 49)}, schema=pa.schema({"x": pa.int64()})), cache(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        list(fails_late)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_is_there_is_all_that_later_runs_need(tmp_path: Path):
+    first = pipe(ROWS, filter(odd), cache(tmp_path))
+    assert next(iter(pipe(first, map(lambda row: {"y": row["x"]})))) == {"y": 1}
+    later = pipe(ROWS, filter(odd), cache(tmp_path), map(lambda row: {"z": row["text"]}))
+    assert schema(later) == pa.schema({"z": pa.string()})
+    assert len(list(later)) == 25
+
+
+def test_large_caches_are_written_in_parts_that_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(taking, "LARGE", 1000)
+    chunks = [pa.record_batch({"x": [place] * 10, "text": [f"row {place}"] * 10}) for place in range(39)]
+    kept = pipe(from_chunks(chunks), cache(tmp_path))
+    assert list(kept) == list(from_chunks(chunks))
+    with pa.memory_map(str(next(tmp_path.iterdir()))) as file:
+        assert 1 < pa.ipc.open_file(file).num_record_batches < 39
+    laws.assert_random_access(kept, np.array([389, 0, 17, 17]))
+    laws.assert_reads(kept.source, epoch=1)
+
+
+def test_a_killed_writer_leaves_nothing_that_is_taken_for_whole(tmp_path: Path):
+    code = """
+import sys, time
+import mlxfp as fp
+def slow(row):
+    time.sleep(0.002)
+    return row
+slow.__fingerprint__ = "slow"
+list(fp.pipe(fp.from_iterable(lambda: ({"x": i} for i in range(600))), fp.map(slow), fp.cache(sys.argv[1])))
+"""
+    writer = subprocess.Popen([sys.executable, "-c", code.replace("lambda: (", "lambda: ("), str(tmp_path)])
+    while not list(tmp_path.glob(".*.partial*")) and writer.poll() is None:
+        time.sleep(0.01)
+    writer.send_signal(signal.SIGKILL)
+    writer.wait()
+    assert not list(tmp_path.glob("*.arrow"))
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
+    assert len(list(tmp_path.glob("*.arrow"))) == 1
+
+
+def make_cache(folder: str) -> int:
+    return sum(row["x"] for row in pipe(ROWS, filter(odd), cache(folder)))
+
+
+def test_two_processes_may_make_one_cache_at_once(tmp_path: Path):
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(make_cache, [str(tmp_path)] * 4) == [sum(range(1, 50, 2))] * 4
+    assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+
+
+def test_a_damaged_cache_is_named(tmp_path: Path):
+    list(pipe(ROWS, cache(tmp_path)))
+    (file,) = tmp_path.iterdir()
+    os.truncate(file, 100)
+    with pytest.raises(DataError, match=r"cannot be read: .* Delete it: it is made again at the next use"):
+        list(pipe(ROWS, cache(tmp_path)))
+
+
+def test_a_function_without_stable_content_is_named_with_what_to_do(tmp_path: Path):
+    counter = np.random.default_rng(0)
+
+    def draw(row):
+        return {"x": int(counter.integers(9))}
+
+    with pytest.raises(FingerprintError, match="A Generator has no fingerprint") as caught:
+        list(pipe(ROWS, map(draw), cache(tmp_path)))
+    assert any("__fingerprint__ = 'v1'" in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize("between", [(), (select_columns(["x"]),), (shuffle(0, buffer=3), drop_columns(["z"]), filter_by([("x", ">", 0)]))])
+def test_a_cache_before_on_error_is_the_same_once_it_is_written(tmp_path: Path, between: Any):
+    rows = pipe(from_examples([{"x": i, "z": "a"} for i in range(6)]), cache(tmp_path), *between)
+    parts = [map(lambda row: {"y": 1 / (row["x"] - 3)}), on_error("skip", max_rate=0.9), shuffle(0)]
+    first = list(pipe(rows, *parts))
+    assert len(first) == 5 - (len(between) == 3)
+    assert list(pipe(rows, *parts)) == first
+    assert sum(1 for _ in rows) == 6 - (len(between) == 3)
+
+
+def test_a_cache_before_on_error_has_one_schema_before_and_after_it_is_written(tmp_path: Path):
+    kept = pipe(from_examples([{"x": i} for i in range(6)]), cache(tmp_path))
+    more = from_examples([{"x": i} for i in range(3)])
+
+    def inverses():
+        return pipe(concat([kept, more]), map(lambda row: {"y": 1 / (row["x"] - 1)}), on_error("skip", max_rate=0.9), take(9))
+
+    first = list(inverses())
+    assert len(list(tmp_path.iterdir())) == 1
+    assert schema(inverses()) == pa.schema({"y": pa.float64()})
+    assert list(inverses()) == first
+    assert len(first) == 7
+    assert trace_row(inverses(), 2).steps[-1].items == ({"y": 1.0},)

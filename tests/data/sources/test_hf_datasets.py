@@ -1,0 +1,294 @@
+"""Hugging Face datasets: tables without a copy, streams that resume exactly."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.describing import explain
+from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
+from mlxfp.core.identity import fingerprint
+from mlxfp.data.sources.hf_datasets import from_hf
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.testing import laws
+
+try:
+    import datasets
+except ModuleNotFoundError:
+    datasets = None
+
+needs_datasets = pytest.mark.skipif(datasets is None, reason="the package datasets is not installed")
+
+
+class Rows:
+    """What from_hf uses of a Dataset."""
+
+    def __init__(self, data: pa.Table, indices: list[int] | None = None, version: str | None = None) -> None:
+        self.data = data
+        self._indices = None if indices is None else pa.table({"indices": pa.array(indices, pa.uint64())})
+        self._fingerprint = version
+
+
+class Features(dict[str, Any]):
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        return pa.schema(dict(self))
+
+
+class Stream:
+    """What from_hf uses of an IterableDataset: without an inside that is known, it is read again to resume."""
+
+    def __init__(self, rows: list[dict[str, Any]], features: Features | None = None) -> None:
+        self.rows = rows
+        self.features = features
+        self.epoch = 0
+
+    def with_format(self, kind: str | None) -> "Stream":
+        assert kind == (None if self.features is None else "arrow")
+        return self
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Any:
+        return ({**row, "epoch": self.epoch} for row in self.rows)
+
+    def iter(self, size: int) -> Any:
+        return (pa.Table.from_pylist(list(self)[at : at + size]) for at in range(0, len(self.rows), size))
+
+
+class Known(Stream):
+    def __fingerprint__(self) -> Any:
+        return self.rows, self.features is None
+
+
+@given(st.lists(st.integers(-9, 9), max_size=20), st.data())
+def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], data: st.DataObject) -> None:
+    table = pa.table({"x": pa.array(values, pa.int64())})
+    indices = data.draw(st.none() | st.lists(st.integers(0, len(values) - 1), max_size=30)) if values else None
+    dataset = from_hf(Rows(table, indices))
+    chosen = table if indices is None else table.take(pa.array(indices, pa.int64()))
+    laws.assert_same_items(dataset, from_table(chosen))
+    laws.assert_value(dataset)
+    laws.assert_reads(dataset.source)
+    laws.assert_described(dataset)
+    if len(chosen):
+        laws.assert_random_access(dataset, np.array(data.draw(st.lists(st.integers(0, len(chosen) - 1))), np.int64))
+
+
+def test_a_table_is_used_without_a_copy() -> None:
+    table = pa.table({"x": pa.array(range(9000))})
+    chunks = [chunk for chunk, _ in from_hf(Rows(table)).source.read(0, None)]
+    ours, theirs = (column.chunk(0).buffers()[1].address for column in (pa.Table.from_batches(chunks)["x"], table["x"]))
+    assert ours == theirs
+
+
+def test_a_table_is_known_by_its_history_or_else_by_its_rows() -> None:
+    table = pa.table({"x": [1, 2]})
+    laws.assert_told_apart(from_hf(Rows(table, version="a")), from_hf(Rows(table, version="b")))
+    laws.assert_told_apart(from_hf(Rows(table)), from_hf(Rows(table, [1, 0])))
+    assert repr(from_hf(Rows(table, [0, 0, 1]))) == "pipe(from_hf(3 rows))"
+
+
+@pytest.mark.parametrize("features", [None, Features(x=pa.int32(), epoch=pa.int64())])
+def test_a_stream_is_read_in_each_epoch_and_resumed_by_reading_again(features: Features | None) -> None:
+    dataset = from_hf(Known([{"x": i} for i in range(300)], features))
+    assert dataset.source.schema().field("x").type == (pa.int64() if features is None else pa.int32())
+    laws.assert_reads(dataset.source, epoch=2)
+    laws.assert_repeatable(dataset)
+    laws.assert_resumable(dataset, epoch=1)
+    laws.assert_value(dataset)
+    laws.assert_told_apart(dataset, from_hf(Known([{"x": 0}], features)))
+    assert {row["epoch"] for row in list(dataset)} == {0}
+    assert "reads the rows before the cursor again" in str(explain(dataset))
+
+
+class ArrowExamplesIterable:
+    """The inside of a stream whose state says exactly where it is."""
+
+
+class SkipExamplesIterable:
+    """One that is exact where what it holds is."""
+
+    ex_iterable = ArrowExamplesIterable()
+
+
+class StepExamplesIterable:
+    """The inside of one that from_hf does not know."""
+
+    ex_iterable = ArrowExamplesIterable()
+
+
+class Stated(Known):
+    """A stream that knows where it is."""
+
+    _distributed = None
+
+    def __init__(self, rows: list[dict[str, Any]], inside: Any) -> None:
+        super().__init__(rows)
+        self._ex_iterable = inside
+        self.start = self.at = 0
+
+    def __iter__(self) -> Any:
+        for place in range(self.start, len(self.rows)):
+            self.at = place + 1
+            yield self.rows[place]
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.start = state["at"]
+
+
+def test_a_stream_resumes_by_its_state_where_that_is_exact() -> None:
+    rows = [{"x": i} for i in range(600)]
+    exact, again = (from_hf(Stated(rows, inside)) for inside in (SkipExamplesIterable(), StepExamplesIterable()))
+    assert [position for _, position in exact.source.read(0, None)] == ['{"at": 256}', '{"at": 512}', '{"at": 600}']
+    assert [position for _, position in again.source.read(0, None)] == [256, 512, 600]
+    for dataset in (exact, again):
+        laws.assert_reads(dataset.source)
+        laws.assert_repeatable(dataset)
+    assert exact.source.notes() == ()
+
+
+class Grid(pa.ExtensionType):
+    """A type that is made in Python, as those of datasets are."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.list_(pa.int8()), "tests.grid")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, data: bytes) -> "Grid":
+        return cls()
+
+
+def test_types_that_only_datasets_understands_become_what_they_are_stored_as() -> None:
+    grids = pa.ExtensionArray.from_storage(Grid(), pa.array([[1, 2], [3]], pa.list_(pa.int8())))
+    dataset = from_hf(Rows(pa.table({"grid": grids}, metadata={"huggingface": "{}"}), [1]))
+    assert dataset.source.schema().equals(pa.schema({"grid": pa.list_(pa.int8())}), check_metadata=True)
+    assert list(dataset) == [{"grid": [3]}]
+
+
+def test_a_stream_is_hashed_by_datasets_and_iterates_where_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = from_hf(Stream([{"x": 1}]))
+    assert list(dataset) == [{"x": 1, "epoch": 0}]
+    hasher = type("Hasher", (), {"hash": staticmethod(lambda value: "hashed")})
+    monkeypatch.setitem(sys.modules, "datasets", ModuleType("datasets"))
+    monkeypatch.setitem(sys.modules, "datasets.fingerprint", SimpleNamespace(Hasher=hasher))
+    with pytest.raises(
+        FingerprintError, match=r"A stream of datasets has no fingerprint: AttributeError: .*_ex_iterable.*Make its functions"
+    ):
+        fingerprint(dataset)
+    assert dataset == from_hf(dataset.source.held)
+    dataset.source.held._ex_iterable = dataset.source.held._distributed = None
+    assert dataset.source.__fingerprint__() == "hashed"
+
+
+def test_mistakes_are_named() -> None:
+    with pytest.raises(ArgumentTypeError, match=r"from_hf needs a Dataset or an IterableDataset of the package datasets, got list: \[1\]"):
+        from_hf([1])
+    with pytest.raises(ArgumentTypeError, match=r"It holds the splits 'train', 'test': pass one of them\."):
+        from_hf({"train": 1, "test": 2})
+    source = from_hf(Stream([{"x": 1}])).source
+    with pytest.raises(CursorError, match="The cursor is of another version of datasets"):
+        list(source.read(0, "{}"))
+
+
+def stream_of(count: int, shards: int) -> Any:
+    return datasets.Dataset.from_dict({"x": list(range(count)), "t": [str(i) for i in range(count)]}).to_iterable_dataset(num_shards=shards)
+
+
+def generated(count: int) -> Any:
+    return ({"x": i} for i in range(count))
+
+
+def double(row: dict[str, Any]) -> dict[str, Any]:
+    return {"y": row["x"] * 2}
+
+
+def even(row: dict[str, Any]) -> bool:
+    return row["x"] % 2 == 0
+
+
+def pairs(rows: dict[str, Any]) -> dict[str, Any]:
+    return {"x": [value for value in rows["x"] for _ in range(2)]}
+
+
+# Each with whether its state_dict is used to resume.
+STREAMS = {
+    "shards": (lambda: stream_of(300, 3), True),
+    "one shard": (lambda: stream_of(300, 1), True),
+    "generated": (lambda: datasets.IterableDataset.from_generator(generated, gen_kwargs={"count": 300}), True),
+    "generated, typed": (
+        lambda: datasets.IterableDataset.from_generator(
+            generated, gen_kwargs={"count": 300}, features=datasets.Features({"x": datasets.Value("int32")})
+        ),
+        True,
+    ),
+    "columns, skip, take": (lambda: stream_of(600, 2).select_columns(["x"]).skip(7).take(500), True),
+    "mapped": (lambda: stream_of(300, 2).map(double), False),
+    "mapped by batches": (lambda: stream_of(300, 2).map(pairs, batched=True, batch_size=100, remove_columns=["t"]), False),
+    "filtered": (lambda: stream_of(600, 2).filter(even), False),
+    "shuffled": (lambda: stream_of(300, 2).shuffle(seed=1, buffer_size=50), False),
+    "as tensors": (lambda: stream_of(300, 1).with_format("numpy"), True),
+}
+
+
+@needs_datasets
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("name", STREAMS)
+def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int) -> None:
+    make, exact = STREAMS[name]
+    dataset = from_hf(make())
+    laws.assert_reads(dataset.source, epoch=epoch)
+    laws.assert_repeatable(dataset, epoch=epoch)
+    laws.assert_value(dataset)
+    assert fingerprint(dataset) == fingerprint(from_hf(make()))
+    assert dataset.source.notes() == (() if exact else ("resuming reads the rows before the cursor again, and drops them",))
+
+
+@needs_datasets
+def test_a_real_stream_gives_what_it_gives_alone_and_is_left_as_it_was() -> None:
+    for make, _ in STREAMS.values():
+        stream = make()
+        expected = [int(row["x"]) for row in stream]
+        before = stream.state_dict()
+        assert [row["x"] for row in from_hf(stream)] == expected
+        assert stream.state_dict() == before
+        laws.assert_told_apart(from_hf(stream), from_hf(stream.take(3)))
+
+
+@needs_datasets
+def test_real_tables_are_read_by_number() -> None:
+    whole = datasets.Dataset.from_dict({"x": list(range(5000)), "t": [str(i) for i in range(5000)]})
+    chosen = whole.shuffle(seed=0).select(range(4500))
+    for dataset in (whole, chosen, whole.with_format("numpy"), chosen.train_test_split(0.5, seed=0)["test"]):
+        found = from_hf(dataset)
+        laws.assert_reads(found.source)
+        laws.assert_value(found)
+        laws.assert_random_access(found, np.array([3, 0, 2000]))
+        assert [row["x"] for row in found] == [int(x) for x in dataset.with_format(None)["x"]]
+    laws.assert_told_apart(from_hf(whole), from_hf(chosen))
+    assert fingerprint(from_hf(whole)) == fingerprint(from_hf(datasets.Dataset.from_dict({"x": whole["x"][:], "t": whole["t"][:]})))
+
+
+@needs_datasets
+def test_labels_images_and_arrays_are_plain_columns() -> None:
+    kinds = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "grid": datasets.Array2D((2, 2), "int8")})
+    grids = datasets.Dataset.from_dict({"label": [1], "grid": [[[1, 2], [3, 4]]]}, features=kinds)
+    image = datasets.Features({"image": datasets.Image()})
+    picture = {"image": {"bytes": b"\x89PNG", "path": None}}
+    images = datasets.Dataset(pa.Table.from_pylist([picture], schema=image.arrow_schema), info=datasets.DatasetInfo(features=image))
+    for dataset, expected in ((grids, {"label": 1, "grid": [[1, 2], [3, 4]]}), (images, picture)):
+        for found in (from_hf(dataset), from_hf(dataset.to_iterable_dataset())):
+            assert list(found) == [expected]
+            laws.assert_reads(found.source)

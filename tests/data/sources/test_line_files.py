@@ -1,0 +1,103 @@
+"""What CSV, JSON lines and text share: memory that does not grow with the file, and one schema for all of it."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from mlxfp.core.describing import schema
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.line_files import first_failure, settled, shorten, type_code
+from mlxfp.data.sources.text_files import read_text
+
+if TYPE_CHECKING:
+    from mlxfp.core.datasets import Dataset
+
+_PEAK_AFTER_EACH = """
+import resource, sys
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.text_files import read_text
+for path in sys.argv[2:]:
+    for _ in eval(sys.argv[1])(path).source.read(0, None):
+        pass
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+"""
+
+
+@pytest.mark.parametrize("reader", ["read_csv", "read_jsonl", "read_text"])
+@pytest.mark.parametrize("packing", [None, "gzip"])
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, reader: str, packing: str | None) -> None:
+    line = b'{"n": 1, "t": "a text that is long enough to count"}\n'
+    for name, count in (("small", 100_000), ("large", 1_000_000)):  # 5 and 50 MB
+        with pa.output_stream(tmp_path / name, compression=packing) as stream:
+            stream.write(b"a,b\n" if reader == "read_csv" else line)
+            for _ in range(count // 1_000):
+                stream.write(line * 1_000)
+    paths = [Path(tmp_path, name).rename(tmp_path / f"{name}{'.gz' if packing else ''}") for name in ("small", "large")]
+    command = [sys.executable, "-c", _PEAK_AFTER_EACH, reader, *map(str, paths)]
+    small, large = map(int, subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    assert large - small < 12_000_000
+
+
+@pytest.mark.parametrize("read", [read_csv, read_jsonl, read_text])
+def test_the_schema_is_found_without_reading_on(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a"
+    path.write_text('{"n": 1}\n' * 500_000)
+    dataset: Dataset[Any] = read(path)
+    monkeypatch.setattr("mlxfp.data.sources.files.read_bytes", _at_most(3 << 20))
+    assert len(schema(dataset)) == 1
+    assert schema(dataset) == schema(read(path))
+
+
+def _at_most(budget: int) -> Any:
+    def read(stream: Any, size: int, path: str) -> bytes:
+        nonlocal budget
+        budget -= size
+        assert budget >= 0, "too much was read"
+        data: bytes = stream.read(size)
+        return data
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (pa.int64(), "pa.int64()"),
+        (pa.float64(), "pa.float64()"),
+        (pa.float32(), "pa.float32()"),
+        (pa.bool_(), "pa.bool_()"),
+        (pa.date32(), "pa.date32()"),
+        (pa.time32("s"), "pa.time32('s')"),
+        (pa.timestamp("us", "UTC"), "pa.timestamp('us', 'UTC')"),
+        (pa.decimal128(5, 2), "pa.decimal128(5, 2)"),
+        (pa.list_(pa.struct({"a b": pa.string()})), "pa.list_(pa.struct({'a b': pa.string()}))"),
+    ],
+)
+def test_types_print_as_the_code_that_makes_them(kind: pa.DataType, code: str) -> None:
+    assert type_code(kind) == code
+    assert eval(code, {"pa": pa}) == kind
+
+
+def test_settled_types_hold_text_whatever_it_looked_like() -> None:
+    looked = pa.struct({"on": pa.date32(), "when": pa.list_(pa.timestamp("s")), "none": pa.null(), "n": pa.int64()})
+    assert settled(looked) == pa.struct({"on": pa.string(), "when": pa.list_(pa.string()), "none": pa.string(), "n": pa.int64()})
+
+
+def test_the_first_failure_is_found() -> None:
+    def parse(end: int) -> None:
+        if end > 7:
+            raise pa.ArrowInvalid
+
+    assert first_failure([2, 5, 7, 9, 11], parse) == (7, 9)
+    assert first_failure([8], parse) == (0, 8)
+
+
+def test_long_values_are_shortened() -> None:
+    assert shorten("short") == "'short'"
+    assert len(shorten("x" * 1_000)) == 80

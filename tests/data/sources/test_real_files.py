@@ -1,0 +1,140 @@
+"""Real files are read whole, with the right values in the right places, previewed and batched."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mlxfp.collators import audio, causal, text, vision
+from mlxfp.collators.collating import collate
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.inspection.previews import preview
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.windowing import windows
+from mlxfp.data.rows.map_filter import map
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.media_files import read_audio, read_images
+from mlxfp.data.sources.text_files import read_text
+from mlxfp.text.templates.templates import template
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizing import tokenize
+from tests.data.written import blocked
+
+
+@pytest.mark.parametrize(
+    ("file", "count", "place", "expected"),
+    [
+        ("titanic/train.csv", 891, 0, {"Name": "Braund, Mr. Owen Harris", "Age": 22.0, "Cabin": None, "Embarked": "S"}),
+        ("titanic/train.csv", 891, 890, {"Name": "Dooley, Mr. Patrick", "Age": 32.0, "Fare": 7.75, "Embarked": "Q"}),
+        ("titanic/test.csv", 418, 0, {"Name": "Kelly, Mr. James", "Age": 34.5}),
+        ("house_prices/train.csv", 1460, 0, {"SalePrice": 208500, "Alley": None, "LotFrontage": 65, "1stFlrSF": 856}),
+        ("house_prices/test.csv", 1459, 1458, {"Id": 2919}),
+        ("calhousing/housing.csv", 20640, 0, {"median_house_value": 452600.0, "ocean_proximity": "NEAR BAY"}),
+    ],
+)
+def test_real_tables(data_folder: Path, file: str, count: int, place: int, expected: dict[str, Any]) -> None:
+    rows = list(blocked(read_csv(data_folder / file), 4096))
+    assert len(rows) == count
+    assert expected.items() <= rows[place].items()
+    assert rows == list(read_csv(data_folder / file))
+
+
+@pytest.mark.parametrize(("file", "count"), [("train.tsv", 6920), ("dev.tsv", 872), ("test.tsv", 1821)])
+def test_real_sentences(data_folder: Path, file: str, count: int) -> None:
+    dataset = read_csv(data_folder / "sst2" / file, delimiter="\t", quote=None, columns=["text", "label"])
+    rows = list(dataset)
+    assert len(rows) == count
+    assert {row["label"] for row in rows} == {0, 1}
+    lines = (data_folder / "sst2" / file).read_text().splitlines()
+    assert [f"{row['text']}\t{row['label']}" for row in rows] == lines
+
+
+@pytest.mark.parametrize(
+    ("file", "count", "first"),
+    [("tinyshakespeare/input.txt", 40_000, "First Citizen:"), ("wikitext2/valid.txt", 3_760, " ")],
+)
+def test_real_text(data_folder: Path, file: str, count: int, first: str) -> None:
+    rows = [row["text"] for row in read_text(data_folder / file)]
+    assert len(rows) == count
+    assert rows[0] == first
+    assert rows == (data_folder / file).read_bytes().decode().removesuffix("\n").split("\n")
+    [whole] = read_text(data_folder / file, by="file")
+    assert whole["text"] == (data_folder / file).read_bytes().decode()
+
+
+def table(folder: Path, tokenizer: Tokenizer, pattern: str, label: str) -> Dataset[Any]:
+    collator = text(pad_id=tokenizer.pad_id, label=label, pad_multiple=32)
+    return pipe(read_csv(folder / "train.csv"), template(pattern), tokenize(tokenizer), shuffle(seed=0), batch(32), collate(collator))
+
+
+def language(file: Path, tokenizer: Tokenizer) -> Dataset[Any]:
+    return pipe(
+        read_text(file),
+        tokenize(tokenizer, special=False),
+        windows(65, stride=64, separator=tokenizer.sep_id),
+        batch(16),
+        collate(causal(pad_id=tokenizer.pad_id)),
+    )
+
+
+# Of each data set a pipeline to batches, how many rows come out (None: too many to count), and what its preview shows.
+PIPELINES: dict[str, tuple[Any, int | None, str]] = {
+    "titanic": (
+        lambda folder, bert: table(folder, bert, "A {Sex} aged {Age} paid {Fare:.2f}, embarked at {Embarked}.", "Survived"),
+        891,
+        "decoded  'a ",
+    ),
+    "house_prices": (
+        lambda folder, bert: table(
+            folder, bert, "In {Neighborhood}, built {YearBuilt}, {1stFlrSF} square feet, alley {Alley}.", "SalePrice"
+        ),
+        1460,
+        "square feet",
+    ),
+    "sst2": (
+        lambda folder, bert: pipe(
+            read_csv(folder / "dev.tsv", delimiter="\t", quote=None, columns=["text", "label"]),
+            tokenize(bert, max_length=48),
+            batch(32),
+            collate(text(pad_id=bert.pad_id, label="label", classes=2)),
+        ),
+        872,
+        "decoded  'one long string of cliches",
+    ),
+    "wikitext2": (lambda folder, bert: language(folder / "valid.txt", bert), None, "homarus"),
+    "tinyshakespeare": (lambda folder, bert: language(folder / "input.txt", bert), None, "first citizen"),
+    "cifar10": (
+        lambda folder, bert: pipe(read_images(folder), shuffle(seed=0), batch(25), collate(vision(size=(32, 32), label="label"))),
+        300,
+        "float32[32, 32, 3]",
+    ),
+    "speech": (
+        lambda folder, bert: pipe(
+            read_audio(folder),
+            map(lambda row: {"waveform": row["waveform"], "digit": int(row["path"][0])}),
+            batch(16),
+            collate(audio(label="digit")),
+        ),
+        150,
+        "waveforms float32[16, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_every_real_data_set_is_read_previewed_and_batched(data_folder: Path, name: str) -> None:
+    for needed in (name, "tokenizers/bert-base-uncased"):
+        if not (data_folder / needed).exists():
+            pytest.skip(f"the folder of real data has no {needed}")
+    make, count, shown = PIPELINES[name]
+    tokenizer = load_tokenizer(data_folder / "tokenizers/bert-base-uncased")
+    batches = make(data_folder / name, tokenizer)
+    told = preview(batches, count=1, tokenizer=tokenizer)
+    assert told.startswith("batch 0: ")
+    assert shown in told.lower(), told
+    sizes = [len(next(iter(each.values()))) for each in batches]
+    assert len(set(sizes[:-1])) == 1
+    assert count in (None, sum(sizes))

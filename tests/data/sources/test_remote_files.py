@@ -1,0 +1,210 @@
+"""Files elsewhere read as the same files here, and resume by fetching only what follows."""
+
+import gzip
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingExtraError, MissingFileError
+from mlxfp.core.identity import fingerprint
+from mlxfp.data.sources import remote_files
+from mlxfp.data.sources.arrow_files import read_arrow
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.media_files import read_audio, read_images
+from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.data.sources.text_files import read_text
+from mlxfp.testing import laws
+
+fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed: the extra remote")
+
+TABLE = pa.table({"x": range(5000), "t": [f"word {i}" for i in range(5000)]})
+LINES = "x\tt\n" + "".join(f"{i}\tword {i}\n" for i in range(5000))
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    system = fsspec.filesystem("memory")
+    yield system
+    system.rm("/", recursive=True) if system.exists("/") else None
+    system.store.clear()
+
+
+def parquet_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, row_group_size=1000)
+    return sink.getvalue().to_pybytes()
+
+
+def arrow_of(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    return sink.getvalue().to_pybytes()
+
+
+def read_tsv(path: Any) -> Any:
+    return read_csv(path, delimiter="\t")
+
+
+FORMATS: dict[str, tuple[Any, bytes]] = {
+    "a.tsv": (read_tsv, LINES.encode()),
+    "a.tsv.gz": (read_tsv, gzip.compress(LINES.encode())),
+    "a.jsonl": (read_jsonl, "".join(f'{{"x": {i}}}\n' for i in range(5000)).encode()),
+    "a.txt": (read_text, b"one\ntwo\n"),
+    "a.parquet": (read_parquet, parquet_of(TABLE)),
+    "a.arrow": (read_arrow, arrow_of(TABLE)),
+}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_reads_the_same_elsewhere(memory: Any, tmp_path: Path, name: str) -> None:
+    read, data = FORMATS[name]
+    (tmp_path / name).write_bytes(data)
+    memory.pipe(f"/data/{name}", data)
+    here, there = read(tmp_path / name), read(f"memory://data/{name}")
+    laws.assert_same_items(there, here)
+    laws.assert_reads(there.source)
+    laws.assert_value(there)
+    laws.assert_same_items(read((tmp_path / name).as_uri()), here)
+
+
+def test_patterns_and_folders_are_sorted_and_changes_are_noticed(memory: Any) -> None:
+    for name, data in {"b.csv": b"x\n2\n", "a.csv": b"x\n1\n", "c.txt": b"no", ".d.csv": b"x\n9\n", "deep/e.csv": b"x\n3\n"}.items():
+        memory.pipe(f"/data/{name}", data)
+    folder = read_csv("memory://data")
+    assert [row["x"] for row in folder] == [1, 2]
+    assert [row["x"] for row in read_csv(["memory://data/b.csv", "memory://data/deep/*.csv"])] == [2, 3]
+    assert [row["x"] for row in read_csv("memory://data/**/e.csv")] == [3]
+    (_, position), *_ = folder.source.read(0, None)
+    version = folder.source.version()
+    memory.pipe("/data/b.csv", b"x\n22\n")
+    assert folder.source.version() != version
+    assert fingerprint(folder) == fingerprint(read_csv("memory://data"))
+    with pytest.raises(CursorError, match="A file has changed since the cursor was made"):
+        list(folder.source.read(0, position))
+
+
+def test_what_is_not_there_and_what_is_missing_is_named(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("memory://nothing.csv", "memory://nothing/*.csv"):
+        with pytest.raises(MissingFileError, match=r"No file is found at 'memory://nothing.*\.csv'\. Check the address"):
+            list(read_csv(address))
+    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    with pytest.raises(
+        MissingExtraError, match=r'Reading s3://bucket/a\.csv needs fsspec\. Install it with: pip install "mlxfp\[remote\]"'
+    ):
+        remote_files.find_remote("s3://bucket/a.csv", (".csv",))
+
+
+def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ArgumentError, match=r"The address 'shop://a\.csv' cannot be read: Protocol not known: shop\. Use a scheme that"):
+        list(read_csv("shop://a.csv"))
+    known = import_module("fsspec.registry").known_implementations
+    monkeypatch.setitem(known, "shop", {"class": "no_such_package.Shop", "err": "Install shopfs"})
+    with pytest.raises(MissingExtraError, match=r"Reading shop://a\.csv needs a package that is not installed: Install shopfs\."):
+        list(read_csv("shop://a.csv"))
+
+
+def test_folders_of_images_and_sound_are_read_elsewhere(memory: Any, tmp_path: Path) -> None:
+    for name, data in {"cat/[1].png": b"1", "ant/b/2.JPG": b"2", "ant/.3.png": b"no", "ant/.d/4.png": b"no", "ant/5.txt": b"no"}.items():
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_bytes(data)
+        memory.pipe(f"/pictures/in/{name}", data)
+        memory.pipe(f"/pictures/incoming/{name}", data)  # a neighbour with the same beginning
+    there = read_images("memory://pictures/in/")
+    laws.assert_same_items(there, read_images(tmp_path / "in"))
+    laws.assert_same_items(read_images((tmp_path / "in").as_uri()), read_images(tmp_path / "in"))
+    laws.check(there)
+    version = there.source.version()
+    memory.pipe("/pictures/in/cat/[1].png", b"12")
+    assert there.source.version() != version
+    memory.pipe("/pictures/in/cat/[1].png", b"")
+    with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in 'memory://pictures/in/cat/\[1\]\.png'"):
+        list(there)
+    for nowhere in ("memory://pictures/no", "https://example.org/pictures"):
+        with pytest.raises(MissingFileError, match=f"No file in the folder '{nowhere}' or below it ends in .wav"):
+            list(read_audio(nowhere))
+
+
+class Server(BaseHTTPRequestHandler):
+    """Serves one file, in parts where a part is asked for, and notes which bytes it sent."""
+
+    data = b""
+    sent: list[tuple[int, int]]
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, *, body: bool) -> None:
+        if not self.path.endswith(("/a.tsv", "/a.parquet")):
+            self.send_error(404)
+            return
+        asked, size = self.headers.get("Range"), len(self.data)
+        first, last = 0, size - 1
+        if asked:
+            start, _, end = asked.removeprefix("bytes=").partition("-")
+            first, last = int(start), min(int(end) if end else last, last)
+        self.send_response(206 if asked else 200)
+        self.send_header("Accept-Ranges", "bytes")
+        if asked:
+            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+        self.send_header("Content-Length", str(last + 1 - first))
+        self.end_headers()
+        if body:
+            self.sent.append((first, last + 1))
+            with suppress(ConnectionError):  # a reader may have enough before the end
+                self.wfile.write(self.data[first : last + 1])
+
+    def log_message(self, *values: Any) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(data: bytes) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    sent: list[tuple[int, int]] = []
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("One", (Server,), {"data": data, "sent": sent}))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", sent
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def test_over_http_a_resumed_run_fetches_only_what_follows() -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 200}\n" for i in range(40_000))).encode()
+    with served(data) as (address, sent):
+        source = read_tsv(f"{address}/a.tsv").source
+        read = list(source.read(0, None))
+        assert sum(chunk.num_rows for chunk, _ in read) == 40_000
+        sent.clear()
+        ((chunk, _),) = source.read(0, read[-2][1])
+        assert chunk.equals(read[-1][0])
+        assert 0 < sum(end - start for start, end in sent) < len(data) // 2  # what follows, and what fsspec reads ahead of the header
+        with pytest.raises(MissingFileError, match="No file is found at 'http://127"):
+            list(read_tsv(f"{address}/b.tsv"))
+
+
+def test_over_http_only_the_columns_of_parquet_that_are_needed_are_fetched() -> None:
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    numbers = np.random.default_rng(0).random((8, 200_000))
+    data = parquet_of(pa.table({f"c{place}": column for place, column in enumerate(numbers)}))
+    with served(data) as (address, sent):
+        column = pa.concat_arrays([chunk["c5"] for chunk, _ in read_parquet(f"{address}/a.parquet", columns=["c5"]).source.read(0, None)])
+        assert column.equals(pa.array(numbers[5]))
+        assert sum(end - start for start, end in sent) < len(data) // 3

@@ -1,0 +1,135 @@
+"""Tokenizers are values, and follow the tokenizer that their JSON describes."""
+
+import json as jsons
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+import pytest
+import tokenizers as hf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizing import tokenize
+from tests.text.corpora import TEXTS, framings, trained
+
+
+@given(TEXTS)
+def test_byte_level_tokenizers_read_back_any_text(text: str) -> None:
+    tokenizer = trained("bpe")
+    assert tokenizer.decode(tokenizer.encode(text, special=False), special=True) == text
+
+
+def test_that_law_is_one_other_tokenizers_break() -> None:
+    for kind, text in (("wordpiece", "isn't"), ("unigram", "two  spaces")):
+        tokenizer = trained(kind)
+        assert tokenizer.decode(tokenizer.encode(text, special=False), special=True) != text
+
+
+@given(st.integers(0, 8), TEXTS, TEXTS, st.booleans())
+def test_encoding_is_the_packages_own(place: int, first: str, second: str, special: bool) -> None:
+    tokenizer = framings()[place]
+    own = hf.Tokenizer.from_str(tokenizer.json)
+    pair = own.encode(first, second, add_special_tokens=special)
+    assert tokenizer.encode(first, special=special) == own.encode(first, add_special_tokens=special).ids
+    assert tokenizer.encode_pair(first, second, special=special) == (pair.ids, pair.type_ids)
+    assert tokenizer.tokens(pair.ids) == [own.id_to_token(number) for number in pair.ids]
+    assert tokenizer.decode(pair.ids) == own.decode(pair.ids)
+
+
+def test_equality_hash_and_pickling_are_by_content() -> None:
+    tokenizer = trained("bpe")
+    spread = attrs.evolve(tokenizer, json=jsons.dumps(jsons.loads(tokenizer.json), indent=2))
+    assert spread == tokenizer
+    assert hash(spread) == hash(tokenizer)
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    assert pickle.loads(pickle.dumps(tokenizer)).encode("a class") == tokenizer.encode("a class")
+    assert tokenizer != trained("unigram")
+    assert tokenizer != attrs.evolve(tokenizer, eos_token="[SEP]")
+
+
+def test_padding_truncation_and_dropout_of_the_file_are_left_out() -> None:
+    tokenizer = trained("bpe")
+    own = hf.Tokenizer.from_str(tokenizer.json)
+    own.enable_padding(length=50)
+    own.enable_truncation(3)
+    own.model.dropout = 0.9
+    assert attrs.evolve(tokenizer, json=own.to_str()) == tokenizer
+
+
+def test_special_tokens_have_ids_by_role() -> None:
+    tokenizer = trained("wordpiece")
+    assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [0, 1, 2, 3, 4]
+    assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+    assert tokenizer.tokens([0, 4]) == ["[PAD]", "[MASK]"]
+
+
+def test_a_role_that_no_token_has_is_an_error_that_says_what_to_do() -> None:
+    tokenizer = trained("bpe")
+    assert tokenizer.eos_token is None
+    with pytest.raises(ArgumentError, match=r"vocabulary has no eos token: Tokenizer\(BPE, vocab_size=300\)\. Choose one with attrs"):
+        _ = tokenizer.eos_id
+    with pytest.raises(ArgumentError, match="vocabulary has no token '<nope>', its bos token"):
+        _ = attrs.evolve(tokenizer, bos_token="<nope>").bos_id
+    assert attrs.evolve(tokenizer, eos_token="[SEP]").eos_id == 3
+
+
+def test_the_size_of_the_vocabulary_covers_every_id() -> None:
+    model = {"type": "WordLevel", "vocab": {"a": 0, "b": 7}, "unk_token": "a"}
+    assert Tokenizer(jsons.dumps({"version": "1.0", "added_tokens": [], "model": model})).vocab_size == 8
+
+
+def test_ids_that_are_no_tokens_are_refused() -> None:
+    tokenizer = trained("bpe")
+    for wrong in (-100, 300):
+        with pytest.raises(ArgumentError, match=rf"The id {wrong} is not in the vocabulary of .* Leave padding and ignored labels out"):
+            tokenizer.decode([5, wrong])
+        with pytest.raises(ArgumentError, match=f"The id {wrong}"):
+            tokenizer.tokens([wrong])
+
+
+@pytest.mark.parametrize("json", ["", "nope", "[]", "{}", '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {}, "added_tokens": 5}'])
+def test_malformed_json_is_refused(json: str) -> None:
+    with pytest.raises(DataError, match=r"The JSON of a tokenizer is malformed: .* Give the text of a tokenizer\.json file"):
+        Tokenizer(json)
+
+
+def test_arguments_of_the_wrong_type_are_refused() -> None:
+    tokenizer = trained("bpe")
+    with pytest.raises(ArgumentTypeError, match="json must be a string"):
+        Tokenizer(5)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ArgumentTypeError, match="pad_token must be str or NoneType, got int"):
+        attrs.evolve(tokenizer, pad_token=5)  # type: ignore[arg-type]  # the mistake under test
+    with pytest.raises(ArgumentTypeError, match="text must be a string"):
+        tokenizer.encode(None)  # type: ignore[arg-type]  # the mistake under test
+
+
+def test_threads_share_a_tokenizer() -> None:
+    tokenizer = trained("unigram")
+    texts = [f"a {number} year old male travelling in class {number % 3}" for number in range(300)]
+    expected = [tokenizer.encode(text) for text in texts]
+    copies: list[Any] = [pickle.loads(pickle.dumps(tokenizer)) for _ in range(4)]
+    with ThreadPoolExecutor(8) as pool:
+        for copy in copies:
+            assert list(pool.map(copy.encode, texts)) == expected
+
+
+def test_text_that_cannot_be_encoded_says_what_is_missing() -> None:
+    data = jsons.loads(trained("wordpiece").json)
+    tokenizer = Tokenizer(jsons.dumps({**data, "model": {**data["model"], "unk_token": "<nope>"}}))
+    rows = from_table({"text": ["A \u1234 cat"] * 40})
+    for call in (
+        lambda: tokenizer.encode("\u1234"),
+        lambda: tokenizer.encode_pair("A", "\u1234"),
+        lambda: list(pipe(rows, tokenize(tokenizer))),
+        lambda: pipe(rows, tokenize(tokenizer))[3],
+    ):
+        with pytest.raises(DataError, match=r"cannot encode a text: .*Missing .* for what it does not know: unk_token"):
+            call()
+    with pytest.raises(DataError, match="A text must be valid Unicode"):
+        tokenizer.encode("\ud800")

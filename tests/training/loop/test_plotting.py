@@ -1,0 +1,77 @@
+"""The picture of a run shows what its log has."""
+
+import json
+
+import pytest
+
+from mlxfp.core import _optional
+from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
+from mlxfp.core.pipelines import pipe
+from mlxfp.training.loop import plotting
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.loop.plotting import plot_run
+from mlxfp.training.observers.evaluating import evaluate_every
+from mlxfp.training.observers.logs import log_metrics
+from tests.training.samples import dataset, setting
+
+pytest.importorskip("matplotlib")
+
+
+def test_a_run_is_drawn_with_its_loss_rate_metrics_and_speed(tmp_path):
+    step, state = setting(clip_norm=1.0)
+    check = evaluate_every(lambda state: {"accuracy": 0.25 * state.step})
+    last(pipe(fit(step, state, dataset(), epochs=3, log_every=1), check, log_metrics(tmp_path / "log.jsonl")))
+    plot_run(tmp_path / "log.jsonl", tmp_path / "run.svg")
+    drawn = (tmp_path / "run.svg").read_text()
+    assert all(f">{title}</text>" in drawn for title in ("loss", "learning rate", "accuracy", "steps per second", "grad_norm"))
+    plot_run(str(tmp_path / "log.jsonl"), str(tmp_path / "run.png"))
+    assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_evaluations_are_drawn_beside_their_like():
+    lines = [
+        {"event": "RunStarted", "step": 0, "seconds": 0.0},
+        {
+            "event": "Stepped",
+            "step": 1,
+            "seconds": 2.0,
+            "metrics": {"loss": 0.5, "weight": 8.0, "learning_rate/0": 0.1, "learning_rate/1": 0.2},
+        },
+        {"event": "Evaluated", "step": 1, "seconds": 2.0, "metrics": {"loss": 0.6, "accuracy": 0.7}},
+        {"event": "Evaluated", "step": 1, "seconds": 2.0, "metrics": {"hard/accuracy": None}},
+        {"event": "Stepped", "step": 2, "seconds": 2.0, "metrics": {"learning_rate/1": 0.2}},
+    ]
+    assert {title: list(curves) for title, curves in plotting._panels(lines).items()} == {
+        "loss": ["training", "loss"],
+        "learning rate": ["learning_rate/0", "learning_rate/1"],
+        "accuracy": ["accuracy", "hard/accuracy"],
+        "steps per second": ["steps per second"],
+    }
+    assert plotting._panels(lines)["steps per second"]["steps per second"] == [(1, 0.5)]
+
+
+def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):
+    lines = [{"event": "Evaluated", "step": step, "seconds": step, "metrics": {"loss": value}} for step, value in enumerate([0.5, None])]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    plot_run(tmp_path / "log.jsonl", tmp_path / "run.png")
+
+
+def test_mistakes_are_named(tmp_path, monkeypatch):
+    log = tmp_path / "log.jsonl"
+    with pytest.raises(MissingFileError, match=r"There is no log at .*log\.jsonl\. Write one with observers\.log_metrics"):
+        plot_run(log, tmp_path / "run.png")
+    with pytest.raises(ArgumentError, match=r"A picture is a \.png or \.svg file, got 'run\.pdf'"):
+        plot_run(log, "run.pdf")
+    log.write_text('{"event": "RunStarted", "step": 0, "seconds": 0.0}\n')
+    with pytest.raises(DataError, match="has nothing to draw"):
+        plot_run(log, tmp_path / "run.png")
+    log.write_text("a diary\n")
+    with pytest.raises(DataError, match="is not a log of log_metrics: line 1 is 'a diary"):
+        plot_run(log, tmp_path / "run.png")
+
+    def missing(name):
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(_optional, "import_module", missing)
+    with pytest.raises(MissingExtraError, match=r"plot_run needs matplotlib\. Install it with: pip install \"mlxfp\[plots\]\""):
+        plot_run(log, tmp_path / "run.png")

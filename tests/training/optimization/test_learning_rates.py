@@ -1,0 +1,35 @@
+"""Learning rates are found in the state of any optimizer, and nothing else is touched when they are scaled."""
+
+import mlx.core as mx
+import pytest
+from mlx import optimizers
+
+from mlxfp.training.optimization.learning_rates import learning_rates, scaled_rates
+from mlxfp.training.optimization.optimizers import start
+from mlxfp.training.steps.state import same_arrays
+
+PARAMS = {"learning_rate": mx.ones(2), "layers": [{"w": mx.zeros((2, 2))}, {"w": mx.ones((2, 2))}]}  # an unlucky name among them
+OPTIMIZERS = {
+    "sgd": lambda: optimizers.SGD(0.5, momentum=0.9),
+    "adam": lambda: optimizers.Adam(0.5),
+    "adafactor": lambda: optimizers.Adafactor(0.5, relative_step=False),
+    "lion": lambda: optimizers.Lion(0.5),
+    "groups": lambda: optimizers.MultiOptimizer([optimizers.Adam(0.5), optimizers.SGD(0.5)], [lambda name, _: "layers" in name]),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_rate_is_found_and_scaled_and_nothing_else_is(name):
+    params = PARAMS if name == "groups" else {"layers": PARAMS["layers"]}
+    opt = start(OPTIMIZERS[name](), params)
+    rates = learning_rates(opt)
+    assert rates == [0.5] * (2 if name == "groups" else 1)
+    scaled = scaled_rates(opt, 0.25)
+    assert learning_rates(scaled) == [0.125] * len(rates)
+    assert learning_rates(opt) == rates
+    assert same_arrays(scaled_rates(scaled, 4.0), opt)
+
+
+def test_a_state_without_a_rate_has_none():
+    assert learning_rates({}) == []
+    assert same_arrays(scaled_rates({"m": [mx.ones(2)]}, 0.5), {"m": [mx.ones(2)]})

@@ -1,0 +1,248 @@
+"""Every optimizer of MLX as a pure function gives what it gives as an object."""
+
+import copy
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx import nn, optimizers
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.trees import flatten, tree_map
+from mlxfp.training.loop.checkpoints import load_state, save_state
+from mlxfp.training.losses import mse
+from mlxfp.training.optimization.optimizers import adamw, frozen, grouped, matching, start, update, vectors
+from mlxfp.training.optimization.schedules import cosine_decay, one_cycle
+from mlxfp.training.steps.state import TrainState, same_arrays, train_state
+from mlxfp.training.steps.steps import train_step
+from mlxfp.training.steps.transforms import jit
+
+MAKERS = {
+    "sgd": lambda: optimizers.SGD(0.1),
+    "momentum": lambda: optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "adam": lambda: optimizers.Adam(0.1),
+    "adamw": lambda: adamw(0.1),
+    "scheduled": lambda: adamw(cosine_decay(0.1, steps=4, warmup=2)),
+    "adafactor": optimizers.Adafactor,
+    "lion": lambda: optimizers.Lion(0.1),
+    "rmsprop": lambda: optimizers.RMSprop(0.1),
+    "adagrad": lambda: optimizers.Adagrad(0.1),
+    "adadelta": lambda: optimizers.AdaDelta(0.1),
+    "adamax": lambda: optimizers.Adamax(0.1),
+    "muon": lambda: optimizers.Muon(0.1),
+    "grouped": lambda: grouped(
+        (matching("a.*"), frozen()), (vectors, adamw(0.1, weight_decay=0.0)), rest=optimizers.Muon(one_cycle(0.1, steps=9))
+    ),
+    "several": lambda: optimizers.MultiOptimizer([adamw(0.1), optimizers.SGD(0.2)], [lambda name, value: value.ndim > 1]),
+}
+
+
+def params():
+    return {"z": {"weight": mx.arange(6).reshape(2, 3) / 3, "empty": {}}, "a": [{"bias": mx.ones(3)}, {}], "m": {"scale": mx.ones(())}}
+
+
+def gradients(step):
+    weight = mx.arange(6).reshape(2, 3) / 7 - step
+    return {"z": {"weight": weight, "empty": {}}, "a": [{"bias": mx.ones(3) * step}, {}], "m": {"scale": mx.ones(())}}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_pure_updates_equal_those_of_the_object_and_change_nothing(name):
+    stateful, optimizer = MAKERS[name](), MAKERS[name]()
+    theirs, ours, state = params(), params(), start(optimizer, params())
+    configuration = copy.deepcopy(optimizer.state)
+    stateful.init(theirs)
+    for step in range(3):
+        theirs = stateful.apply_gradients(gradients(step), theirs)
+        inputs = [gradients(step), state, ours]
+        before = copy.deepcopy(inputs)
+        after, following = update(optimizer, *inputs)
+        assert same_arrays(inputs, before)
+        assert flatten(after)[0] == flatten(ours)[0]
+        assert flatten(following)[0] == flatten(state)[0]
+        ours, state = after, following
+        assert same_arrays(ours["z"]["weight"], theirs["z"]["weight"])
+        assert same_arrays(ours["a"][0], theirs["a"][0])
+        assert same_arrays(ours["m"], theirs["m"])
+    assert same_arrays(optimizer.state, configuration)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_compiled_updates_equal_eager_ones(name):
+    optimizer = MAKERS[name]()
+    own = {"z": {"w": mx.arange(4.0).reshape(2, 2), "b": mx.ones(4)}, "a": {"b": mx.ones(4)}}  # small: compiling takes long
+    state = start(optimizer, own)
+    (structure, compiled), (other, eager) = (
+        flatten(run(tree_map(mx.sin, own), state, own)) for run in (jit(partial(update, optimizer)), partial(update, optimizer))
+    )
+    assert structure == other
+    for left, right in zip(compiled, eager, strict=True):
+        assert np.allclose(left, right, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_state_is_saved_and_continues_bit_for_bit(name, tmp_path):
+    optimizer = MAKERS[name]()
+    ours, opt = update(optimizer, gradients(0), start(optimizer, params()), params())
+    state = TrainState(ours, {}, opt, step=1, seed=0)
+    save_state(tmp_path / "state.safetensors", state)
+    loaded = load_state(tmp_path / "state.safetensors", state).state
+    assert loaded == state
+    again = update(MAKERS[name](), gradients(1), loaded.opt, loaded.params)  # as in another process, with an optimizer made anew
+    assert same_arrays(again, update(optimizer, gradients(1), opt, ours))
+
+
+def test_every_optimizer_of_mlx_is_in_the_battery():
+    theirs = {kind for kind in vars(optimizers).values() if isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)}
+    assert {type(make()) for make in MAKERS.values()} == theirs - {optimizers.Optimizer}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = [nn.Linear(3, 3), nn.LayerNorm(3)], nn.Linear(3, 1)
+
+    def __call__(self, x):
+        for layer in self.body:
+            x = layer(x)
+        return self.head(x)
+
+
+def loss(model, batch):
+    return mse(model(batch["x"]), batch["y"])
+
+
+BATCH = {"x": mx.arange(6.0).reshape(2, 3), "y": mx.ones((2, 1))}
+
+
+def test_groups_are_updated_each_with_its_own_optimizer():
+    sgd = optimizers.SGD
+    model, optimizer = Model(), grouped((matching("body.0.*"), frozen()), (vectors, sgd(0.0)), rest=sgd(0.1))
+    before = train_state(model, optimizer)
+    after, _ = train_step(model, loss, optimizer)(before, BATCH)
+    moved = {
+        "body.0": not same_arrays(before.params["body"][0], after.params["body"][0]),
+        "body.1": not same_arrays(before.params["body"][1], after.params["body"][1]),
+        "head.weight": not same_arrays(before.params["head"]["weight"], after.params["head"]["weight"]),
+        "head.bias": not same_arrays(before.params["head"]["bias"], after.params["head"]["bias"]),
+    }
+    assert moved == {"body.0": False, "body.1": False, "head.weight": True, "head.bias": False}
+
+
+def test_one_group_with_everything_is_the_optimizer_itself():
+    grouped_one = grouped((lambda path, array: True, adamw(0.1)), rest=optimizers.SGD(9.0))
+    one, _ = update(grouped_one, gradients(1), start(grouped_one, params()), params())
+    other, _ = update(adamw(0.1), gradients(1), start(adamw(0.1), params()), params())
+    assert same_arrays(one, other)
+
+
+def test_one_optimizer_in_two_groups_is_two():
+    same = optimizers.SGD(0.1, momentum=0.9)
+    optimizer = grouped((vectors, same), rest=same)
+    _, state = update(optimizer, gradients(1), start(optimizer, params()), params())
+    assert [part["step"].item() for part in state["states"]] == [1, 1]
+
+
+def test_layers_have_their_own_rates():
+    depth = 3
+    layers = [(matching(f"layers.{place}.*"), optimizers.SGD(0.5 ** (depth - place))) for place in range(depth)]
+    optimizer, own = grouped(*layers, rest=optimizers.SGD(1.0)), {"layers": [{"w": mx.zeros(1)} for _ in range(depth)], "head": mx.zeros(1)}
+    ones = {"layers": [{"w": mx.ones(1)} for _ in range(depth)], "head": mx.ones(1)}
+    after, _ = update(optimizer, ones, start(optimizer, own), own)
+    assert [layer["w"].item() for layer in after["layers"]] + [after["head"].item()] == [-0.125, -0.25, -0.5, -1.0]
+
+
+def test_gradients_of_frozen_groups_are_never_computed(tmp_path):
+    def products(optimizer):
+        """Count the matrix products that the new parameters of two layers need."""
+        params = {"body": mx.eye(3), "head": mx.eye(3)}
+        gradients = mx.grad(lambda params: ((BATCH["x"] @ params["body"]) @ params["head"]).square().sum())(params)
+        after, state = update(optimizer, gradients, start(optimizer, params), params)
+        mx.export_to_dot(str(tmp_path / "graph.dot"), *flatten((after, state))[1])
+        return (tmp_path / "graph.dot").read_text().count("Matmul")
+
+    whole, part = products(optimizers.SGD(0.1)), products(grouped((matching("body"), frozen()), rest=optimizers.SGD(0.1)))
+    assert (whole, part) == (5, 3)  # forward 2, gradients of the weights 2, of what is between 1
+
+
+def test_a_group_without_parameters_is_named():
+    with pytest.raises(
+        ArgumentError, match=r"No parameter is in the group matching\(patterns=\('boddy\.\*',\)\), or .* Parameters: body\.0\.weight, body"
+    ):
+        train_state(Model(), grouped((matching("boddy.*"), frozen()), rest=adamw(0.1)))
+    with pytest.raises(ArgumentError, match=r"No parameter is in the group vectors, or all that would be are in earlier groups"):
+        train_state(Model(), grouped((matching("*"), frozen()), (vectors, frozen()), rest=adamw(0.1)))
+
+
+def test_what_is_no_group_is_refused():
+    with pytest.raises(ArgumentTypeError, match=r"where must be a function, got where='body'"):
+        grouped(("body", frozen()), rest=frozen())
+    with pytest.raises(ArgumentTypeError, match=r"must be an mlx\.optimizers\.Optimizer, got float"):
+        grouped((vectors, 0.1), rest=frozen())
+    with pytest.raises(ArgumentError, match="matching needs at least one pattern"):
+        matching()
+    with pytest.raises(ArgumentTypeError, match="pattern 0 must be a string, got pattern 0=3"):
+        matching(3)
+
+
+def test_choices_of_parameters_are_values():
+    assert matching("a", "b") == matching("a", "b") != matching("b")
+    assert hash(matching("a")) == hash(matching("a"))
+
+
+def test_a_shallow_copy_of_the_optimizer_alone_edits_the_state_of_the_caller():
+    optimizer = adamw(0.1)
+    state = start(optimizer, params())
+    before = copy.deepcopy(state)
+    naive = copy.copy(optimizer)
+    naive.state = state
+    naive.apply_gradients(gradients(1), params())
+    assert not same_arrays(state, before)
+
+
+def test_adamw_corrects_its_bias_unlike_that_of_mlx():
+    sizes = []
+    for optimizer in (adamw(0.1, weight_decay=0.0), optimizers.AdamW(0.1, weight_decay=0.0)):
+        first, _ = update(optimizer, {"w": mx.array(1.0)}, start(optimizer, {"w": mx.array(0.0)}), {"w": mx.array(0.0)})
+        sizes.append(abs(first["w"].item()))
+    assert sizes == pytest.approx([0.1, 0.3162], rel=1e-3)
+
+
+def test_the_first_update_of_a_warmup_moves_the_weights():
+    for schedule, moves in ((cosine_decay(0.1, steps=9, warmup=3), True), (optimizers.linear_schedule(0, 0.1, 3), False)):
+        optimizer = optimizers.SGD(schedule)
+        first, _ = update(optimizer, {"w": mx.array(1.0)}, start(optimizer, {"w": mx.array(0.0)}), {"w": mx.array(0.0)})
+        assert (first["w"].item() != 0) == moves
+
+
+def test_a_used_optimizer_is_refused():
+    for optimizer in (adamw(0.1), MAKERS["several"]()):
+        optimizer.apply_gradients(gradients(1), params())
+        with pytest.raises(ArgumentError, match="has made 1 updates elsewhere"):
+            start(optimizer, params())
+
+
+def test_what_is_no_optimizer_is_refused():
+    with pytest.raises(ArgumentTypeError, match=r"must be an mlx\.optimizers\.Optimizer, got float"):
+        start(0.1, params())
+
+
+def test_an_optimizer_that_grows_its_state_is_named():
+    class Late(optimizers.SGD):
+        def apply_single(self, gradient, parameter, state):
+            state["late"] = gradient
+            return parameter
+
+    optimizer = Late(0.1)
+    with pytest.raises(ArgumentError, match=r"Late changed the structure of its state in an update\. Unexpected: z\.weight\.late"):
+        update(optimizer, gradients(0), start(optimizer, params()), params())
+
+
+def test_a_state_that_is_not_arrays_is_named():
+    class Counting(optimizers.SGD):
+        def init_single(self, parameter, state):
+            state["calls"] = 0
+
+    with pytest.raises(ArgumentTypeError, match="state of an optimizer must be MLX arrays, got int"):
+        start(Counting(0.1), params())

@@ -1,0 +1,115 @@
+"""Schedules start above zero, rise, fall and stay."""
+
+import pickle
+import sys
+from functools import partial
+from itertools import pairwise
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from mlxfp.training.optimization.optimizers import adamw, start, update
+from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay, one_cycle, plot, polynomial_decay
+
+DECAYS = [linear_decay, cosine_decay, partial(polynomial_decay, power=2.0), partial(polynomial_decay, power=0.5)]
+SCHEDULES = [constant(0.3), constant(0.3, warmup=4), one_cycle(0.3, steps=10), *(decay(0.3, steps=10, warmup=2) for decay in DECAYS)]
+
+
+@given(st.sampled_from(DECAYS), st.integers(2, 60), st.data())
+def test_a_decay_rises_to_its_rate_and_falls_to_its_end(decay, steps, data):
+    warmup = data.draw(st.integers(0, steps - 1))
+    rates = [decay(2.0, steps=steps, warmup=warmup, end=0.5)(step).item() for step in range(steps + 3)]
+    assert rates[0] > 0
+    assert max(rates) == pytest.approx(2.0)
+    assert rates[warmup] == pytest.approx(2.0)
+    assert all(a <= b + 1e-6 for a, b in pairwise(rates[: warmup + 1]))
+    assert all(a >= b - 1e-6 for a, b in pairwise(rates[warmup:]))
+    assert rates[steps:] == pytest.approx([0.5] * 3)
+
+
+@given(st.integers(0, 9), st.integers(0, 30))
+def test_a_constant_rate_is_constant_after_its_warmup(warmup, step):
+    assert constant(0.3, warmup=warmup)(step).item() == pytest.approx(0.3 * min(1, (step + 1) / max(warmup, 1)))
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_a_power_of_one_is_the_linear_decay(step, steps):
+    assert polynomial_decay(0.3, steps=steps, power=1.0)(step).item() == pytest.approx(
+        linear_decay(0.3, steps=steps)(step).item(), abs=1e-7
+    )
+
+
+@given(st.integers(1, 200), st.floats(0.05, 0.95))
+def test_one_cycle_rises_to_its_rate_and_falls_to_almost_nothing(steps, rise):
+    rates = [one_cycle(2.0, steps=steps, rise=rise)(step).item() for step in range(steps + 3)]
+    top = int(np.argmax(rates))
+    assert rates[0] == pytest.approx(2.0 / 25)
+    assert abs(top - rise * steps) < 1
+    assert max(rates) <= 2.0 + 1e-6
+    assert all(a <= b + 1e-6 for a, b in pairwise(rates[: top + 1]))
+    assert all(a >= b - 1e-6 for a, b in pairwise(rates[top:]))
+    assert rates[steps:] == pytest.approx([2.0 / 250_000] * 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_a_schedule_takes_a_number_the_counter_of_an_optimizer_and_many_at_once(schedule):
+    rates = [schedule(step).item() for step in range(12)]
+    assert [schedule(mx.array(step, mx.uint64)).item() for step in range(12)] == rates
+    assert np.broadcast_to(schedule(mx.arange(12)), 12).tolist() == pytest.approx(rates, rel=1e-6)
+    assert schedule(0).dtype == mx.float32
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+def test_an_optimizer_follows_its_schedule_from_its_state(schedule):
+    optimizer, params = adamw(schedule), {"w": mx.array(1.0)}
+    state = start(optimizer, params)
+    for step in range(4):
+        _, state = update(optimizer, params, state, params)  # a state is all that goes from step to step
+        assert state["learning_rate"].item() == schedule(step).item()
+
+
+def test_a_schedule_is_a_value_that_prints_as_its_call():
+    schedule = cosine_decay(1.0, steps=10, warmup=2)
+    assert schedule == cosine_decay(1.0, steps=10, warmup=2) != cosine_decay(1.0, steps=11, warmup=2)
+    assert schedule != linear_decay(1.0, steps=10, warmup=2)
+    assert pickle.loads(pickle.dumps(schedule)) == schedule
+    assert str(schedule) == "cosine_decay(rate=1.0, steps=10, warmup=2)"
+    assert str(one_cycle(0.1, steps=5)) == "one_cycle(rate=0.1, steps=5)"
+
+
+@pytest.mark.parametrize("decay", DECAYS[:3])
+def test_a_warmup_longer_than_the_decay_is_refused(decay):
+    with pytest.raises(ArgumentError, match="warmup must end before the decay does, got warmup=5 and steps=5"):
+        decay(1.0, steps=5, warmup=5)
+    with pytest.raises(ArgumentError, match="steps must be at least 1"):
+        decay(1.0, steps=0)
+
+
+def test_shapes_that_make_no_sense_are_refused():
+    with pytest.raises(ArgumentError, match=r"power must be above 0, got power=0\. A power of 1 is linear_decay"):
+        polynomial_decay(1.0, steps=5, power=0)
+    for rise in (0, 1, -0.1):
+        with pytest.raises(ArgumentError, match=f"rise must be above 0 and below 1, a share of the steps, got rise={rise}"):
+            one_cycle(1.0, steps=5, rise=rise)
+
+
+def test_a_plot_is_drawn_in_the_format_of_its_name(tmp_path):
+    plot(cosine_decay(0.1, steps=20, warmup=5), tmp_path / "rate.png", steps=20)
+    assert (tmp_path / "rate.png").read_bytes().startswith(b"\x89PNG")
+    plot(lambda step: mx.array(0.1), tmp_path / "rate.svg", steps=3)
+    assert "learning rate" in (tmp_path / "rate.svg").read_text()
+
+
+def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtraError, match=r'schedules\.plot needs matplotlib\. Install it with: pip install "mlxfp\[plots\]"'):
+        plot(constant(0.1), tmp_path / "rate.png", steps=3)
+
+
+def test_a_plot_of_what_is_no_schedule_is_refused(tmp_path):
+    with pytest.raises(ArgumentTypeError, match=r"schedule must be a function, got schedule=0\.1"):
+        plot(0.1, tmp_path / "rate.png", steps=3)

@@ -10,8 +10,8 @@ TYPE_CHECKING = False  # type checkers take it as True; importing it from typing
 if TYPE_CHECKING:
     from mlxfp import collators, config, distributed, kaggle, models, runs, runtime, tasks, testing
     from mlxfp.collators.collating import collate
-    from mlxfp.core.cursors import Cursor, aiterate, iterate
-    from mlxfp.core.datasets import Combinator, Dataset, RowWise, Source, Stage, Wrapper
+    from mlxfp.core.cursors import Cursor
+    from mlxfp.core.datasets import Combinator, Dataset, Wrapper
     from mlxfp.core.describing import explain, length, schema
     from mlxfp.core.errors import (
         ArgumentError,
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
         UnknownNameError,
     )
     from mlxfp.core.examples import Examples
+    from mlxfp.core.execution import aiterate, iterate
     from mlxfp.core.identity import fingerprint
-    from mlxfp.core.optimizing import optimize
     from mlxfp.core.pipelines import compose, pipe
+    from mlxfp.core.row_names import Origin
+    from mlxfp.core.sources import Source
+    from mlxfp.core.stages import RowWise, Stage
     from mlxfp.data.inspection.checksums import checksum
     from mlxfp.data.inspection.column_stats import column_stats, column_stats_at
     from mlxfp.data.inspection.differences import diff
-    from mlxfp.data.inspection.locating import Origin
     from mlxfp.data.inspection.mixture_counts import Proportion, mixture_proportions
     from mlxfp.data.inspection.previews import preview
     from mlxfp.data.inspection.profiling import Profile, profile
@@ -57,8 +59,8 @@ if TYPE_CHECKING:
     from mlxfp.data.rows.sharding import World, shard
     from mlxfp.data.rows.shuffling import ShuffleQuality, shuffle, shuffle_quality
     from mlxfp.data.running.caching import cache, load
+    from mlxfp.data.running.error_rows import SkippedRow, on_error, skipped_rows
     from mlxfp.data.running.prefetching import prefetch
-    from mlxfp.data.running.skipping_errors import SkippedRow, on_error, skipped_rows
     from mlxfp.data.sources.arrow_files import read_arrow
     from mlxfp.data.sources.csv_files import read_csv
     from mlxfp.data.sources.hf_datasets import from_hf
@@ -178,7 +180,6 @@ __all__ = [
     "models",
     "observers",
     "on_error",
-    "optimize",
     "optimizers",
     "pack",
     "pad",
@@ -230,8 +231,8 @@ __all__ = [
 # Module -> the public names that live in it.
 _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.collators.collating": ("collate",),
-    "mlxfp.core.cursors": ("Cursor", "aiterate", "iterate"),
-    "mlxfp.core.datasets": ("Combinator", "Dataset", "RowWise", "Source", "Stage", "Wrapper"),
+    "mlxfp.core.cursors": ("Cursor",),
+    "mlxfp.core.datasets": ("Combinator", "Dataset", "Wrapper"),
     "mlxfp.core.describing": ("explain", "length", "schema"),
     "mlxfp.data.inspection.differences": ("diff",),
     "mlxfp.core.errors": (
@@ -253,8 +254,10 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.core.examples": ("Examples",),
     "mlxfp.data.inspection.checksums": ("checksum",),
     "mlxfp.core.identity": ("fingerprint",),
-    "mlxfp.core.optimizing": ("optimize",),
+    "mlxfp.core.execution": ("aiterate", "iterate"),
     "mlxfp.core.pipelines": ("compose", "pipe"),
+    "mlxfp.core.sources": ("Source",),
+    "mlxfp.core.stages": ("RowWise", "Stage"),
     "mlxfp.data.inspection.mixture_counts": ("Proportion", "mixture_proportions"),
     "mlxfp.data.sources.arrow_files": ("read_arrow",),
     "mlxfp.data.lengths.augmenting": ("drop_fields", "drop_tokens", "replace_tokens"),
@@ -267,7 +270,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.rows.filtering": ("filter_by",),
     "mlxfp.data.sources.hf_datasets": ("from_hf",),
     "mlxfp.data.sources.json_files": ("read_jsonl",),
-    "mlxfp.data.inspection.locating": ("Origin",),
+    "mlxfp.core.row_names": ("Origin",),
     "mlxfp.data.inspection.column_stats": ("column_stats", "column_stats_at"),
     "mlxfp.data.sources.media_files": ("read_audio", "read_images"),
     "mlxfp.data.rows.mixing": ("concat", "interleave", "mix"),
@@ -282,7 +285,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.data.lengths.shape_planning": ("ShapePlan", "shape_plan", "batch_shapes"),
     "mlxfp.data.rows.sharding": ("World", "shard"),
     "mlxfp.data.rows.shuffling": ("ShuffleQuality", "shuffle", "shuffle_quality"),
-    "mlxfp.data.running.skipping_errors": ("SkippedRow", "on_error", "skipped_rows"),
+    "mlxfp.data.running.error_rows": ("SkippedRow", "on_error", "skipped_rows"),
     "mlxfp.data.sources.in_memory": ("from_examples", "from_iterable", "from_table"),
     "mlxfp.data.rows.dataset_splits": ("Splits", "train_valid_test"),
     "mlxfp.data.sources.text_files": ("read_text",),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.chunks import from_rows
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import (
     ArgumentError,
@@ -25,6 +25,7 @@ from mlxfp.core.errors import (
     UnknownNameError,
 )
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch, unbatch

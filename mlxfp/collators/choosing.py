@@ -16,7 +16,7 @@ from mlxfp.collators.waveforms import audio
 from mlxfp.core.checks import check_columns, check_integer, check_types
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import ArgumentError, SchemaError
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 COLLATORS: Registry[Callable[..., Collator]] = Registry(

@@ -12,10 +12,11 @@ from mlxfp.collators.columns import Choosing
 from mlxfp.collators.cutting import Columns, Columnwise
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, RecordBatch, Schema
-from mlxfp.core.datasets import Batch, Dataset, Stage, State
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
+from mlxfp.core.stages import Batch, Stage, State
 from mlxfp.data.lengths.grouping import Cuts, Grouping
 
 
@@ -42,6 +43,7 @@ class _Collate(Stage):
     collator: Any  # a function from a sequence of examples to a batch; those that are `Choosing` are asked more
     accepts = frozenset({"groups"})
     emits = "batches"
+    advice = "A collator of your own is faster with whole columns, from Examples.column, than row after row."
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         group = Examples(chunk)
@@ -60,13 +62,13 @@ class _Collate(Stage):
             self.collator.check(schema)
         return schema
 
-    def looks_at(self) -> Collection[str] | None:
+    def columns_read(self) -> Collection[str] | None:
         return self.collator.uses if isinstance(self.collator, Choosing) else None
 
     def length(self, count: int) -> int:
         return count
 
-    def behind(self, before: Stage, needed: Collection[str]) -> Stage | None:
+    def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Columnwise) else None
 
 

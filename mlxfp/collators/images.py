@@ -18,7 +18,7 @@ from mlxfp.core.checks import check_choice, check_positive, check_text, check_ty
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 
 Mode = Literal["rgb", "grey"]
 Pixels = NDArray[Any]

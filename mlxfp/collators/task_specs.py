@@ -7,7 +7,7 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.core.errors import ArgumentError, unknown_name
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 
 Modality = Literal["text", "vision", "audio", "multimodal"]
 Kind = Literal["classification", "regression", "causal", "masked", "seq2seq"]

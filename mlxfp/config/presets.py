@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 
 _QUICK = {"data": {"limit": 200}, "training": {"epochs": 2}, "validation": {"folds": 2}}
 _CAREFUL = {"observers": {"patience": 4, "keep": 2}, "training": {"ema": 0.99}}

@@ -5,7 +5,7 @@ randomness derives from. User functions never see them.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -181,6 +181,17 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
             part = []
     if part:
         yield part
+
+
+def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
+    """Yield the same rows in chunks of `size` rows each, the last one possibly shorter."""
+    held: list[RecordBatch] = []
+    for chunk in chunks:
+        rows = concat_chunks([*held, chunk])
+        whole = rows.num_rows // size * size
+        yield from (rows.slice(first, size) for first in range(0, whole, size))
+        held = [rows.slice(whole)] if whole < rows.num_rows else []
+    yield from held
 
 
 def _values(column: pa.Array) -> list[Any]:

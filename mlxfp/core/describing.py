@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import attrs
 
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import MlxfpError
-from mlxfp.core.nodes import check_dataset, children
-
-if TYPE_CHECKING:
-    from mlxfp.core.datasets import Dataset, Source, Stage
+from mlxfp.core.nodes import Pipeline, check_dataset, children
+from mlxfp.core.planning import rewrites
 
 
-def schema(dataset: "Dataset[Any]") -> Schema:
+def schema(dataset: Pipeline[Any]) -> Schema:
     """Return the Arrow schema of the rows that come out (after `collate`: of the groups that go into it).
 
     Reads at most the first rows: of files, to infer types, and through user functions without a declared schema.
@@ -23,10 +23,11 @@ def schema(dataset: "Dataset[Any]") -> Schema:
     name: string
     """
     check_dataset(dataset, schema)
-    return (dataset.written or dataset).resolved.schemas[-1]
+    found: Schema = dataset.resolved.schemas[-1]
+    return found
 
 
-def length(dataset: "Dataset[Any]") -> int | None:
+def length(dataset: Pipeline[Any]) -> int | None:
     """Return how many items an iteration gives, or None where only reading the data would tell.
 
     Rows that `load` or `cache` keep are read for it.
@@ -38,21 +39,21 @@ def length(dataset: "Dataset[Any]") -> int | None:
     3
     """
     check_dataset(dataset, length)
-    return _through(dataset, dataset.source.exact_length())
+    return _through(dataset, dataset.hooks.exact_length(dataset.source)())
 
 
-def known_length(dataset: "Dataset[Any]") -> int | None:
+def known_length(dataset: Pipeline[Any]) -> int | None:
     """Return how many items an iteration gives, if that is known without reading anything."""
     return _through(dataset, dataset.source.length())
 
 
-def _through(dataset: "Dataset[Any]", count: int | None) -> int | None:
+def _through(dataset: Pipeline[Any], count: int | None) -> int | None:
     for stage in dataset.stages:
         count = None if count is None else stage.length(count)
     return count
 
 
-def explain(dataset: "Dataset[Any]") -> str:
+def explain(dataset: Pipeline[Any]) -> str:
     """Describe every part of a pipeline: what it is, what comes out of it, how many, and what it holds or costs.
 
     >>> from mlxfp.core.pipelines import pipe
@@ -68,23 +69,22 @@ def explain(dataset: "Dataset[Any]") -> str:
     return "\n".join([*_lines(dataset, ""), *_rewritten(dataset)])
 
 
-def _rewritten(dataset: "Dataset[Any]") -> Iterator[str]:
-    from mlxfp.core.optimizing import rewrites  # it makes datasets, and they know this module
-
+def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
     with suppress(MlxfpError, OSError):  # the lines about columns say what is wrong
         said = list(rewrites(dataset))
         yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in said)] if said else []
 
 
-def _lines(dataset: "Dataset[Any]", indent: str) -> Iterator[str]:
+def _lines(dataset: Pipeline[Any], indent: str) -> Iterator[str]:
     held = children(dataset.source)
     for child in held:
         yield from _lines(child, indent + ("  | " if len(held) > 1 else ""))
-    parts: tuple[Source | Stage, ...] = (dataset.source, *dataset.stages)
+    parts = (dataset.source, *dataset.stages)
+    written: Any = dataset
     indexable = bool(held) and all(child.indexable for child in held)
     for count, part in enumerate(parts):
         yield f"{indent}{part!r}"
-        so_far = type(dataset)(dataset.source, dataset.stages[:count])
+        so_far = attrs.evolve(written, stages=dataset.stages[:count])
         facts = [f"{so_far.level}: {_columns(so_far)}"]
         facts += [_length(so_far)]
         if so_far.level == "examples":
@@ -93,7 +93,7 @@ def _lines(dataset: "Dataset[Any]", indent: str) -> Iterator[str]:
         yield f"{indent}    {'; '.join([*facts, *part.notes()])}"
 
 
-def _length(dataset: "Dataset[Any]") -> str:
+def _length(dataset: Pipeline[Any]) -> str:
     try:
         items = known_length(dataset)
     except (MlxfpError, OSError):  # the line about columns says what is wrong
@@ -101,7 +101,7 @@ def _length(dataset: "Dataset[Any]") -> str:
     return "length known only by reading" if items is None else f"{items:,} of them"
 
 
-def _columns(dataset: "Dataset[Any]") -> str:
+def _columns(dataset: Pipeline[Any]) -> str:
     try:
         return ", ".join(f"{field.name} {field.type}" for field in schema(dataset)) or "no columns"
     except (MlxfpError, OSError) as error:

@@ -16,7 +16,7 @@ from decimal import Decimal
 from enum import Enum
 from hashlib import blake2b
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import numpy as np
@@ -27,9 +27,6 @@ import toolz
 from mlxfp.core.chunks import one_chunk
 from mlxfp.core.errors import FingerprintError
 from mlxfp.core.nodes import Pipeline, children, flat_parts
-
-if TYPE_CHECKING:
-    from mlxfp.core.datasets import Dataset
 
 Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
 
@@ -58,7 +55,7 @@ def comparable(value: object) -> object:
         return value
 
 
-def identify(dataset: "Dataset[Any]") -> Identity:
+def identify(dataset: Pipeline[Any]) -> Identity:
     """Return the text and fingerprint of every part of a pipeline, in order."""
     return tuple((repr(part), _part(part).hex()) for part in flat_parts(dataset))
 

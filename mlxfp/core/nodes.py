@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 
 from mlxfp.core.errors import ArgumentTypeError
+
+Item = TypeVar("Item")  # invariant: a batch is a mapping too, and must not pass for an example
 
 
 class Part:
@@ -24,10 +26,17 @@ class Part:
         return f"{label(type(self))}({', '.join(given)})"
 
 
-class Pipeline:
-    """What holds a source and the stages after it: `Dataset` is the only one. Here so that the run loop need not import it."""
+class Pipeline(Generic[Item]):
+    """A source and the stages after it: the base of `Dataset`, for the modules that `Dataset` itself imports."""
 
     __slots__ = ()
+    source: Any
+    stages: tuple[Any, ...]
+    level: Any
+    identity: Any  # see `identity.py`
+    resolved: Any  # see `planning.py`
+    plan: Any  # see `execution.py`
+    hooks: Any
 
 
 def label(kind: Any) -> str:
@@ -57,7 +66,6 @@ def children(part: object) -> tuple[Any, ...]:
 
 def flat_parts(dataset: Any) -> Iterator[Any]:
     """Yield sources and stages as they were written, in the order in which a pipe names them; what joins several datasets is one part."""
-    dataset = dataset.written or dataset
     held = children(dataset.source)
     if len(held) == 1:
         yield from flat_parts(held[0])

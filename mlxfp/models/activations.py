@@ -13,7 +13,7 @@ from typing import Any, Literal
 import mlx.core as mx
 from mlx import nn
 
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 

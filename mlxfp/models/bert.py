@@ -6,10 +6,10 @@ from mlx import nn
 
 from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
 from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_sizes, draw_weights
+from mlxfp.settings.registries import Registry
 
 
 @frozen(kw_only=True)

@@ -8,13 +8,13 @@ from mlx import nn
 
 from mlxfp.core.checks import check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.registries import Registry
 from mlxfp.models.bert import BERT_SIZES, Bert, BertConfig
 from mlxfp.models.decoder import DECODER_SIZES, Decoder, DecoderConfig
 from mlxfp.models.encoder import ENCODER_SIZES, Encoder, EncoderConfig
 from mlxfp.models.heads import HEADS, CausalLM
 from mlxfp.models.modernbert import MODERNBERT_SIZES, ModernBert, ModernBertConfig
 from mlxfp.models.numeric_features import WithNumbers
+from mlxfp.settings.registries import Registry
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 

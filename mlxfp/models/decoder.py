@@ -6,7 +6,6 @@ from mlx import nn
 
 from mlxfp.core.checks import check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.registries import Registry
 from mlxfp.models.activations import silu
 from mlxfp.models.attention import (
     Bias,
@@ -23,6 +22,7 @@ from mlxfp.models.attention import (
     visible,
 )
 from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_rotary, check_sizes, draw_weights
+from mlxfp.settings.registries import Registry
 
 Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, kv_heads, capacity, size] each
 

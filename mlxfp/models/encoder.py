@@ -4,9 +4,9 @@ import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
-from mlxfp.core.registries import Registry
 from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
 from mlxfp.models.layers import Dropout, check_rates, check_sizes, draw_weights
+from mlxfp.settings.registries import Registry
 
 
 @frozen(kw_only=True)

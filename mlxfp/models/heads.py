@@ -11,9 +11,9 @@ import mlx.core as mx
 from mlx import nn
 
 from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS
 from mlxfp.models.layers import Dropout, draw_weights
+from mlxfp.settings.registries import Registry
 
 Pooling = Literal["mean", "max", "first", "last", "pooler"]
 

@@ -6,12 +6,12 @@ from typing import Any
 from attrs import evolve
 
 from mlxfp.core.errors import DataError
-from mlxfp.core.registries import Registry
 from mlxfp.models.bert import BertConfig
 from mlxfp.models.decoder import DecoderConfig
 from mlxfp.models.encoder import EncoderConfig
 from mlxfp.models.formats import Format, HeadFormat, Json, activation_name, count_labels, read_rows
 from mlxfp.models.modernbert import ModernBertConfig
+from mlxfp.settings.registries import Registry
 
 
 def _classifier_dropout(json: Json, otherwise: object) -> float:

@@ -5,7 +5,6 @@ from attrs import frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_choice, check_positive
-from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import (
     Rotation,
@@ -21,6 +20,7 @@ from mlxfp.models.attention import (
     visible,
 )
 from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_rotary, check_sizes, draw_weights
+from mlxfp.settings.registries import Registry
 
 
 @frozen(kw_only=True)

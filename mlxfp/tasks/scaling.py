@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.rows.numbers import as_floats
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
@@ -74,7 +75,7 @@ class Scales(RowWise):
             check_number(schema, scale.column, f"Column {scale.column!r}")
         return set_field(schema, NUMBERS, pa.list_(pa.float32(), self.count))
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         """Say which columns are read."""
         return tuple(scale.column for scale in self.scales)
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.execution import run, start
+from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.rows.numbers import as_floats
 from mlxfp.kaggle.rows.row_to_text import spell
@@ -166,7 +167,7 @@ class Labelled(RowWise):
         kind = pa.list_(pa.float32(), len(self.target.columns)) if several else kinds[self.target.answer]
         return set_field(schema, LABELS, kind)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         """Say which columns are read."""
         return self.target.columns
 

@@ -15,8 +15,8 @@ import numpy as np
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable, check_integer, check_positive
-from mlxfp.core.cursors import iterate
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import iterate
 
 Items = tuple[tuple[int, ...], ...]  # the numbers of the rows in each item of an epoch
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.sources import Position, Source
 
 
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:

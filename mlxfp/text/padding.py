@@ -9,8 +9,9 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.core.stages import RowWise
 from mlxfp.text.encoding.framing import Side, gather
 from mlxfp.text.templates.columns import name_row, read_ragged, to_lists
 
@@ -66,10 +67,10 @@ class _Pad(RowWise):
         out = set_field(schema, self.column, pa.list_(kind.value_type))
         return out if self.mask is None else set_field(out, self.mask, pa.list_(pa.int32()))
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return (self.column,)
 
-    def longest(self, tokens: int | None) -> int | None:
+    def longest_row(self, tokens: int | None) -> int | None:
         return self._length if self.column == "input_ids" else tokens
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.datasets import Dataset, RowWise, Stage, State
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
-from mlxfp.core.optimizing import Fused
+from mlxfp.core.planning import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
+from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import encode_few, encode_rows
 from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around, put_around_few
 from mlxfp.text.encoding.template_encoding import encode_sentences
@@ -119,6 +120,7 @@ class _Tokenize(RowWise):
     truncation: Truncation = "right"
     special: bool = True
     into: str = "input_ids"
+    advice = CACHE_ADVICE
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -134,13 +136,13 @@ class _Tokenize(RowWise):
         out = set_field(schema, self.into, pa.list_(pa.int32()))
         return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return self.columns
 
-    def longest(self, tokens: int | None) -> int | None:
+    def longest_row(self, tokens: int | None) -> int | None:
         return self.max_length if self.into == "input_ids" else tokens
 
-    def behind(self, before: Stage, needed: Collection[str]) -> Stage | None:
+    def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
         fits = self.pair is None and self.column not in needed and written_into(before, self.column) is not None
         return _TokenizeTemplate(before, self) if fits else None
 
@@ -196,10 +198,7 @@ class _TokenizeTemplate(RowWise):
             ids = encode_sentences(self.tokenize.tokenizer, self.write.template, chunk)
             if ids is not None:
                 return self.tokenize.framed(self._without_text(chunk), [ids])
-        return self._without_text(Fused(self.runs()).apply(chunk))
-
-    def runs(self) -> tuple[RowWise, ...]:
-        return (self.write, self.tokenize)
+        return self._without_text(Fused((self.write, self.tokenize), (repr(self.write), repr(self.tokenize))).apply(chunk))
 
     def _without_text(self, chunk: RecordBatch) -> RecordBatch:
         return chunk.drop_columns([name for name in chunk.schema.names if name == self.tokenize.column])
@@ -215,11 +214,11 @@ class _TokenizeLong(Stage):
     def schema(self, schema: Schema) -> Schema:
         return self.whole.schema(schema)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return self.whole.columns
 
-    def longest(self, tokens: int | None) -> int | None:
-        return self.whole.longest(tokens)
+    def longest_row(self, tokens: int | None) -> int | None:
+        return self.whole.longest_row(tokens)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         return state, self._pieces(chunk, encode_rows(self.whole.tokenizer, read_text(chunk, self.whole.column, "tokenize")))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.collators.masked_lm import masked
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import skip

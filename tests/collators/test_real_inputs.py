@@ -12,9 +12,9 @@ import pytest
 
 from mlxfp.collators import NORMALIZATIONS, LogMel, audio, causal, continuations, masked, seq2seq, text, vision
 from mlxfp.collators.collating import collate
-from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import length
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.windowing import windows

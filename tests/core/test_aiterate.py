@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.cursors import Cursor, aiterate, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CursorMismatchError
+from mlxfp.core.execution import aiterate, iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
@@ -122,7 +123,7 @@ def test_lazy_arrays_of_a_collator_can_be_used_by_the_loop():
 def test_an_interrupt_ends_the_loop_and_the_thread():
     code = """
 import asyncio, signal, threading
-from mlxfp.core.cursors import aiterate
+from mlxfp.core.execution import aiterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.running.prefetching import prefetch

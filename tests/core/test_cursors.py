@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import Example
-from mlxfp.core.cursors import Cursor, Snapshot, aiterate, iterate
-from mlxfp.core.datasets import Dataset, Source
+from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, FingerprintError, MlxfpError
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import aiterate, iterate
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Source
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.repeating import repeat

@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Source, Stage, Wrapper, take_rows
+from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.describing import length
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import take_rows
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import RowWise, Stage
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.map_filter import filter, map, skip, take
 from mlxfp.data.rows.shuffling import shuffle

@@ -9,10 +9,11 @@ from attrs import frozen
 from hypothesis import given
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
 from mlxfp.core.errors import ArgumentTypeError, MissingFileError
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, select_columns
 from mlxfp.data.rows.map_filter import filter, map

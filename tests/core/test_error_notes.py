@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mlxfp.core.chunks import number_rows
-from mlxfp.core.cursors import iterate
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, flat_map, map

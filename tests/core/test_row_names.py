@@ -11,7 +11,7 @@ from mlxfp.data.inspection.previews import preview
 from mlxfp.data.lengths.augmenting import drop_tokens
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.rows.mixing import concat
-from mlxfp.data.running.skipping_errors import on_error
+from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.templates.templates import template
 

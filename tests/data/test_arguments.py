@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.core.execution import iterate
 from mlxfp.data.lengths.bucketing import bucket_by_length
 from mlxfp.data.rows.columns import rename_columns, select_columns
 from mlxfp.data.rows.map_filter import flat_map, map, map_chunks

@@ -19,9 +19,9 @@ from mlxfp.config.classes import (
     TrainingConfig,
     ValidationConfig,
 )
-from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError
+from mlxfp.core.execution import iterate
 from mlxfp.data.rows.selecting import select
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec

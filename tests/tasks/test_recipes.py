@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.config.classes import ModelConfig, TextConfig
-from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, SchemaError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns

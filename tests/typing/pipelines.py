@@ -6,10 +6,12 @@ from typing import Any, assert_type
 from mlxfp.collators import text
 from mlxfp.collators.collating import collate
 from mlxfp.core.chunks import Example
-from mlxfp.core.cursors import Cursor, iterate
-from mlxfp.core.datasets import Batch, Dataset
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
+from mlxfp.core.stages import Batch
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.map_filter import filter, map, take

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import visible
-from mlxfp.core.cursors import run, start
 from mlxfp.core.errors import DataError
+from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 

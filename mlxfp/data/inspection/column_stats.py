@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_columns, check_unique
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.reaching import states
-from mlxfp.data.running.error_rows import unguarded
+from mlxfp.core.stages import Stage
+from mlxfp.data.running.replaying import reached
 
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
@@ -33,7 +33,7 @@ def column_stats(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
     characters, that of a binary value bytes. Put it after `shuffle`: there is no random access behind it, for it is to see every row once.
     Raises `SchemaError` when the pipeline is built, for a column that is not there, and for one of another type.
 
-    >>> from mlxfp.core.cursors import iterate
+    >>> from mlxfp.core.execution import iterate
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = pipe(from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4]}]), column_stats(["input_ids"]))
@@ -69,7 +69,7 @@ def column_stats_at(dataset: Dataset[Any], cursor: Cursor) -> tuple[ColumnStats,
     pass. Raises `PipelineError` if the dataset has no `column_stats`, or if a stage after it reads everything at once and so keeps no
     state of it (`load`, `cache`, a `shuffle` in memory): put `column_stats` behind that.
 
-    >>> from mlxfp.core.cursors import iterate
+    >>> from mlxfp.core.execution import iterate
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = pipe(from_examples([{"x": 1.0}, {"x": 4.0}]), column_stats(["x"]))
@@ -78,7 +78,8 @@ def column_stats_at(dataset: Dataset[Any], cursor: Cursor) -> tuple[ColumnStats,
     2.5
     """
     check_dataset(dataset, column_stats_at)
-    found = [(stage, state) for _, part, state in states(dataset, cursor) if isinstance(stage := unguarded(part), _ColumnStats)]
+    runs = list(reached(dataset, cursor))[::-1]
+    found = [(stage, state) for run in runs for stage, state in run.states if isinstance(stage, _ColumnStats)]
     if not found:
         raise PipelineError(
             "There are no measurements: the pipeline has no column_stats(columns), or a stage after it reads everything at once. "
@@ -98,6 +99,7 @@ class _ColumnStats(Stage):
     columns: tuple[str, ...]
     kinds: tuple[Kind, ...] = field(default=(), eq=False, repr=False)  # known once schemas are
     accepts = frozenset({"examples", "groups"})
+    lengthens = False
 
     def start(self, epoch: int) -> tuple[Sums, ...]:
         return ((0, 0, 0, None, None),) * len(self.columns)
@@ -115,10 +117,6 @@ class _ColumnStats(Stage):
 
     def length(self, count: int) -> int:
         return count
-
-    def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: rows stay as long as they are."""
-        return tokens
 
 
 def _kind(column: pa.Field) -> Kind:

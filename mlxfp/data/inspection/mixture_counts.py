@@ -1,7 +1,7 @@
-"""What the datasets of a mixture have given so far: counted from a cursor, with nothing kept beside it."""
+"""What the datasets of a mixture have given so far: counted from a cursor, with no other state."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -10,13 +10,15 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor, iterate
-from mlxfp.core.datasets import Dataset, Level
+from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import PipelineError
+from mlxfp.core.execution import Around, execute, iterate
 from mlxfp.core.nodes import children
-from mlxfp.core.reaching import held
-from mlxfp.core.stepping import push
-from mlxfp.data.rows.mixing import _Mix
+from mlxfp.core.planning import as_written
+from mlxfp.core.sources import Position, Source
+from mlxfp.data.rows.mixing import Mix
+from mlxfp.data.running.replaying import replay
 
 
 @frozen
@@ -56,8 +58,8 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     """
     iterate(dataset, cursor)  # checks that they belong together
     owner, at = dataset, cursor
-    while not isinstance(owner.source, _Mix):
-        inside = list(held(owner, at)) if len(children(owner.source)) == 1 else []
+    while not isinstance(owner.source, Mix):
+        inside = tuple(owner.source.children_at(replay(owner, at).position)) if len(children(owner.source)) == 1 else ()
         if not inside:
             raise PipelineError(
                 "There is nothing to count: the pipeline has no mixture, or a source after it reads everything at once or joins several "
@@ -73,50 +75,40 @@ def mixture_proportions(dataset: Dataset[Any], cursor: Cursor) -> tuple[Proporti
     )
 
 
-def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Any) -> NDArray[np.int64]:
+def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.int64]:
     """Return what each dataset gave, as the mixture counts it and in items: int64[2, N]."""
-    base, left = cursor.base, cursor.done
-    stages = dataset.resolved.stages
-    states = [stage.start(base.epoch) for stage in stages] if base.states is None else list(base.states)
-    position = base.position
-    with closing(mixture.read(base.epoch, position)) as chunks:
-        while left:
-            chunk, after = next(chunks, (None, None))
-            if chunk is None:  # the item came when the stages were flushed
+    base = cursor.base
+    with closing(dataset.hooks.read(mixture)(base.epoch, base.position)) as chunks:  # type: ignore[type-var]  # a generator
+        chunk, after = next(chunks, (None, base.position)) if cursor.done else (None, base.position)
+    if chunk is None or mixture.level != "examples":  # no item yet, or one that came when the stages were finished
+        return mixture.given_at(after)
+    needed = bisect_left(range(chunk.num_rows), cursor.done, key=lambda size: _made(dataset, base, chunk.slice(0, size), cursor.done))
+    return mixture.given_at(base.position) + mixture.given_in(chunk.slice(0, needed))
+
+
+def _made(dataset: Dataset[Any], base: Snapshot, chunk: RecordBatch, enough: int) -> int:
+    """Count the items that come out of these rows, up to `enough`: where a chunk ends means nothing, so they can be fed alone."""
+    hooks, count = _OnlyChunk(dataset.hooks, chunk, []), 0
+    with closing(execute(as_written(dataset), Cursor(base, 0), hooks)) as items:  # type: ignore[type-var]  # a generator
+        for item, _ in items:
+            if hooks.ended:  # what stages still held is not due yet
                 break
-            before = tuple(states)
-            made = _count(push(stages, states, 0, (chunk,)), dataset.level, left)
-            if made == left and mixture.level == "examples":
-                return _before(position, mixture) + _in(_needed(dataset, before, chunk, left), mixture)
-            position, left = after, left - made
-    return _before(position, mixture)
-
-
-def _needed(dataset: Dataset[Any], states: tuple[Any, ...], chunk: RecordBatch, items: int) -> RecordBatch:
-    """Return the first rows of a chunk, as few as give so many items: where a chunk ends means nothing, so they can be fed alone."""
-
-    def made(size: int) -> int:
-        return _count(push(dataset.resolved.stages, list(states), 0, (chunk.slice(0, size),)), dataset.level, items)
-
-    return chunk.slice(0, bisect_left(range(chunk.num_rows), items, key=made))
-
-
-def _before(position: Any, mixture: Any) -> NDArray[np.int64]:
-    """Return what was given before a position."""
-    return np.array(position[:2] if position else np.zeros((2, len(mixture.weights))), np.int64)
-
-
-def _in(chunk: RecordBatch, mixture: Any) -> NDArray[np.int64]:
-    """Return what is given in a chunk."""
-    owners, costs = mixture.owners(chunk), mixture.costs(chunk)
-    return np.array([np.bincount(owners, weights, len(mixture.weights)) for weights in (costs, None)], np.int64)
-
-
-def _count(chunks: Iterable[Any], level: Level, enough: int) -> int:
-    """Count the items of chunks, until there are enough."""
-    count = 0
-    for chunk in chunks:
-        count += chunk.num_rows if level == "examples" else 1
-        if count >= enough:
-            return enough
+            count += item.num_rows if dataset.level == "examples" else 1
+            if count >= enough:
+                return enough
     return count
+
+
+@frozen(eq=False)
+class _OnlyChunk(Around):
+    """Reads one chunk in place of the source."""
+
+    chunk: RecordBatch
+    ended: list[bool]
+
+    def read(self, source: Source) -> Any:
+        def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+            yield self.chunk, None
+            self.ended.append(True)
+
+        return read

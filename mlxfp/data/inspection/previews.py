@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import source_rows, to_rows
-from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
+from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.row_names import row_name
 

@@ -1,9 +1,9 @@
 """Measuring where the time of a pipeline goes.
 
-A copy of the pipeline runs whose sources and stages are wrapped in ones that look at the clock. What they add up is kept in meters made for
-that one run.
+A copy of the pipeline runs with hooks that look at the clock. What they add up is kept in meters made for that one run.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from itertools import islice
@@ -17,29 +17,17 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import iterate
-from mlxfp.core.datasets import Dataset, Position, Source, State
-from mlxfp.core.nodes import check_dataset
-from mlxfp.core.optimizing import Choose, Gone, apart, shared
-from mlxfp.core.rewriting import with_datasets
+from mlxfp.core.datasets import Dataset, with_hooks
+from mlxfp.core.execution import Around, Step, iterate
+from mlxfp.core.nodes import check_dataset, children
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import State
 from mlxfp.data.running.prefetching import Prefetch
-from mlxfp.data.running.wrappers import StandInSource, StandInStage
 
 _STALLED = 0.02  # the share of its time that a consumer may wait before loading is said to limit it
 
 _REST = "run loop"  # what none of the parts takes; for examples, turning rows into dicts
-_CACHE = "cache(path) after it, where nothing before is random, does its work once for all runs."
-_ADVICE = {
-    "map": "map(workers=4) helps if the function releases Python's lock, as reading files and decoding do; else map_chunks, for columns.",
-    "map_chunks": "Look for loops over rows in it: pyarrow.compute and numpy work on whole columns.",
-    "filter": "Where rows are left out late, filter before the expensive stages.",
-    "flat_map": "Where one row gives one row, map_chunks works on whole columns.",
-    "template": _CACHE,
-    "tokenize": _CACHE,
-    "shuffle": "load() or cache(path) before it makes rows quick to take by number.",
-    "collate": "A collator of your own is faster with whole columns, from Examples.column, than row after row.",
-    _REST: "Rows become dicts one by one: batch(size) gives groups of whole columns.",
-}
+_DICTS = "Rows become dicts one by one: batch(size) gives groups of whole columns."
 
 
 def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any], object] | None = None, epoch: int = 0) -> "Profile":
@@ -59,9 +47,9 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     check_positive(items=items)
     if consume is not None:
         check_callable(consume=consume)
-    timed = _timed(dataset)
-    for meter in _resolved(timed):
-        meter.reset()
+    timed = with_hooks(dataset, lambda held: _Timed(held.hooks))
+    for each in _datasets(timed):  # planning may read the first rows, which is not a part of the run
+        _clock(each).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
     run: Any = iterate(timed, epoch=epoch)
     with closing(run):  # also where `consume` fails
@@ -74,7 +62,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
                 consumed += perf_counter() - before
     seconds = perf_counter() - begin
     parts, reading = _measured(timed)
-    rest = PartProfile(_REST, count, max(0.0, seconds - consumed - reading))
+    rest = PartProfile(_REST, count, max(0.0, seconds - consumed - reading), advice=_DICTS)
     return Profile((*parts, rest), count, seconds, first, consumed)
 
 
@@ -92,6 +80,7 @@ class PartProfile:
     waited: float | None = None
     queue: float | None = None
     depth: int | None = None
+    advice: str = field(default="", eq=False, repr=False)  # what would make it faster
 
 
 @frozen(repr=False)
@@ -120,11 +109,12 @@ class Profile:
         if self.consumed and self.stall <= _STALLED:
             return f"The consumer limits: it waits {self.stall:.1%} of the time. A faster pipeline would change nothing."
         slowest = max(self.parts, key=lambda part: part.seconds)
-        kind = slowest.part.partition("(")[0]
-        advice = [_CACHE if kind.startswith(("read_", "from_")) else _ADVICE.get(kind, "")]
+        advice = [slowest.advice]
         if self.consumed and not any(part.depth for part in self.parts):
             advice.append("prefetch(2) at the end prepares the next item while the consumer works.")
-        return f"{slowest.part} limits: it works {slowest.seconds / self.seconds:.0%} of the time. {' '.join(advice)}".rstrip()
+        return (
+            f"{slowest.part} limits: it works {slowest.seconds / self.seconds:.0%} of the time. {' '.join(filter(None, advice))}".rstrip()
+        )
 
     def __repr__(self) -> str:
         """Show a table."""
@@ -177,82 +167,82 @@ class _Meter:
             yield item
 
 
-@frozen(repr=False)
-class _TimedStage(StandInStage):
-    meter: _Meter = field(eq=False)
-    text: str = field(eq=False)
+@frozen(eq=False)
+class _Timed(Around):
+    """Looks at the clock around every part of one dataset. Stages that each turn a row into a row run one by one, to be told apart."""
 
-    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        state, out = self.meter.call(self.stage.step, state, chunk)
-        return state, self.meter.pass_on(out)
+    source: _Meter = field(factory=_Meter)
+    steps: dict[int, _Meter] = field(factory=lambda: defaultdict(_Meter))  # by place
 
-    def finish(self, state: State) -> Iterable[RecordBatch]:
-        return self.meter.pass_on(self.meter.call(self.stage.finish, state))
+    def reset(self) -> None:
+        """Start again from nothing."""
+        self.source.reset()
+        self.steps.clear()
 
-    def __repr__(self) -> str:
-        return self.text
+    @property
+    def planned(self) -> Any:
+        return "apart" if self.inner.planned == "fused" else self.inner.planned
 
+    def read(self, source: Source) -> Any:
+        watched = attrs.evolve(source, watch=self.source.watch) if isinstance(source, Prefetch) else source
+        call = self.inner.read(watched)
+        return lambda epoch, position: self.source.pass_on(call(epoch, position), lambda item: item[0])
 
-@frozen(repr=False)
-class _TimedSource(StandInSource):
-    """Its time includes that of the datasets it holds."""
+    def take(self, source: Source) -> Any:
+        call = self.inner.take(source)
 
-    meter: _Meter = field(eq=False, kw_only=True)
+        def take(epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+            chunk: RecordBatch = self.source.call(call, epoch, indices)
+            self.source.rows += chunk.num_rows
+            return chunk
 
-    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        return self.meter.pass_on(self.source.read(epoch, position), lambda item: item[0])
+        return take
 
-    def exact_length(self) -> int | None:
-        length: int | None = self.meter.call(self.source.exact_length)  # of rows that are kept: reads them
-        return length
+    def exact_length(self, source: Source) -> Any:
+        call = self.inner.exact_length(source)  # of rows that are kept: reads them
+        return lambda: self.source.call(call)
 
-    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        chunk: RecordBatch = self.meter.call(self.source.take, epoch, indices)
-        self.meter.rows += chunk.num_rows
-        return chunk
+    def step(self, step: Step) -> Any:
+        call, meter = self.inner.step(step), self.steps[step.place]
 
+        def fed(state: State, chunk: Any) -> tuple[State, Iterable[Any]]:
+            state, out = meter.call(call, state, chunk)
+            return state, meter.pass_on(out)
 
-def _resolved(dataset: Dataset[Any]) -> Iterator[_Meter]:
-    """Find all schemas, which may read the first rows, so that this is no part of the run; yield the meters."""
-    _ = dataset.resolved
-    source: Any = dataset.source
-    for child in source.held:
-        yield from _resolved(child)
-    yield from (part.meter for part in (source, *dataset.stages))
+        return fed
 
-
-def _timed(dataset: Dataset[Any]) -> Dataset[Any]:
-    """Put what runs under the clock, which may be rewritten: its parts print as they were written, and apart where they need not be one."""
-    texts, runs = [repr(stage) for stage in (dataset.written or dataset).stages], dataset.optimized
-    stages = apart(runs.resolved.stages)
-    for place, end in shared(stages):
-        if end - place > 1 and not isinstance(stages[place], Choose | Gone):
-            texts[place:end] = [", ".join(texts[place:end]), *[""] * (end - place - 1)]
-    timed = tuple(_TimedStage(stage, _Meter(), text) for stage, text in zip(stages, texts, strict=True))
-    return Dataset(_timed_source(with_datasets(runs.source, _timed)), timed)
+    def finish(self, step: Step) -> Any:
+        call, meter = self.inner.finish(step), self.steps[step.place]
+        return lambda state: meter.pass_on(meter.call(call, state))
 
 
-def _timed_source(source: Source) -> Source:
-    meter = _Meter()
-    watched = attrs.evolve(source, watch=meter.watch) if isinstance(source, Prefetch) else source
-    return _TimedSource(watched, meter=meter)
+def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
+    """Yield what runs: the datasets that sources hold first."""
+    for child in children(dataset.plan.source):
+        yield from _datasets(child)
+    yield dataset
+
+
+def _clock(dataset: Dataset[Any]) -> _Timed:
+    assert isinstance(dataset.hooks, _Timed)  # all datasets are timed
+    return dataset.hooks
 
 
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     """Return what each part did, and the seconds that reading the dataset took in the thread that reads it."""
-    source: Any = dataset.source
-    inner = [_measured(child) for child in source.held]
+    source, timed = dataset.plan.source, _clock(dataset)
+    inner = [_measured(child) for child in children(source)]
     parts, within = [part for found, _ in inner for part in found], sum(seconds for _, seconds in inner)
-    meter, seconds = source.meter, source.meter.seconds
+    meter, seconds = timed.source, timed.source.seconds
     count = meter.rows if source.level == "examples" else meter.items
-    if isinstance(source.source, Prefetch):
-        parts.append(PartProfile(repr(source), count, 0.0, seconds, meter.ready / max(1, meter.asked), source.source.depth))
+    if isinstance(source, Prefetch):
+        parts.append(PartProfile(repr(source), count, 0.0, seconds, meter.ready / max(1, meter.asked), source.depth))
     else:
-        parts.append(PartProfile(repr(source), count, max(0.0, seconds - within)))
-    for place, stage in enumerate(dataset.stages):
-        so_far: Dataset[Any] = Dataset(source, dataset.stages[: place + 1])
-        meter = stage.meter  # type: ignore[attr-defined]  # all stages are timed
-        if repr(stage):  # else one before it does its work
-            parts.append(PartProfile(repr(stage), meter.rows if so_far.level == "examples" else meter.items, meter.seconds))
+        parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.advice))
+    for step in dataset.plan.steps:
+        level = attrs.evolve(dataset, stages=dataset.stages[: step.stop]).level
+        meter = timed.steps[step.place]
+        count = meter.rows if level == "examples" else meter.items
+        parts.append(PartProfile(step.text, count, meter.seconds, advice=step.stage.advice))
         seconds += meter.seconds
     return parts, seconds

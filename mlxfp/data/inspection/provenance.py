@@ -5,21 +5,23 @@ from contextlib import closing
 from itertools import islice
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_not_negative
-from mlxfp.core.chunks import LEAF_BITS, RecordBatch, number_as, number_joined, source_rows, to_rows
-from mlxfp.core.cursors import Cursor, iterate, run, start
-from mlxfp.core.datasets import Dataset, RowWise, Source, Stage, State
+from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, source_rows, to_rows
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
+from mlxfp.core.execution import Around, Plan, Step, execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, children, leaves
-from mlxfp.core.rewriting import rewrite
-from mlxfp.data.inspection.locating import Origin, locate
+from mlxfp.core.planning import as_written
+from mlxfp.core.row_names import Origin, locate
+from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import Level
 from mlxfp.data.inspection.previews import show_value
-from mlxfp.data.running.error_rows import unguarded
-from mlxfp.data.running.skipping_errors import OnError
 
 
 def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
@@ -42,17 +44,36 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
     check_not_negative(step=step)
     if cursor is not None:
         iterate(dataset, cursor)  # checks that they belong together
-    plain = rewrite(dataset, lambda source: source, _without_batches)
-    if plain.level == "batches":
-        raise PipelineError(f"Nothing says which rows the batches of {dataset.source!r} are made of.")
-    with closing(run(plain, start(epoch, cursor))) as chunks:
-        items = (chunk for chunk, _ in chunks)
-        if plain.level == "examples":
-            items = (chunk.slice(place, 1) for chunk in items for place in range(chunk.num_rows))
-        found = next(islice(items, step, None), None)
+    grouped = with_hooks(dataset, _uncollated)
+    with closing(run(grouped, start(epoch, cursor))) as items:
+        chunks = (chunk for chunk, _ in items)
+        if grouped.level == "examples":
+            chunks = (chunk.slice(place, 1) for chunk in chunks for place in range(chunk.num_rows))
+        found = next(islice(chunks, step, None), None)
     if found is None:
         raise ArgumentError(f"There is no item {step}: the run ends before it, in {dataset!r}. Count from 0.")
+    if isinstance(found, dict):
+        raise PipelineError(f"Nothing says which rows the batches of {dataset.source!r} are made of.")
     return tuple(locate(dataset, number) for number in source_rows(found))
+
+
+@frozen
+class _Uncollated(Around):
+    """Lets groups pass the stages that make batches or get them."""
+
+    passed: frozenset[int]  # their places
+
+    @property
+    def planned(self) -> Any:
+        return "as written"
+
+    def step(self, step: Step) -> Any:
+        return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else self.inner.step(step)
+
+
+def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
+    levels = [attrs.evolve(dataset, stages=dataset.stages[: place + 1]).level for place in range(len(dataset.stages))]
+    return _Uncollated(dataset.hooks, frozenset(place for place, level in enumerate(levels) if level == "batches"))
 
 
 @frozen(eq=False)
@@ -113,39 +134,19 @@ def trace_row(dataset: Dataset[Any], row: int, *, epoch: int = 0) -> RowTrace:
     return RowTrace(origin, tuple(_through(dataset, row >> LEAF_BITS, origin.row, epoch)))
 
 
-@frozen(repr=False)
-class _Uncollated(RowWise):
-    """Stands for a stage from `collate` on: groups stay groups."""
-
-    stage: Stage
-
-    def start(self, epoch: int) -> State:
-        return self.stage.start(epoch)
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        return chunk
-
-
-def _without_batches(dataset: Dataset[Any]) -> tuple[Stage, ...]:
-    """Return the stages with others in the place of those that make batches or are given them."""
-    levels = [Dataset(dataset.source, dataset.stages[: place + 1]).level for place in range(len(dataset.stages))]
-    return tuple(_Uncollated(stage) if level == "batches" else stage for stage, level in zip(dataset.stages, levels, strict=True))
-
-
 _Way = Generator[Passed, None, list[Any]]  # what each part makes of a row, and in the end what is left of it
 
 
 def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
     """Follow row `row` of leaf source number `leaf`."""
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
-    for written, part in zip(dataset.stages, dataset.resolved.stages, strict=True) if chunks else ():
-        text, stage = repr(written), unguarded(part)
+    for step in as_written(dataset).steps if chunks else ():
         try:
-            chunks = chunks if isinstance(stage, OnError) else _fed(stage, epoch, chunks)
+            chunks = _fed(step, epoch, chunks)
         except Exception as error:  # noqa: BLE001  # that it fails is the answer
-            yield Passed(text, (), _say(error))
+            yield Passed(step.text, (), _say(error))
             return []
-        yield Passed(text, _items(chunks))
+        yield Passed(step.text, _items(chunks))
         if not chunks:
             return []
     return chunks
@@ -154,15 +155,14 @@ def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
 def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
     held = children(source)
     if not held:
-        plain = unguarded(source)
         try:
-            chunks = [_read(plain, row, epoch)]
+            chunks = [_read(source, row, epoch)]
         except ArgumentError:
             raise
         except Exception as error:  # noqa: BLE001  # the same
-            yield Passed(repr(plain), (), _say(error))
+            yield Passed(repr(source), (), _say(error))
             return []
-        yield Passed(repr(plain), _items(chunks))
+        yield Passed(repr(source), _items(chunks))
         return chunks
     firsts = np.cumsum([0, *(len(list(leaves(child))) for child in held)])
     place = int(np.searchsorted(firsts, leaf, side="right")) - 1
@@ -195,15 +195,30 @@ def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
     return chunk
 
 
-def _fed(stage: Stage, epoch: int, chunks: list[Any]) -> list[Any]:
-    state, out = stage.start(epoch), list[Any]()
-    for chunk in chunks:
-        state, made = stage.step(state, chunk)
-        out += made
-    out += stage.finish(state)
-    if not out and stage.emits == "groups":
+def _fed(step: Step, epoch: int, chunks: list[Any]) -> list[Any]:
+    """Run one stage on what has come so far of the row."""
+    alone = Plan(_Chunks(tuple(chunks)), (attrs.evolve(step, place=0),), (step.stage,), "groups", step.schema, step.text)
+    out = [item for item, _ in execute(alone, start(epoch, None))]
+    if not out and step.stage.emits == "groups":
         return chunks  # batch(drop_last=True) would leave it out for want of others
     return [item for item in out if isinstance(item, dict) or item.num_rows]
+
+
+@frozen(repr=False)
+class _Chunks(Source):
+    """These chunks or batches, numbered already."""
+
+    chunks: tuple[Any, ...]
+
+    @property
+    def level(self) -> Level:
+        return "batches"
+
+    def schema(self) -> Schema:
+        return self.chunks[0].schema
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+        return ((chunk, None) for chunk in self.chunks)
 
 
 def _items(chunks: Iterable[Any]) -> tuple[Mapping[str, Any], ...]:

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, check_unique
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
+from mlxfp.core.stages import RowWise
 from mlxfp.data.lengths.tokens import (
     TOKENS,
     Indices,
@@ -99,6 +100,7 @@ class _DropFields(RowWise):
     rate: float
     columns: tuple[str, ...]
     seed: int
+    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "drop_fields")
@@ -111,7 +113,7 @@ class _DropFields(RowWise):
             schema = set_field(schema, name, kind)
         return schema
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return self.columns
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -122,10 +124,6 @@ class _DropFields(RowWise):
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
 
-    def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: tokens stay as they are."""
-        return tokens
-
 
 @frozen(repr=False)
 class _DropTokens(RowWise):
@@ -134,6 +132,7 @@ class _DropTokens(RowWise):
     keep: Sequence[int] = ()
     column: str = "input_ids"
     aligned: tuple[str, ...] = ()
+    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_tokens(schema, self.column, "drop_tokens")
@@ -145,7 +144,7 @@ class _DropTokens(RowWise):
             schema = set_field(schema, name, pa.list_(kind.value_type))
         return set_field(schema, self.column, TOKENS)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return (self.column, *self.aligned)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -165,10 +164,6 @@ class _DropTokens(RowWise):
             chunk = set_column(chunk, name, to_lists(values, ends))
         return set_column(chunk, self.column, to_lists(tokens[kept], ends))
 
-    def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: no row becomes longer."""
-        return tokens
-
 
 @frozen(repr=False)
 class _ReplaceTokens(RowWise):
@@ -177,12 +172,13 @@ class _ReplaceTokens(RowWise):
     seed: int
     keep: Sequence[int] = ()
     column: str = "input_ids"
+    lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
         check_tokens(schema, self.column, "replace_tokens")
         return set_field(schema, self.column, TOKENS)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return (self.column,)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
@@ -193,10 +189,6 @@ class _ReplaceTokens(RowWise):
         noisy = tokens.copy()
         noisy[chosen] = np.array(self.replacements, np.int32)[draws.astype(np.int64)]
         return set_column(chunk, self.column, to_lists(noisy, ends_of(lengths)))
-
-    def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: rows stay as long as they are."""
-        return tokens
 
 
 def _draws(keys: Keys, lengths: Indices) -> Keys:

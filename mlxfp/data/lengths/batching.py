@@ -7,10 +7,11 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import Example, RecordBatch
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
+from mlxfp.core.stages import Groups, Stage
 from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
-from mlxfp.data.lengths.shape_planning import Groups, group_sizes
+from mlxfp.data.lengths.shape_planning import group_sizes
 
 
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
@@ -61,7 +62,7 @@ class _Batch(Grouping):
             cuts.append((chunk.slice(start, stop - start), range(0, stop - start + 1, self.size)))
         return (chunk.slice(stop) if stop < rows else None), cuts
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return ()
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
@@ -78,9 +79,7 @@ class _Batch(Grouping):
 class _Unbatch(Stage):
     accepts = frozenset({"groups"})
     emits = "examples"
+    lengthens = False
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (chunk,)
-
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens

@@ -12,8 +12,9 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
+from mlxfp.core.stages import Groups
 from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
-from mlxfp.data.lengths.shape_planning import Groups, check_lengths, group_sizes
+from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
 from mlxfp.data.lengths.tokens import Indices, check_tokens, ends_of, lengths_of, name_row
 
 
@@ -87,7 +88,7 @@ class _BatchByTokens(Grouping):
         starts = self._starts(rows)
         return (rows.slice(starts[-1]) if rows.num_rows else None), ((rows.slice(0, starts[-1]), starts),)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return (self.column,)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
@@ -146,7 +147,7 @@ class _BucketByLength(Grouping):
         groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each: an order that no chunk boundary decides
         return rows.filter(pa.array(waits)), _taken(rows, groups)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return (self.column,)
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:

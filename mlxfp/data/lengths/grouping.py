@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from mlxfp.core.chunks import RecordBatch, concat_chunks
-from mlxfp.core.datasets import Stage, State
+from mlxfp.core.stages import Stage, State
 
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and where groups of them end, after a first 0
 

@@ -10,9 +10,10 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_columns, check_positive, check_text, check_unique
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, hide_beside, row_keys, source_rows
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
+from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.tokens import (
     TOKENS,
     Indices,
@@ -125,7 +126,7 @@ class _Pack(Stage):
         kinds = {name: pa.list_(schema.field(name).type.value_type) for name in self.aligned}
         return pa.schema({self.column: TOKENS, **kinds, SEGMENTS: TOKENS, POSITIONS: TOKENS})
 
-    def longest(self, tokens: int | None) -> int | None:
+    def longest_row(self, tokens: int | None) -> int | None:
         return self._length if self.column == "input_ids" else None
 
     def notes(self) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.checks import check_positive, check_types
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length
 from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.nodes import brief, check_dataset, children
+from mlxfp.core.stages import Groups, Stage
 from mlxfp.data.lengths.tokens import Indices, ends_of
 
 
@@ -60,7 +61,7 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     to what lengths it pads, and `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` how long rows can be.
 
     Raises `PipelineError`, saying what to do, where the shapes are no finite set, and where a part does not tell: a collator or grouping
-    stage of your own takes part with the methods of `mlxfp.data.lengths.shape_planning.Padding` or `Grouping`.
+    stage of your own takes part with the methods of `mlxfp.data.lengths.shape_planning.Padding`, or with `Stage.groups`.
 
     >>> from mlxfp.collators.collating import collate
     >>> from mlxfp.collators.texts import text
@@ -77,38 +78,6 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     if dataset.level != "batches":
         raise PipelineError(f"batch_shapes takes batches, got {dataset.level} from {dataset.parts[-1]!r}. Put collate(...) after it.")
     return tuple(sorted(set(_found(dataset))))
-
-
-@frozen
-class Groups:
-    """What is known of groups: the sizes that they can have, and from `least` to `most` tokens in the longest row of one.
-
-    None as `most` stands for any number. Before rows are grouped, they are groups of no size.
-    """
-
-    sizes: Sequence[int] = ()
-    least: int = 0
-    most: int | None = None
-
-    def holding(self, column: str) -> "Groups":
-        """Forget about lengths unless they are those of `input_ids`, which collators read."""
-        return self if column == "input_ids" else Groups(self.sizes)
-
-
-@runtime_checkable
-class Bounding(Protocol):
-    """A stage that knows how long the rows are that come out."""
-
-    def longest(self, tokens: int | None) -> int | None:
-        """Return how many tokens a row has at most, where those that go in have at most `tokens` (None: any number)."""
-
-
-@runtime_checkable
-class Grouping(Protocol):
-    """A stage that makes groups."""
-
-    def groups(self, count: int | None) -> Iterable[Groups]:
-        """Return what is known of the groups that it makes of `count` rows; None where their number is not known."""
 
 
 @runtime_checkable
@@ -152,7 +121,7 @@ def _found(dataset: Dataset[Any]) -> tuple[Any, ...]:
         if stage.emits == "batches":
             facts = tuple(shape for groups in facts for shape in _shapes(stage, groups))
         elif stage.emits == "groups":
-            before: Dataset[Any] = Dataset(dataset.source, dataset.stages[:place])
+            before: Dataset[Any] = evolve(dataset, stages=dataset.stages[:place])
             facts = tuple(_grouped(stage, facts, known_length(before)))
         else:
             facts = tuple(_bounded(stage, groups) for groups in facts)
@@ -160,12 +129,11 @@ def _found(dataset: Dataset[Any]) -> tuple[Any, ...]:
 
 
 def _grouped(stage: Stage, facts: tuple[Groups, ...], count: int | None) -> Iterator[Groups]:
-    if not isinstance(stage, Grouping):
-        raise PipelineError(
-            f"shapes cannot know what groups {stage!r} makes. Give it the method of mlxfp.data.lengths.shape_planning.Grouping."
-        )
+    made = stage.groups(count)
+    if made is None:
+        raise PipelineError(f"batch_shapes cannot know what groups {stage!r} makes. Give it the method `groups` of mlxfp.Stage.")
     most = [rows.most for rows in facts if rows.most is not None]
-    for groups in stage.groups(count):
+    for groups in made:
         if len(most) == len(facts):
             yield evolve(groups, most=max(most) if groups.most is None else min(max(most), groups.most))
         else:
@@ -173,7 +141,7 @@ def _grouped(stage: Stage, facts: tuple[Groups, ...], count: int | None) -> Iter
 
 
 def _bounded(stage: Stage, groups: Groups) -> Groups:
-    return Groups(groups.sizes, 0, stage.longest(groups.most) if isinstance(stage, Bounding) else None)  # rows may have become shorter
+    return Groups(groups.sizes, 0, stage.longest_row(groups.most))  # rows may have become shorter
 
 
 def _shapes(stage: Any, groups: Groups) -> Iterator[tuple[int, int]]:

@@ -9,9 +9,10 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from mlxfp.core.checks import check_not_negative, check_positive, check_text
 from mlxfp.core.chunks import KEY, ROW, Example, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
+from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.tokens import TOKENS, Indices, check_tokens, ends_of, lengths_of, read_tokens, to_lists
 
 
@@ -88,7 +89,7 @@ class _Windows(Stage):
         check_tokens(schema, self.column, "windows")
         return pa.schema({self.column: TOKENS})
 
-    def longest(self, tokens: int | None) -> int | None:
+    def longest_row(self, tokens: int | None) -> int | None:
         return self._length if self.column == "input_ids" else None
 
     def notes(self) -> tuple[str, ...]:

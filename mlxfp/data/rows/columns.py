@@ -8,9 +8,9 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_columns, check_text, check_types, check_unique
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
-from mlxfp.core.hints import Choice
+from mlxfp.core.stages import Projection, RowWise
 
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
@@ -56,37 +56,33 @@ def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset
 @frozen(repr=False)
 class _SelectColumns(RowWise):
     columns: tuple[str, ...]
+    lengthens = False
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return chunk.select([*self.columns, *(name for name in chunk.schema.names if name in HIDDEN)])
 
-    def choice(self, names: Sequence[str]) -> Choice:
+    def projection(self, names: Sequence[str]) -> Projection:
         return tuple((name, name) for name in self.columns)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, schema.names, "select_columns")
         return pa.schema([schema.field(name) for name in self.columns])
 
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
-
 
 @frozen(repr=False)
 class _DropColumns(RowWise):
     columns: tuple[str, ...]
+    lengthens = False
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         return chunk.select([name for name in chunk.schema.names if name not in self.columns])
 
-    def choice(self, names: Sequence[str]) -> Choice:
+    def projection(self, names: Sequence[str]) -> Projection:
         return tuple((name, name) for name in names if name not in self.columns)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, schema.names, "drop_columns")
         return pa.schema([field for field in schema if field.name not in self.columns])
-
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
 
 
 @frozen(repr=False)
@@ -97,7 +93,7 @@ class _RenameColumns(RowWise):
         new = dict(self.names)
         return chunk.rename_columns([new.get(name, name) for name in chunk.schema.names])
 
-    def choice(self, names: Sequence[str]) -> Choice:
+    def projection(self, names: Sequence[str]) -> Projection:
         new = dict(self.names)
         return tuple((new.get(name, name), name) for name in names)
 

@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 
+from mlxfp.core.arrow.conditions import OPERATORS, Condition, Operator
 from mlxfp.core.checks import check_choice, check_columns, check_text
 from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
-from mlxfp.core.conditions import OPERATORS, Condition, Operator
-from mlxfp.core.datasets import Dataset, Stage, State
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import comparable
+from mlxfp.core.stages import Stage, State
 
 _EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])]."
 
@@ -59,16 +60,17 @@ def _condition(condition: Any) -> tuple[str, Operator, Any]:
 @frozen(repr=False)
 class _FilterBy(Stage):
     conditions: tuple[tuple[str, Operator, Any], ...] = field(eq=comparable)
+    lengthens = False
 
-    def requires(self) -> tuple[Condition, ...]:
+    def predicates(self) -> tuple[Condition, ...]:
         return tuple(Condition(*each) for each in self.conditions)
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return tuple(column for column, *_ in self.conditions)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns([column for column, *_ in self.conditions], schema.names, "filter_by")
-        for condition in self.requires():
+        for condition in self.predicates():
             try:
                 condition.mask(no_rows(schema))
             except (pa.ArrowException, TypeError, OverflowError) as error:
@@ -80,7 +82,4 @@ class _FilterBy(Stage):
         return schema
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        return state, (chunk.filter(reduce(pc.and_, [condition.mask(chunk) for condition in self.requires()])),)
-
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
+        return state, (chunk.filter(reduce(pc.and_, [condition.mask(chunk) for condition in self.predicates()])),)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, TypeVar, overload
 
 import attrs
@@ -18,6 +18,7 @@ from mlxfp.core.chunks import (
     RecordBatch,
     Schema,
     check_schema,
+    equal_chunks,
     from_rows,
     hide_beside,
     no_rows,
@@ -26,15 +27,16 @@ from mlxfp.core.chunks import (
     to_rows,
     visible,
 )
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, RowWise, Stage, State
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentTypeError, SchemaError
+from mlxfp.core.execution import run, start
 from mlxfp.core.identity import comparable
-from mlxfp.core.inference import SAMPLE_ROWS
 from mlxfp.core.nodes import brief
+from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.core.stepping import flush, push
-from mlxfp.data.lengths.batching import batch
+from mlxfp.core.sources import Position
+from mlxfp.core.stages import RowWise, Stage, State
 from mlxfp.data.rows.row_views import Indices, View
 from mlxfp.data.rows.thread_map import call, generators, in_order
 
@@ -157,6 +159,7 @@ def skip(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 @frozen(repr=False)
 class _Map(RowWise):
+    advice = "map(workers=4) helps if the function releases Python's lock, as reading files and decoding do; else map_chunks, for columns."
     function: Callable[..., Example] = field(eq=comparable)
     _schema: Schema | None = None
     seed: int | None = None
@@ -182,6 +185,7 @@ class _Map(RowWise):
 
 @frozen(repr=False)
 class _MapChunks(RowWise):
+    advice = "Look for loops over rows in it: pyarrow.compute and numpy work on whole columns."
     function: Callable[[RecordBatch], RecordBatch] = field(eq=comparable)
     _schema: Schema | None = None
 
@@ -212,6 +216,7 @@ class _MapChunks(RowWise):
 
 @frozen(repr=False)
 class _FlatMap(Stage):
+    advice = "Where one row gives one row, map_chunks works on whole columns."
     function: Callable[[Example], Iterable[Example]] = field(eq=comparable)
     _schema: Schema | None = None
 
@@ -234,20 +239,19 @@ class _FlatMap(Stage):
 
 @frozen(repr=False)
 class _Filter(Stage):
+    advice = "Where rows are left out late, filter before the expensive stages."
     predicate: Callable[[Example], bool] = field(eq=comparable)
+    lengthens = False
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
         return state, (chunk.filter(pa.array([bool(call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
 
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
-
 
 @frozen(repr=False)
 class _Take(View):
     count: int
-    passes = True
+    keeps_rows = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices
@@ -264,6 +268,9 @@ class _Take(View):
                 if not left:
                     return
 
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        return super().children_at(position[0] if position else None)
+
     def size(self, count: int) -> int:
         return min(self.count, count)
 
@@ -271,7 +278,7 @@ class _Take(View):
 @frozen(repr=False)
 class _Skip(View):
     count: int
-    passes = True
+    keeps_rows = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices + self.count
@@ -284,6 +291,9 @@ class _Skip(View):
                 if size > left:
                     yield chunk.slice(left) if left else chunk, (cursor, 0)
                 left = max(0, left - size)
+
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        return super().children_at(position[0] if position else None)
 
     def size(self, count: int) -> int:
         return max(0, count - self.count)
@@ -304,9 +314,7 @@ def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
 
     Where none come out, nothing is known of it: it has no columns.
     """
-    groups, states = (batch(SAMPLE_ROWS),), [None]
-    samples = chain(push(groups, states, 0, rows()), flush(groups, states))
-    made = (out for sample in samples for out in stage.step((), sample)[1] if out.num_rows)
+    made = (out for sample in equal_chunks(rows(), SAMPLE_ROWS) for out in stage.step((), sample)[1] if out.num_rows)
     found = next((visible(out).schema for out in made), pa.schema([]))
     declared: Stage = attrs.evolve(stage, schema=found)
     return declared

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, concat_chunks, number_joined, source_rows
-from mlxfp.core.cursors import Cursor, run, start
-from mlxfp.core.datasets import Dataset, Level, Position, Source, row_count, take_rows
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
-from mlxfp.core.inference import head
+from mlxfp.core.execution import row_count, run, start, take_rows
 from mlxfp.core.nodes import check_dataset, leaves
+from mlxfp.core.planning import head
+from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import Level
 from mlxfp.data.rows.repeating import FOREVER
 
 Item = TypeVar("Item")
@@ -47,7 +50,7 @@ def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     'a1b2c'
     """
     joined = _joinable(datasets, "interleave")
-    return Dataset(_Mix(joined, (1.0,) * len(joined), "examples", "all"))
+    return Dataset(Mix(joined, (1.0,) * len(joined), "examples", "all"))
 
 
 def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Measure = "examples", stop: Stop = "restart") -> Dataset[Item]:
@@ -77,7 +80,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise ArgumentError(f"weights must be at least 0 and not all 0, got {list(weights)}.")
     if by == "tokens" and joined[0].level != "examples":
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
-    return Dataset(_Mix(joined, tuple(map(float, weights)), by, stop))
+    return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 
 def _joinable(datasets: Any, name: str) -> tuple[Dataset[Any], ...]:
@@ -100,7 +103,7 @@ class _Joined(Source):
         return self.datasets[0].level
 
     def schema(self) -> Schema:
-        schemas = [dataset.resolved.schemas[-1] for dataset in self.datasets]
+        schemas = [dataset.plan.schema for dataset in self.datasets]
         for place, schema in enumerate(schemas):
             if not schema.equals(schemas[0]):
                 raise SchemaError(
@@ -114,7 +117,7 @@ class _Joined(Source):
 
     def head(self) -> Iterator[RecordBatch]:
         for place, dataset in enumerate(self.datasets):
-            yield from (self.marked(chunk, place) for chunk in head(dataset, dataset.resolved.stages))
+            yield from (self.marked(chunk, place) for chunk in head(dataset))
 
     def marked(self, chunk: Any, place: int) -> Any:
         """Say in the hidden columns which dataset a chunk comes from."""
@@ -149,6 +152,9 @@ class _Concat(_Joined):
         back[order] = np.arange(len(order))
         return found.take(pa.array(back))
 
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        return () if position is None or position[1] is None else ((self.datasets[position[0]], position[1]),)
+
     def length(self) -> int | None:
         return _sum(known_length(dataset) for dataset in self.datasets)
 
@@ -157,7 +163,7 @@ class _Concat(_Joined):
 
 
 @frozen(repr=False)
-class _Mix(_Joined):
+class Mix(_Joined):
     """Every item has a due time: what its dataset gave before it, divided by its weight. Items come in the order of their times.
 
     So the order is a sort, done for many rows at once: of the rows at hand, those due before any dataset could run out of them.
@@ -197,6 +203,19 @@ class _Mix(_Joined):
                 marks = [readers[place].mark if place in readers else mark for place, mark in enumerate(marks)]
                 yield due, tuple(zip(*marks, strict=True))
 
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        cursors = position[3] if position else ()
+        return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
+
+    def given_at(self, position: Position) -> NDArray[np.int64]:
+        """Return what each dataset had given at a position, as `by` counts it and in items: int64[2, N]."""
+        return np.array(position[:2] if position else np.zeros((2, len(self.weights))), np.int64)
+
+    def given_in(self, chunk: RecordBatch) -> NDArray[np.int64]:
+        """Return what each dataset gives in a chunk, counted likewise: int64[2, N]."""
+        owners, costs = self.owners(chunk), self.costs(chunk)
+        return np.array([np.bincount(owners, weights, len(self.weights)) for weights in (costs, None)], np.int64)
+
     def costs(self, chunk: Any) -> Indices:
         """Say what each item of a chunk counts, as `by` says: int64[N]."""
         if self.level != "examples":
@@ -231,7 +250,7 @@ class _Mix(_Joined):
 class _Reader:
     """One dataset of a mixture while it runs: the rows at hand and their due times. Running machinery, never part of a value."""
 
-    def __init__(self, mixture: _Mix, place: int, epoch: int, mark: _Mark) -> None:
+    def __init__(self, mixture: Mix, place: int, epoch: int, mark: _Mark) -> None:
         self._mixture, self._place, self._epoch = mixture, place, epoch
         self.given, self.items, self.passes, self.cursor = mark
         self.times: Times = np.array([self.given / mixture.weights[place]])  # of the items at hand, then of the one after them

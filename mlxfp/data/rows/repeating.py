@@ -7,9 +7,11 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
+from mlxfp.core.execution import run, start
+from mlxfp.core.sources import Position
 
 Item = TypeVar("Item")
 
@@ -32,7 +34,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 @frozen(repr=False)
 class _Repeat(Wrapper):
     epochs: int | None
-    passes = True
+    keeps_rows = True
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         done, cursor = position or (0, None)
@@ -46,6 +48,9 @@ class _Repeat(Wrapper):
             if empty and not resumed and self.epochs is None:
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
+
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        return super().children_at(position[1] if position else None)
 
     def size(self, count: int) -> int | None:
         return None if self.epochs is None else count * self.epochs

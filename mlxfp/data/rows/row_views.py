@@ -10,7 +10,9 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch
-from mlxfp.core.datasets import Position, Wrapper, take_rows
+from mlxfp.core.datasets import Wrapper
+from mlxfp.core.execution import take_rows
+from mlxfp.core.sources import Position
 
 Indices = NDArray[np.int64]
 

@@ -11,11 +11,13 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_integer, check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, source_rows, visible
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, State, check_indexable, check_level, row_count
+from mlxfp.core.datasets import Combinator, Dataset, check_indexable
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
+from mlxfp.core.execution import row_count, run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
+from mlxfp.core.sources import Position
+from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.row_views import Indices, View
 
@@ -68,7 +70,7 @@ def split(
 @frozen(repr=False)
 class _Select(View):
     indices: Indices = field(eq=fingerprint)
-    passes = True
+    keeps_rows = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         found: Indices = self.indices[indices]

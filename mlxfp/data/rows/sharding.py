@@ -9,9 +9,11 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_integer, check_positive
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks, set_column, set_field
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, row_count, take_rows
+from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
+from mlxfp.core.execution import row_count, run, start, take_rows
+from mlxfp.core.sources import Position
+from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import Indices, View
 
 Ends = Literal["uneven", "drop", "pad"]
@@ -83,7 +85,7 @@ class _Shard(View):
     ends: Ends = "uneven"
 
     @property
-    def passes(self) -> bool:  # type: ignore[override]  # of a stream, the position holds rows
+    def keeps_rows(self) -> bool:  # type: ignore[override]  # of a stream, the position holds rows
         """Whether columns may be left out of the dataset that is held."""
         return self.indexable
 

@@ -11,10 +11,12 @@ from attrs import frozen
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
 from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Stage, check_level, row_count
+from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import DataError
+from mlxfp.core.execution import row_count, run, start
 from mlxfp.core.randomness import fold_in, fold_into_rows
+from mlxfp.core.sources import Position
+from mlxfp.core.stages import Stage, check_level
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import Indices, View
 
@@ -78,7 +80,8 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
 @frozen(repr=False)
 class _Shuffle(View):
     seed: int
-    passes = True
+    advice = "load() or cache(path) before it makes rows quick to take by number."
+    keeps_rows = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return self._order(indices, row_count(self.dataset), epoch)
@@ -110,6 +113,7 @@ class _ShuffleBuffer(Stage):
 
     seed: int
     buffer: int
+    lengthens = False
 
     def start(self, epoch: int) -> Any:
         return (), np.empty(0, np.int64)
@@ -143,9 +147,6 @@ class _ShuffleBuffer(Stage):
 
     def __repr__(self) -> str:
         return f"shuffle(seed={self.seed}, buffer={self.buffer})"
-
-    def longest(self, tokens: int | None) -> int | None:
-        return tokens
 
 
 def _replace(slots: Indices, places: Indices, coming: Indices) -> tuple[Indices, Indices]:

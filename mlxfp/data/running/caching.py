@@ -14,6 +14,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, large_chunks, rows_of
 from mlxfp.core.atomic_files import written_whole
 from mlxfp.core.chunks import (
@@ -28,16 +29,13 @@ from mlxfp.core.chunks import (
     row_keys,
     set_column,
 )
-from mlxfp.core.conditions import Condition
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Source, Wrapper
+from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
+from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.rows.row_views import rows_at_once
-from mlxfp.data.running.error_rows import ERROR
-
-_BESIDE = (*HIDDEN, ERROR)  # what is kept beside the columns; which rows failed, where `on_error` follows
 
 
 def load() -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -82,6 +80,11 @@ class _Stored(Wrapper):
     """Rows in a table with their hidden columns, as they were in epoch 0."""
 
     @property
+    def hidden(self) -> tuple[str, ...]:
+        """The names of what is kept with the columns."""
+        return (*HIDDEN, self.dataset.hooks.marks)
+
+    @property
     @abstractmethod
     def table(self) -> pa.Table:
         """The rows, with the hidden columns."""
@@ -123,7 +126,7 @@ class _SomeColumns(_Stored):
     @property
     def table(self) -> pa.Table:
         whole = self.stored.table
-        return whole.select([*self.columns, *(name for name in _BESIDE if name in whole.column_names)])
+        return whole.select([*self.columns, *(name for name in self.hidden if name in whole.column_names)])
 
     def schema(self) -> Schema:
         whole = self.stored.schema()
@@ -152,7 +155,9 @@ class _Cache(_Stored):
     @cached_property
     def file(self) -> Path:
         """The file that holds the rows, once it has been written."""
-        return Path(self.path).expanduser() / f"{fingerprint((self.dataset, self.dataset.source.version()))}.arrow"
+        return (
+            Path(self.path).expanduser() / f"{fingerprint((self.dataset, self.dataset.hooks.marks, self.dataset.source.version()))}.arrow"
+        )
 
     @cached_property
     def table(self) -> pa.Table:
@@ -169,7 +174,7 @@ class _Cache(_Stored):
         """Return the schema that was kept, else that of the dataset: what is kept need not be inferred again."""
         if not self.file.exists():
             return super().schema()
-        return pa.schema([field for field in self.table.schema if field.name not in _BESIDE])
+        return pa.schema([field for field in self.table.schema if field.name not in self.hidden])
 
     def head(self) -> Iterator[RecordBatch]:
         return (chunk for chunk, _ in self.read(0, None)) if self.file.exists() else super().head()
@@ -183,7 +188,7 @@ def _write(dataset: Dataset[Any], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(file) as temporary, closing(run(dataset, start(0, None))) as chunks:
         first = next((chunk for chunk, _ in chunks), None)
-        schema = (number_rows(no_rows(dataset.resolved.schemas[-1]), 0, 0) if first is None else first).schema
+        schema = (number_rows(no_rows(dataset.plan.schema), 0, 0) if first is None else first).schema
         with pa.OSFile(str(temporary), "wb") as out, pa.ipc.new_file(out, schema) as writer:
             rest = (chunk for chunk, _ in chunks)
             for written in large_chunks(rest if first is None else chain((first,), rest)):

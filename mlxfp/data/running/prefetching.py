@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_positive
-from mlxfp.core.cursors import Cursor, run, start
-from mlxfp.core.datasets import Combinator, Dataset, Position, Wrapper
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Combinator, Dataset, Wrapper
+from mlxfp.core.execution import run, start
+from mlxfp.core.sources import Position
 from mlxfp.data.rows.thread_map import context_until
 
 Item = TypeVar("Item")
@@ -42,7 +44,7 @@ def prefetch(depth: int, *, max_bytes: int | None = None) -> Callable[[Dataset[I
 class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
-    passes = True
+    keeps_rows = True
     depth: int = field(eq=False)  # how it runs, not what it gives
     max_bytes: int | None = field(default=None, eq=False)
     watch: Callable[[int], None] | None = field(default=None, eq=False, repr=False)  # told how many items wait when one is asked for

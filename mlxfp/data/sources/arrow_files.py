@@ -12,11 +12,12 @@ from attrs import frozen
 from numpy.typing import NDArray
 from toolz import identity
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, no_rows
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_source import ColumnSource, check_fit, fit, reading
 from mlxfp.data.sources.files import FileStamp, Paths, find_place, place
 from mlxfp.data.sources.remote_files import is_remote, open_remote

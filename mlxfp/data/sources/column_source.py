@@ -11,8 +11,8 @@ from attrs import field, frozen
 
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileStamp, as_paths, check_names, check_same_names, file_at, find_files, show_call
 
 

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from attrs import field, frozen
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import check_text, check_types, check_unique
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
+from mlxfp.core.sources import Source
 from mlxfp.data.sources.csv_quotes import count_lines, last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import FileStamp, Paths, as_strings, blocks, check_names, packed
 from mlxfp.data.sources.line_files import (

@@ -16,8 +16,8 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_text
 from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.datasets import Position
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
+from mlxfp.core.sources import Position
 from mlxfp.data.sources.remote_files import find_remote, is_remote, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

@@ -14,13 +14,14 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core._optional import optional
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows, one_chunk
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.sources import Position, Source
 
 _ROWS_PULLED = 256  # rows of a chunk of a stream: it may be slow, so the first batch should not wait for thousands
 

@@ -11,13 +11,14 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
 from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, check_schema, chunked, from_rows
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.identity import comparable, fingerprint
-from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.sources import Position, Source
 
 
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:

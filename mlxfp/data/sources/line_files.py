@@ -19,8 +19,8 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.csv_quotes import count_lines
 from mlxfp.data.sources.files import (
     BLOCK,

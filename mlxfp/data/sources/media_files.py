@@ -14,8 +14,9 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileStamp, as_paths, show_call
 from mlxfp.data.sources.remote_files import is_remote, list_remote, read_remote
 

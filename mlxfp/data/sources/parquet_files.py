@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import field, frozen
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import check_unique
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, unknown_name
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_source import ColumnSource, check_fit, fit, reading
 from mlxfp.data.sources.files import FileStamp, Paths, as_strings, find_place, place
 from mlxfp.data.sources.remote_files import is_remote, open_remote

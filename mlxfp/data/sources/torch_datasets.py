@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_unique
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import comparable
-from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import as_strings
 from mlxfp.data.sources.in_memory import _FromIterable
 

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
+from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.randomness import Keys, fold_into_rows
+from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.kaggle.rows.numbers import NumberFormat, Numbers, as_floats, find_bins, shortest

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
+from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset, flat_parts
 from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.rows.row_to_text import Wording

@@ -6,11 +6,11 @@ from typing import get_args
 
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.errors import DataError, MissingFileError
-from mlxfp.core.registries import Registry
 from mlxfp.kaggle.specs.house_prices import HOUSE_PRICES
 from mlxfp.kaggle.specs.inferring import infer_spec, is_train_file
 from mlxfp.kaggle.specs.spec_files import is_spec_file, load_spec
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
+from mlxfp.settings.registries import Registry
 
 _TITANIC = DatasetSpec(
     name="titanic",

@@ -12,11 +12,12 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.core.execution import run, start
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.sources.csv_files import NULL_VALUES, read_csv
 from mlxfp.data.sources.text_files import read_text

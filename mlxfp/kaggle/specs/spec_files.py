@@ -9,8 +9,8 @@ from attrs import asdict
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ConfigError
-from mlxfp.core.registries import Registry
 from mlxfp.kaggle.specs.specs import DatasetSpec
+from mlxfp.settings.registries import Registry
 from mlxfp.settings.structuring import structure
 from mlxfp.settings.yaml_files import read_document, write_document
 

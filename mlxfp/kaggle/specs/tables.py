@@ -7,10 +7,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import visible
-from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import PipelineError
+from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.data.rows.columns import select_columns
 

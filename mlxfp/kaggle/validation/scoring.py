@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 
 Numbers = NDArray[np.float64]
 Needs = Literal["labels", "probabilities", "values"]

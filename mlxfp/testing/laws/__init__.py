@@ -37,7 +37,7 @@ from mlxfp.testing.laws.models import (
 )
 from mlxfp.testing.laws.orders import assert_partitions, assert_shuffles
 from mlxfp.testing.laws.pipes import assert_pipes
-from mlxfp.testing.laws.rewrites import assert_rewrites_change_nothing
+from mlxfp.testing.laws.plans import assert_plans_agree
 from mlxfp.testing.laws.sources import assert_random_access, assert_reads
 from mlxfp.testing.laws.stages import assert_chunks_do_not_matter, assert_lazy, assert_pure_stages
 from mlxfp.testing.laws.texts import assert_encodes_each_row, assert_renders_each_row
@@ -89,7 +89,7 @@ __all__ = [
     "assert_repeatable",
     "assert_replay_is_bounded",
     "assert_resumable",
-    "assert_rewrites_change_nothing",
+    "assert_plans_agree",
     "assert_rows_stand_alone",
     "assert_same_items",
     "assert_same_value",

@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Unsatisfiable
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows, number_rows
-from mlxfp.core.datasets import Combinator, Dataset, Source, Stage
+from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.describing import schema as schema_of
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.pipelines import compose
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.batching import batch
-from mlxfp.testing.laws import collators, cursors, datasets, rewrites, sources, stages, training
+from mlxfp.testing.laws import collators, cursors, datasets, plans, sources, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of
 from mlxfp.testing.strategies.tabular import rechunkings, tables
@@ -135,7 +137,7 @@ def _check_dataset(dataset: Dataset[Any]) -> None:
         stages.assert_pure_stages(dataset, epoch=epoch)
         sources.assert_reads(dataset.source, epoch=epoch)
         cursors.assert_resumable(dataset, epoch=epoch)
-        rewrites.assert_rewrites_change_nothing(dataset, epoch=epoch)
+        plans.assert_plans_agree(dataset, epoch=epoch)
 
     def random_access_is_exact(epoch: int, indices: list[int]) -> None:
         sources.assert_random_access(dataset, np.array(indices, np.int64), epoch=epoch)
@@ -170,7 +172,7 @@ def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
         stages.assert_pure_stages(dataset, epoch=epoch)
         stages.assert_chunks_do_not_matter(transform, chunks, others, epoch=epoch)
         cursors.assert_resumable(dataset, epoch=epoch)
-        rewrites.assert_rewrites_change_nothing(dataset, epoch=epoch)
+        plans.assert_plans_agree(dataset, epoch=epoch)
         if isinstance(stage, Stage):
             cursors.assert_replay_is_bounded(transform, chunks, epoch=epoch)
         if ahead is not None:

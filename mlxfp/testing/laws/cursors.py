@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import CursorMismatchError
+from mlxfp.core.execution import iterate
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect
 from mlxfp.testing.probing import from_chunks

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, hide_beside, no_rows, visible
-from mlxfp.core.cursors import Cursor, Snapshot, iterate, run, start
+from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
+from mlxfp.core.execution import iterate, run, start
 from mlxfp.core.identity import fingerprint, identify
 from mlxfp.core.nodes import Part, flat_parts
 from mlxfp.testing.comparing import assert_same

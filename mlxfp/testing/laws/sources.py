@@ -8,7 +8,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import no_rows, visible
-from mlxfp.core.datasets import Dataset, Source, take_rows
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import take_rows
+from mlxfp.core.sources import Source
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import collect, through_bytes
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from mlxfp.core.chunks import RecordBatch, source_rows
-from mlxfp.core.cursors import iterate, run, start
-from mlxfp.core.datasets import Dataset, Stage
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
+from mlxfp.core.execution import iterate, run, start
+from mlxfp.core.stages import Stage
 from mlxfp.data.rows.map_filter import take
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, through_bytes

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import iterate
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform
 

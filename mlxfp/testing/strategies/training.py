@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:  # strategies of data must not load MLX
-    from mlxfp.core.datasets import Batch
+    from mlxfp.core.stages import Batch
     from mlxfp.training.steps.state import TrainState
 
 _DTYPES = ("int32", "float32", "uint8", "bool_", "float16", "bfloat16")

@@ -10,9 +10,10 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.datasets import Dataset, RowWise
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.randomness import Keys, fold_into_rows
+from mlxfp.core.stages import CACHE_ADVICE, RowWise
 from mlxfp.text.templates.columns import name_row
 from mlxfp.text.templates.formatting import check_format, format_column, is_missing
 from mlxfp.text.templates.random_templates import Field, Phrase, parse
@@ -205,6 +206,7 @@ class _Template(RowWise):
     policy: Policy = "say"
     into: str = "text"
     seed: int | None = None
+    advice = CACHE_ADVICE
 
     @property
     def template(self) -> Template:
@@ -214,7 +216,7 @@ class _Template(RowWise):
         self.template.check(schema)
         return set_field(schema, self.into, pa.string())
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         return self.template.columns
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:

@@ -12,9 +12,9 @@ from attrs import frozen
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from mlxfp.core.checks import check_choice, check_positive, check_text
-from mlxfp.core.cursors import run, start
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
+from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.text.templates.columns import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer

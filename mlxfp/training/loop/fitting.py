@@ -12,10 +12,11 @@ from attrs import evolve, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
-from mlxfp.core.cursors import Cursor, iterate, start
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
+from mlxfp.core.execution import iterate, start
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge
 from mlxfp.evaluation.predictions import to_numpy

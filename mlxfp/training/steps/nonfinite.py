@@ -9,7 +9,7 @@ from attrs import frozen
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
-from mlxfp.data.inspection.locating import Origin
+from mlxfp.core.row_names import Origin
 from mlxfp.data.inspection.provenance import row_origins
 
 _WATCHED = ("loss", "grad_norm")  # a metric of one's own may well be infinite

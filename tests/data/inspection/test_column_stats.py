@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError, SchemaError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.inspection.column_stats import ColumnStats, column_stats, column_stats_at
 from mlxfp.data.lengths.batching import batch
@@ -21,8 +22,8 @@ from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
+from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.running.skipping_errors import on_error
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,

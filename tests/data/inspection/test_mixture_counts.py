@@ -9,8 +9,9 @@ from attrs import evolve, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import CursorMismatchError, PipelineError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.mixture_counts import mixture_proportions
 from mlxfp.data.lengths.batching import batch, unbatch

@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import LEAF_BITS
-from mlxfp.core.cursors import Cursor, iterate
-from mlxfp.core.datasets import Dataset, Source, Stage
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, PipelineError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.inspection.locating import Origin, locate
+from mlxfp.core.row_names import Origin, locate
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import Stage
 from mlxfp.data.inspection.provenance import row_origins, trace_row
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.packing import pack
@@ -24,8 +27,8 @@ from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
+from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.running.skipping_errors import on_error
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.testing.probing import from_chunks

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import source_rows
-from mlxfp.core.cursors import run as chunks_of
-from mlxfp.core.cursors import start
 from mlxfp.core.describing import length as length_of
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.execution import run as chunks_of
+from mlxfp.core.execution import start
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import bucketing
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import run as chunks_of
-from mlxfp.core.cursors import start
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
+from mlxfp.core.execution import run as chunks_of
+from mlxfp.core.execution import start
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import packing
 from mlxfp.data.lengths.packing import pack

@@ -14,9 +14,9 @@ from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.datasets import Stage
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.pipelines import compose, pipe
+from mlxfp.core.stages import Stage
 from mlxfp.data.lengths import shape_planning as shaping
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length

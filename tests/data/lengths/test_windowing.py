@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import run as chunks_of
-from mlxfp.core.cursors import start
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.execution import run as chunks_of
+from mlxfp.core.execution import start
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths import windowing
 from mlxfp.data.lengths.windowing import windows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
-from mlxfp.core.conditions import OPERATORS, Condition
+from mlxfp.core.arrow.conditions import OPERATORS, Condition
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import MlxfpError, SchemaError
 from mlxfp.core.pipelines import pipe

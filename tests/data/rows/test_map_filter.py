@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor, iterate
-from mlxfp.core.datasets import RowWise
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.randomness import fold_in, generator
+from mlxfp.core.stages import RowWise
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, flat_map, map, map_chunks
 from mlxfp.data.rows.repeating import repeat

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.repeating import repeat

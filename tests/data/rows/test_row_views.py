@@ -9,9 +9,10 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import iterate
-from mlxfp.core.datasets import Dataset, Source
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Source
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows import row_views as views
 from mlxfp.data.rows.map_filter import map_chunks, take

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.arrow.gathering import rows_in
-from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows import shuffling
 from mlxfp.data.rows.map_filter import filter, take

@@ -15,9 +15,9 @@ import pytest
 
 from mlxfp.core.arrow import gathering as taking
 from mlxfp.core.chunks import KEY
-from mlxfp.core.cursors import iterate
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import DataError, FingerprintError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.provenance import trace_row
 from mlxfp.data.lengths.batching import batch
@@ -27,7 +27,7 @@ from mlxfp.data.rows.map_filter import filter, flat_map, map, take
 from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache, load
-from mlxfp.data.running.skipping_errors import on_error
+from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing import laws

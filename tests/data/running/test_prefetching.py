@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch
@@ -196,7 +197,7 @@ def test_an_interrupt_while_waiting_for_the_thread_leaves_none():
 SCRIPT = """
 import sys, threading, time
 import mlx.core as mx
-from mlxfp.core.cursors import iterate
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.collators.collating import collate
 from mlxfp.data.lengths.batching import batch

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.arrow.gathering import Rows
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.shuffling import shuffle

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import (
     ArgumentError,
@@ -25,6 +25,7 @@ from mlxfp.core.errors import (
     SchemaError,
     UnknownNameError,
 )
+from mlxfp.core.execution import iterate
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import PACKINGS, blocked, write

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.datasets import take_rows
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.execution import take_rows
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.previews import preview
 from mlxfp.data.lengths.batching import batch

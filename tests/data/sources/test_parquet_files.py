@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError, UnknownNameError
+from mlxfp.core.execution import iterate
 from mlxfp.data.sources import parquet_files
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing.comparing import assert_same

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.describing import explain
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.core.optimizing import optimize, plain
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.columns import rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
@@ -25,7 +24,7 @@ from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.hf_datasets import from_hf
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing.laws import assert_reads
-from mlxfp.testing.laws.rewrites import assert_rewrites_change_nothing
+from mlxfp.testing.laws.plans import assert_plans_agree
 from mlxfp.testing.strategies import tables
 from tests.data.written import blocked
 
@@ -75,18 +74,18 @@ def test_less_is_read_of_files_that_know_their_columns(write: Any, tmp_path_fact
         patch.setattr(parquet_files, "CHUNK_ROWS", 2)
         patch.setattr(arrow_files, "CHUNK_ROWS", 2)
         dataset = pipe(rows, filter_by(data.draw(st.lists(CONDITIONS, min_size=1, max_size=2))), select_columns(wanted))
-        assert_rewrites_change_nothing(dataset)
-        assert_reads(optimize(pipe(rows, select_columns(wanted))).source)
+        assert_plans_agree(dataset)
+        assert_reads(pipe(rows, select_columns(wanted)).plan.source)
         if rows.indexable:
-            assert_rewrites_change_nothing(pipe(rows, shuffle(0), select_columns(wanted)))
+            assert_plans_agree(pipe(rows, shuffle(0), select_columns(wanted)))
 
 
 @given(table=tables(KINDS), chosen=st.booleans(), wanted=st.lists(st.sampled_from(KINDS.names), min_size=1, unique=True))
 def test_less_is_gathered_of_tables_of_other_packages(table: pa.Table, chosen: bool, wanted: list[str]) -> None:
     indices = pa.table({"indices": pa.array(range(1, table.num_rows), pa.uint64())}) if chosen and table.num_rows else None
     rows = from_hf(SimpleNamespace(data=table, _indices=indices))
-    assert_rewrites_change_nothing(pipe(rows, shuffle(0), select_columns(wanted)))
-    assert_reads(optimize(pipe(rows, select_columns(wanted))).source)
+    assert_plans_agree(pipe(rows, shuffle(0), select_columns(wanted)))
+    assert_reads(pipe(rows, select_columns(wanted)).plan.source)
 
 
 LINES = pa.schema([("n", pa.int64()), ("t", pa.string()), ("yes", pa.bool_())])
@@ -101,8 +100,8 @@ def test_less_is_read_of_csv_files(tmp_path_factory: Any, data: Any, size: int) 
     rows = read_csv(folder, schema={"n": pa.int64(), "t": pa.string(), "yes": pa.bool_()})
     wanted = data.draw(st.lists(st.sampled_from(LINES.names), min_size=1, unique=True))
     dataset = pipe(blocked(rows, size), rename_columns({"n": "m"}), rename_columns({"m": "n"}), select_columns(wanted))
-    assert_rewrites_change_nothing(dataset)
-    assert_reads(optimize(dataset).source)
+    assert_plans_agree(dataset)
+    assert_reads(dataset.plan.source)
 
 
 @pytest.fixture
@@ -135,12 +134,12 @@ def spoil(path: Path, groups: range, column: int) -> None:
 )
 def test_row_groups_in_which_nothing_can_meet_the_conditions_are_not_read(path: Path, conditions: Any, groups: list[int]) -> None:
     dataset = pipe(read_parquet(path), rename_columns({"n": "number"}), rename_columns({"number": "n"}), filter_by(conditions))
-    expected = list(plain(dataset))
+    expected = list(unoptimized(dataset))
     for group in set(range(10)) - set(groups):
         spoil(path, range(group, group + 1), 2)
     assert list(dataset) == expected
     with pytest.raises(DataError):
-        list(plain(dataset))
+        list(unoptimized(dataset))
 
 
 @pytest.mark.parametrize("conditions", [[("n", "!=", 3)], [("half", "!=", 0.25)]])
@@ -169,7 +168,7 @@ def test_columns_that_nothing_looks_at_are_not_read(path: Path) -> None:
     spoil(path, range(10), 2)
     assert [row["n"] for row in dataset] == list(range(10_000))
     with pytest.raises(DataError):
-        list(plain(dataset))
+        list(unoptimized(dataset))
 
 
 def test_files_must_fit_in_columns_that_nothing_looks_at_too(tmp_path: Path) -> None:

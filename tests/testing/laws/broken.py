@@ -10,9 +10,11 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, set_column, set_field
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Dataset, Position, RowWise, Source, Stage, Wrapper
+from mlxfp.core.datasets import Dataset, Wrapper
+from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import RowWise, Stage
 
 TABLE = pa.table({"x": range(7)})
 

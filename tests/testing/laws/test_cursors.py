@@ -8,9 +8,10 @@ import pytest
 from attrs import frozen
 
 from mlxfp.core.chunks import one_chunk
-from mlxfp.core.cursors import run, start
-from mlxfp.core.datasets import Dataset, Position, Wrapper
+from mlxfp.core.datasets import Dataset, Wrapper
+from mlxfp.core.execution import run, start
 from mlxfp.core.pipelines import compose, pipe
+from mlxfp.core.sources import Position
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.shuffling import shuffle

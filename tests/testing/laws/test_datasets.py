@@ -9,8 +9,9 @@ import pytest
 from attrs import field, frozen
 
 from mlxfp.core.chunks import RecordBatch, one_chunk
-from mlxfp.core.datasets import Dataset, Position
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Position
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.sources.in_memory import from_iterable, from_table

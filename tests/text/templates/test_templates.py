@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import number_rows, to_rows
-from mlxfp.core.cursors import iterate
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.testing import laws

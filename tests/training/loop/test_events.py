@@ -5,7 +5,7 @@ import inspect
 import attrs
 import pytest
 
-from mlxfp.core.cursors import iterate
+from mlxfp.core.execution import iterate
 from mlxfp.training.loop import events
 from mlxfp.training.loop.events import Event, RunStarted
 from mlxfp.training.steps.state import TrainState

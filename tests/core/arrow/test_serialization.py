@@ -13,11 +13,12 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.chunks import number_rows, one_chunk
-from mlxfp.core.cursors import Cursor, iterate
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CursorError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.serialization import pack, unpack
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.shuffling import shuffle

@@ -10,14 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor, iterate
-from mlxfp.core.datasets import Dataset, RowWise, Source, Stage
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorMismatchError, DataError, PipelineError, SchemaError, UnknownNameError
+from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import flat_parts
 from mlxfp.core.pipelines import compose, pipe
-from mlxfp.data.inspection.locating import Origin
+from mlxfp.core.row_names import Origin
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import RowWise, Stage
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.windowing import windows
 from mlxfp.data.rows.map_filter import filter, flat_map, map, skip, take
@@ -28,9 +31,8 @@ from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running import error_rows as guarding
 from mlxfp.data.running.caching import cache, load
-from mlxfp.data.running.error_rows import unguarded
+from mlxfp.data.running.error_rows import FORGIVEN, OnError, SkippedRow, on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.running.skipping_errors import FORGIVEN, OnError, SkippedRow, on_error, skipped_rows
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.testing.comparing import assert_same
@@ -247,24 +249,16 @@ def test_a_broken_guard_is_caught():
     class ForgetfulOnError(OnError):
         """Forgets what it skipped before."""
 
-        def step(self, state, chunk):
-            after, out = super().step((state[0], ()), chunk)
-            return after, out
+        def read(self, epoch, position):
+            for chunk, (cursor, seen, entries) in super().read(epoch, position):
+                yield chunk, (cursor, seen, entries[-1:])
 
     dataset = pipe(
         from_chunks([pa.record_batch({"x": [x]}) for x in range(4)]), map(partial(strict, {1, 2}), schema=PAIRS), on_error("skip")
     )
-    broken = evolve(dataset, stages=(*dataset.stages[:-1], ForgetfulOnError("skip")))
-    cursor = list(iterate(broken))[-1][1]
-    found = [state for *_, state in _states(broken, cursor)]
-    assert len(found[-1][1]) == 0
+    broken = evolve(dataset, source=ForgetfulOnError(dataset.source.dataset, "skip"))
+    assert len(ledger(broken)) == 1
     assert len(ledger(dataset)) == 2
-
-
-def _states(dataset, cursor):
-    from mlxfp.core.reaching import states
-
-    return states(dataset, cursor)
 
 
 def test_rows_at_the_end_that_fail_are_in_the_list_though_nothing_comes_after_them():
@@ -483,13 +477,12 @@ def test_it_is_a_value_that_prints_as_it_was_written():
     assert_told_apart(dataset, pipe(numbers(3), map(dict), batch(2)))
     assert fingerprint(dataset) != fingerprint(pipe(numbers(3), map(dict), on_error("skip", max_rate=0.6), batch(2)))
     assert length(dataset) is None
-    assert OnError("skip").longest(7) == 7
-    assert unguarded(dataset.stages[-1]) == batch(2)
+    assert dataset.stages == (batch(2),)
 
 
 def test_a_schema_is_no_part_of_how_a_guarded_stage_prints_once_it_is_inferred():
     dataset = pipe(numbers(3), map(dict), on_error("skip"))
-    assert [repr(stage) for stage in dataset.resolved.stages] == [repr(stage) for stage in dataset.stages]
+    assert [step.text for step in dataset.source.dataset.plan.steps] == ["map(function=dict)"]
 
 
 def test_the_cache_of_a_guarded_pipeline_is_another_one(tmp_path):

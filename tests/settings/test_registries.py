@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentTypeError, UnknownNameError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.registries import Registry
+from mlxfp.settings.registries import Registry
 
 entries = st.dictionaries(st.text(max_size=4), st.integers(), max_size=5)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.cursors import iterate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import SchemaError
-from mlxfp.core.inference import SAMPLE_ROWS, head, resolve
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.planning import SAMPLE_ROWS, head, resolve
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, select_columns
 from mlxfp.data.rows.map_filter import filter, flat_map, map
@@ -124,5 +124,5 @@ def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema() -> None:
 
 
 def test_the_head_has_the_hidden_columns_of_epoch_0() -> None:
-    chunks = list(head(from_chunks(TABLE.slice(0, 4).to_batches(max_chunksize=2)), ()))
+    chunks = list(head(from_chunks(TABLE.slice(0, 4).to_batches(max_chunksize=2))))
     assert [chunk.column("__row__").to_pylist() for chunk in chunks] == [[0, 1], [2, 3]]

@@ -1,0 +1,257 @@
+"""From what was written to what runs: schemas, and a plan with the same items and cursors for less work.
+
+- **projection**: columns that no stage reads and that do not come out are not read from the source; stages in a row that choose columns
+  become one, or none where nothing is left to do.
+- **predicate**: the conditions of `filter_by` reach the reader, which may pass over what cannot meet them.
+- **fusion**: a stage may do the work of the stage after it, where that one knows how; stages in a row that turn each row into one row
+  run as one step.
+
+Schemas are known before data: most stages compute theirs from the one before. A user's function without a declared schema is run on the
+first rows of its input; always the same rows (epoch 0, before any shuffling), so the schema does not depend on chunking, epoch or cursor.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
+from itertools import groupby
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
+from mlxfp.core.execution import Around, Plan, Step, blame, execute, start
+from mlxfp.core.nodes import Pipeline, children
+from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage
+
+SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
+
+
+@frozen
+class Resolved:
+    """The stages of a pipeline with every schema declared, and the schemas: of the source, then after each stage."""
+
+    stages: tuple[Stage, ...]
+    schemas: tuple[Schema, ...]
+
+
+def resolve(dataset: Pipeline[Any]) -> Resolved:
+    """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
+    stages: list[Stage] = []
+    schemas = [dataset.source.schema()]
+    for stage in dataset.stages:
+        try:
+            declared = dataset.hooks.infer(stage)(schemas[-1], lambda: _head(dataset, Resolved(tuple(stages), tuple(schemas))))
+            schemas.append(declared.schema(schemas[-1]))
+        except Exception as error:
+            if not schemas[-1].names:
+                error.add_note("no columns come in: if no row reached a function before it, declare what that returns with schema=")
+            error.add_note(f"while finding the schema after {stage!r}, stage {len(stages) + 1} of {dataset.source!r}")
+            raise
+        stages.append(declared)
+    return Resolved(tuple(stages), tuple(schemas))
+
+
+def head(dataset: Pipeline[Any]) -> Iterator[RecordBatch]:
+    """Yield the first chunks of epoch 0 as they come out of a pipeline: of the source, only its `head` is read."""
+    return _head(dataset, dataset.resolved)
+
+
+def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
+    """Plan a pipeline of which only these columns are wanted (None: all); others may come out, too.
+
+    The hooks of the pipeline say how far the plan may differ from what was written.
+    """
+    written = as_written(dataset)
+    if dataset.hooks.planned == "as written":
+        return written
+    schemas = dataset.resolved.schemas
+    steps, needed = _projected(written.steps, schemas, schemas[-1].names if columns is None else columns)
+    source, said = _pushed_down(dataset, [name for name in schemas[0].names if name in needed[0]] or schemas[0].names[:1])
+    steps = _joined(steps, dataset, source.schema(), said)
+    out = reduce(lambda schema, step: step.stage.schema(schema), steps, source.schema())
+    steps = _merged(steps, needed, said)
+    if dataset.hooks.planned == "fused":
+        steps = _fused(steps, said)
+    return attrs.evolve(written, source=source, steps=tuple(steps), schema=out, rewrites=tuple(said))
+
+
+def as_written(dataset: Pipeline[Any]) -> Plan:
+    """Plan a pipeline so that every stage is a step: what every other plan of it is held to."""
+    return _as_written(dataset, dataset.resolved)
+
+
+def rewrites(dataset: Pipeline[Any]) -> Iterator[str]:
+    """Say how the plans of a pipeline and of the datasets in its source differ from what was written, a line each."""
+    for held in children(dataset.plan.source):
+        yield from rewrites(held)
+    yield from dataset.plan.rewrites
+
+
+def _as_written(dataset: Pipeline[Any], resolved: Resolved) -> Plan:
+    steps = tuple(
+        Step(stage, place, place + 1, resolved.schemas[place + 1], repr(written))
+        for place, (stage, written) in enumerate(zip(resolved.stages, dataset.stages, strict=False))
+    )
+    return Plan(dataset.source, steps, resolved.stages, dataset.level, resolved.schemas[-1], repr(dataset.source))
+
+
+@frozen
+class _Head(Around):
+    """Reads the first rows of the source only."""
+
+    def read(self, source: Source) -> Any:
+        def first_chunks(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+            return ((chunk, None) for chunk in self.inner.head(source)())
+
+        return first_chunks
+
+
+def _head(dataset: Pipeline[Any], resolved: Resolved) -> Iterator[RecordBatch]:
+    """Yield the first chunks as they come out of the stages that are resolved."""
+    so_far = attrs.evolve(_as_written(dataset, resolved), level=LEVELS[1])  # chunks as they are
+    return (chunk for chunk, _ in execute(so_far, start(0, None), _Head(dataset.hooks)))
+
+
+def _projected(steps: Sequence[Step], schemas: Sequence[Schema], wanted: Sequence[str]) -> tuple[list[Step], list[set[str]]]:
+    """Let the stages that choose columns choose no more than is needed; return the columns needed before each stage and at the end."""
+    needed, out = [set(wanted)], list[Step]()
+    for step, schema in zip(reversed(steps), reversed(schemas[:-1]), strict=True):
+        projection, read = step.stage.projection(schema.names), step.stage.columns_read()
+        after: set[str] = set() if step.stage.emits == "batches" else needed[-1]  # no column comes out of a batch
+        if projection is not None:
+            projection = tuple(pair for pair in projection if pair[0] in after)
+            step = attrs.evolve(step, stage=Project(projection))  # noqa: PLW2901  # the step that chooses less
+            needed.append({old for _, old in projection})
+        else:
+            needed.append(set(schema.names) if read is None else after.union(read))
+        out.append(step)
+    return out[::-1], needed[::-1]
+
+
+def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source, list[str]]:
+    """Return the source that reads these columns only, and no rows that do not come out, and say what it does less."""
+    whole, names, conditions = dataset.source, dataset.resolved.schemas[0].names, _conditions(dataset.resolved)
+    if not conditions and len(columns) == len(names):
+        return whole, []
+    source = whole.restricted(columns, conditions)
+    less, said = source.schema().names, list[str]()
+    if len(less) < len(names) and not getattr(whole, "keeps_rows", False):  # else the dataset that it holds says it
+        said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
+    return source, said + [f"{whole!r} {note}" for note in source.notes() if note not in whole.notes()]
+
+
+def _conditions(resolved: Resolved) -> tuple[Condition, ...]:
+    """Return the conditions that the first stages put on all rows, as conditions on columns of the source."""
+    origins = {name: name for name in resolved.schemas[0].names}
+    found: list[Condition] = []
+    for stage, schema in zip(resolved.stages, resolved.schemas, strict=False):
+        projection, conditions = stage.projection(schema.names), stage.predicates()
+        if projection is not None:
+            origins = {name: origins[old] for name, old in projection}
+        elif conditions:
+            found += [attrs.evolve(each, column=origins[each.column]) for each in conditions]
+        else:
+            break
+    return tuple(found)
+
+
+def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said: list[str]) -> list[Step]:
+    """Let one step choose columns for several stages in a row that do, and none where nothing is left to do."""
+    out: list[Step] = []
+    for choose, some in groupby(steps, lambda step: isinstance(step.stage, Project)):
+        row = list(some)
+        if choose:
+            first = row[0]
+            whole: Any = reduce(Project.then, (step.stage for step in row))  # type: ignore[arg-type]  # all are projections
+            if whole.columns != tuple((name, name) for name in schema.names):
+                written, before = dataset.resolved.stages[first.place], dataset.resolved.schemas[first.place].names
+                unchanged = schema.names == before and written.projection(before) == whole.columns
+                out.append(_spanning(row, written if unchanged else whole))
+            if len(row) > 1:
+                said.append(f"{_texts(row)} choose columns once")
+        else:
+            out += row
+        schema = reduce(lambda before, step: step.stage.schema(before), row, schema)
+    return out
+
+
+def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
+    """Let a stage do the work of the one after it, too, where that one knows how."""
+    out: list[Step] = []
+    for step in steps:
+        both = step.stage.fuse_with_previous(out[-1].stage, needed[step.stop]) if out else None
+        if both is None:
+            out.append(step)
+        else:
+            out[-1] = _spanning([out[-1], step], both)
+            said.append(f"{out[-1].text} run as one")
+    return out
+
+
+def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
+    """Let one step run stages in a row that turn each row into one row."""
+    out: list[Step] = []
+    for alike, some in groupby(steps, lambda step: isinstance(step.stage, RowWise) and type(step.stage).step is RowWise.step):
+        row = list(some)
+        if alike and len(row) > 1:
+            out.append(_spanning(row, Fused(tuple(step.stage for step in row), tuple(step.text for step in row))))
+            said.append(f"{_texts(row)} run as one")
+        else:
+            out += row
+    return out
+
+
+def _spanning(row: Sequence[Step], stage: Any) -> Step:
+    return Step(stage, row[0].place, row[-1].stop, row[-1].schema, _texts(row))
+
+
+def _texts(row: Sequence[Step]) -> str:
+    return ", ".join(step.text for step in row)
+
+
+@frozen(repr=False)
+class Project(RowWise):
+    """Columns of those that come in, in this order and with these names. Only plans have it."""
+
+    columns: Projection
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Choose the columns; the hidden ones stay."""
+        hidden = [name for name in chunk.schema.names if name in HIDDEN]
+        chosen = chunk.select([*(old for _, old in self.columns), *hidden])
+        keeps_names = all(name == old for name, old in self.columns)
+        return chosen if keeps_names else chosen.rename_columns([*(name for name, _ in self.columns), *hidden])
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the fields of the columns."""
+        return pa.schema([schema.field(old).with_name(name) for name, old in self.columns])
+
+    def then(self, after: "Project") -> "Project":
+        """Return one that chooses what this one and then `after` choose."""
+        origins = dict(self.columns)
+        return Project(tuple((name, origins[old]) for name, old in after.columns))
+
+
+@frozen(repr=False)
+class Fused(RowWise):
+    """Neighbouring stages that turn each row into one row, in one step. Only plans have it."""
+
+    stages: tuple[Any, ...]  # `RowWise` each
+    texts: tuple[str, ...]  # how each was written
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Apply one after the other."""
+        for stage, text in zip(self.stages, self.texts, strict=True):
+            try:
+                chunk = stage.apply(chunk)
+            except Exception as error:
+                blame(error, text)
+                raise
+        return chunk
+
+    def schema(self, schema: Schema) -> Schema:
+        """Return the schema after the last one."""
+        return reduce(lambda before, stage: stage.schema(before), self.stages, schema)

@@ -1,0 +1,101 @@
+"""Sources: where chunks come from, and where reading continues."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.errors import PipelineError
+from mlxfp.core.nodes import Part
+from mlxfp.core.stages import CACHE_ADVICE, Level
+
+Position = Any
+
+
+class Source(Part, ABC):
+    """Where chunks come from: a file, a table, or other datasets.
+
+    A source of your own needs `schema` and `read`. Positions are plain values (None, bool, int, float, str, bytes, tuples of these, and
+    cursors of the datasets that it holds): a cursor writes them. Chunks need no hidden columns: the rows are numbered as they are read.
+
+    >>> import pyarrow as pa
+    >>> from attrs import frozen
+    >>> from mlxfp.core.datasets import Dataset
+    >>> @frozen(repr=False)
+    ... class Countdown(Source):
+    ...     start: int
+    ...     def schema(self):
+    ...         return pa.schema({"n": pa.int64()})
+    ...     def read(self, epoch, position):
+    ...         for n in range(self.start if position is None else position, 0, -1):
+    ...             yield pa.record_batch({"n": [n]}), n - 1
+    >>> [row["n"] for row in Dataset(Countdown(3))]
+    [3, 2, 1]
+    """
+
+    __slots__ = ()
+    advice: ClassVar[str] = CACHE_ADVICE  # what `profile` says where this source takes the most time
+
+    @abstractmethod
+    def schema(self) -> Schema:
+        """Return the schema of every chunk, reading no more than the first rows."""
+
+    @abstractmethod
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        """Yield chunks from `position` on (None: the start), each with the position after it.
+
+        Reading from the position after a chunk gives exactly the chunks that follow it; from the last one, nothing.
+        """
+
+    @property
+    def level(self) -> Level:
+        """What the chunks are: any rows (`examples`), one group each, or batches."""
+        return "examples"
+
+    @property
+    def indexable(self) -> bool:
+        """Whether `take` and `length` work without reading everything before the rows."""
+        return False
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
+        raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
+
+    def length(self) -> int | None:
+        """Return the number of rows, groups or batches if it is known without reading the data."""
+        return None
+
+    def exact_length(self) -> int | None:
+        """Return the same as `length`, but for rows that are kept (`load`, `cache`) even if they must be read first."""
+        return self.length()
+
+    def version(self) -> Any:
+        """Return a plain value that changes when the data outside changes: sizes and times of files. Caches are keyed by it."""
+        return None
+
+    def file_of(self, position: Position) -> str | None:
+        """Name the file, of several, that the chunk at a position comes from, for messages."""
+        return None
+
+    def head(self) -> Iterator[RecordBatch]:
+        """Yield the chunks that schemas of user functions are inferred from: any fixed rows near the start."""
+        return (chunk for chunk, _ in self.read(0, None))
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what a reader of `explain` should know: memory held, cost of resuming."""
+        return ()
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> "Source":
+        """Return a source that reads less, or itself, with the same rows in the same order, and the same positions.
+
+        It may leave out all columns but these, and give nulls in place of a row that does not meet the conditions.
+        """
+        return self
+
+    def children_at(self, position: Position) -> Iterable[tuple[Any, Any]]:
+        """Return the datasets that it holds, each with its cursor in this position; none where the position has no cursor of it."""
+        return ()

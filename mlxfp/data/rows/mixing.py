@@ -174,6 +174,7 @@ class Mix(_Joined):
     stop: Stop
 
     def schema(self) -> Schema:
+        """Return the schema that the datasets share."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
             raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {_fields(schema)}.')
@@ -204,6 +205,7 @@ class Mix(_Joined):
                 yield due, tuple(zip(*marks, strict=True))
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        """Return the datasets that have begun, each with its cursor."""
         cursors = position[3] if position else ()
         return tuple((child, cursor) for child, cursor in zip(self.datasets, cursors, strict=False) if cursor is not None)
 

@@ -26,10 +26,10 @@ from mlxfp.data.lengths.windowing import windows
 from mlxfp.data.rows.map_filter import filter, flat_map, map, skip, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.repeating import repeat
-from mlxfp.data.rows.selecting import select
+from mlxfp.data.rows.selecting import select, split
 from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running import error_rows as guarding
+from mlxfp.data.running import failed_rows
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import FORGIVEN, OnError, SkippedRow, on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
@@ -406,7 +406,7 @@ def test_rows_that_a_source_cannot_give_by_number_are_skipped(bad, where):
 
 
 def test_rows_taken_by_number_resume_where_they_are(monkeypatch):
-    monkeypatch.setattr(guarding, "_ROWS_RETRIED", 2)
+    monkeypatch.setattr(failed_rows, "_ROWS_RETRIED", 2)
     dataset = pipe(Dataset(_Broken(frozenset({6, 9}))), on_error("skip"))
     assert values(dataset) == [0, 1, 2, 3, 4, 5, 7, 8, 10, 11]
     assert_resumable(dataset)
@@ -458,6 +458,13 @@ def test_a_stage_that_makes_rows_anew_out_of_groups_is_refused():
 def test_the_name_of_the_hidden_column_is_reserved():
     with pytest.raises(SchemaError, match="'__error__' is reserved for on_error; rename the column of from_table"):
         list(pipe(from_table({"__error__": [1]}), map(dict), on_error("skip")))
+
+
+@pytest.mark.parametrize("stage", [shard(0, 2), lambda rows: split([0.5, 0.5], seed=0)(rows)[0], take(5), skip(1), prefetch(2), repeat(1)])
+def test_the_list_is_found_through_sources_that_hold_a_stream(stage):
+    stream = from_chunks([pa.record_batch({"x": [x, x + 1]}) for x in range(0, 8, 2)])
+    dataset = pipe(stream, map(partial(strict, {2, 3}), schema=PAIRS), on_error("skip", **ANY), stage, batch(2))
+    assert [each.origin.row for each in ledger(dataset)] == [2, 3]
 
 
 def test_raise_changes_nothing():

@@ -1,0 +1,232 @@
+"""Rows that fail, as data: hooks that keep a row that fails in its place, marked.
+
+Every chunk has a hidden column `__error__`, which says for each row which stage failed on it and why; where it is not null, the row's
+other values mean nothing. Failed rows pass by the stages that work on rows; the ones that fail are found by halving the chunk. In between,
+a failed row is a row like any other: shuffled, counted, kept by `load`, taken by number. `on_error` takes the marked rows out.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
+from mlxfp.core.errors import PipelineError, SchemaError
+from mlxfp.core.execution import Around, Rows, Step
+from mlxfp.core.nodes import children
+from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import Stage, State
+
+ERROR = "__error__"
+
+_REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
+_LONGEST_REASON = 200  # characters
+_ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: they may be large
+
+
+@frozen
+class MarkFailed(Around):
+    """Marks rows that fail, in their places. Positions of sources are (that of the source, number of the next row, by number or not)."""
+
+    @property
+    def planned(self) -> Any:
+        """Run what was written: which stage failed on a row is part of what comes out."""
+        return "as written"
+
+    @property
+    def marks(self) -> str:
+        """The column of errors."""
+        return ERROR
+
+    def read(self, source: Source) -> Any:
+        """Read rows; where a source with random access fails, go on by number, so that rows that cannot be read become failed ones."""
+        if children(source):
+            return self.inner.read(source)
+        _check_reserved(source)
+
+        def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+            inner, at, by_number = position or (None, 0, False)
+            if not by_number:
+                try:
+                    for chunk, after in self.inner.read(source)(epoch, inner):
+                        numbered = number_as(chunk, epoch, np.arange(at, at + chunk.num_rows))
+                        at += chunk.num_rows
+                        yield _well(visible(numbered).schema, numbered), (after, at, False)
+                except Exception as error:
+                    if not source.indexable:
+                        error.add_note(
+                            "on_error cannot skip this: where the next row of a source without random access begins is not known"
+                        )
+                        raise
+                else:
+                    return
+            count = source.exact_length() or 0
+            for first in range(at, count, _ROWS_RETRIED):
+                stop = min(first + _ROWS_RETRIED, count)
+                yield self.take(source)(epoch, np.arange(first, stop)), (None, stop, True)
+
+        return read
+
+    def take(self, source: Source) -> Any:
+        """Take rows; one that cannot be taken becomes a failed row."""
+        inner = self.inner.take(source)
+        if children(source):
+            return inner
+        _check_reserved(source)
+
+        def take(epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+            try:
+                numbered = number_as(inner(epoch, indices), epoch, indices)
+                return _well(visible(numbered).schema, numbered)
+            except MemoryError:
+                raise
+            except Exception as error:
+                if len(indices) == 1:
+                    numbers = number_as(pa.record_batch({"": indices}), epoch, indices)
+                    return _failed_row(source.schema(), numbers, _reason(repr(source), error))
+                if not len(indices):
+                    raise
+            half = len(indices) // 2
+            return concat_chunks([take(epoch, indices[:half]), take(epoch, indices[half:])])
+
+        return take
+
+    def head(self, source: Source) -> Any:
+        """Read the first rows as `read` does."""
+        if children(source):
+            return self.inner.head(source)
+        return lambda: (chunk for chunk, _ in self.read(source)(0, None))
+
+    def infer(self, stage: Stage) -> Any:
+        """Infer a schema from the rows that do not fail, before the stage or on it."""
+
+        def infer(schema: Schema, rows: Rows) -> Stage:
+            def good() -> Iterator[RecordBatch]:
+                return (split_failed(chunk)[0] for chunk in rows())
+
+            try:
+                return self.inner.infer(stage)(schema, good)
+            except Exception:  # noqa: BLE001  # whatever a user's function raises
+                return self.inner.infer(stage)(schema, lambda: _fitting(stage, schema, good()))
+
+        return infer
+
+    def step(self, step: Step) -> Any:
+        """Let failed rows pass by a stage that works on rows, and mark those on which it fails."""
+        call = self.inner.step(step)
+        if not _works_on_rows(step.stage):
+            return call
+
+        def fed(state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+            out: list[RecordBatch] = []
+            state = feed(state, chunk, out)
+            return state, (concat_chunks(out),) if step.stage.rowwise else out
+
+        def feed(state: State, chunk: RecordBatch, out: list[RecordBatch]) -> State:
+            """Give the stage a chunk: whole, if that goes well, else one half after the other. Chunk boundaries mean nothing."""
+            errors = _errors(chunk, step.text)
+            if not _any(errors):
+                try:
+                    after, parts = call(state, chunk.drop_columns([ERROR]))
+                    made = [_well(step.schema, part) for part in parts]
+                except MemoryError:
+                    raise
+                except Exception as error:
+                    if not chunk.num_rows:
+                        raise
+                    errors = _reason(step.text, error)
+                else:
+                    out.extend(made)
+                    return after
+            if chunk.num_rows == 1:
+                out.append(_failed_row(step.schema, chunk, errors))
+                return state
+            half = chunk.num_rows // 2
+            return feed(feed(state, chunk.slice(0, half), out), chunk.slice(half), out)
+
+        return fed
+
+    def finish(self, step: Step) -> Any:
+        """Mark the rows that a stage still held."""
+        call = self.inner.finish(step)
+        return (lambda state: (_well(step.schema, part) for part in call(state))) if _works_on_rows(step.stage) else call
+
+
+def _works_on_rows(stage: Stage) -> bool:
+    """Whether a stage gives rows for rows: groups are no place to take rows out of."""
+    return "examples" in stage.accepts and stage.emits is None
+
+
+def _check_reserved(source: Source) -> None:
+    if ERROR in source.schema().names:
+        raise SchemaError(f"The column name {ERROR!r} is reserved for on_error; rename the column of {source!r}.")
+
+
+def _fitting(stage: Stage, schema: Schema, chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Leave out the rows on which a stage cannot infer its schema."""
+    for chunk in chunks:
+        for first in range(0, chunk.num_rows, SAMPLE_ROWS):
+            yield from _fitting_part(stage, schema, chunk.slice(first, SAMPLE_ROWS))
+
+
+def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[RecordBatch]:
+    try:
+        stage.infer(schema, lambda: iter((part,)))
+    except Exception:  # noqa: BLE001  # the same
+        half = part.num_rows // 2
+        if half:
+            yield from _fitting_part(stage, schema, part.slice(0, half))
+            yield from _fitting_part(stage, schema, part.slice(half))
+    else:
+        yield part
+
+
+def split_failed(chunk: RecordBatch) -> tuple[RecordBatch, RecordBatch | None]:
+    """Part the rows that are well, without the column of errors, from those that failed, if any, with it."""
+    errors = _errors(chunk, "on_error")
+    if not _any(errors):
+        return chunk.drop_columns([ERROR]), None
+    return chunk.filter(errors.is_null()).drop_columns([ERROR]), chunk.filter(errors.is_valid())
+
+
+def _errors(chunk: RecordBatch, part: str) -> pa.Array:
+    place = chunk.schema.get_field_index(ERROR)
+    if place < 0:
+        raise PipelineError(
+            f"on_error cannot follow which rows failed through the stages before {part}: one of them makes rows anew. "
+            "Put on_error before that one."
+        )
+    return chunk.column(place)
+
+
+def _any(errors: pa.Array) -> bool:
+    return bool(errors.null_count < len(errors))
+
+
+def _well(schema: Schema, chunk: RecordBatch) -> RecordBatch:
+    """Mark all rows of a chunk as well."""
+    return _with_errors(schema, chunk, pa.nulls(chunk.num_rows, _REASON))
+
+
+def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
+    """Lay out a chunk in one order: its columns, the hidden ones, the errors."""
+    columns = [chunk.column(name) for name in (*schema.names, ROW, KEY)]
+    fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, _REASON)]
+    return pa.RecordBatch.from_arrays([*columns, errors], schema=pa.schema(fields))
+
+
+def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
+    """Make what stands for one row that failed: nothing but where it comes from, and why."""
+    nulls = [pa.nulls(1, kind) for kind in schema.types]
+    hidden = [chunk.column(ROW), chunk.column(KEY)]
+    return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)
+
+
+def _reason(part: str, error: Exception) -> pa.Array:
+    text = f"{type(error).__name__}: {error}"
+    short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
+    return pa.array([{"stage": part, "reason": short}], _REASON)

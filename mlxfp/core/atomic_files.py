@@ -11,7 +11,7 @@ PARTIAL = ".partial"  # in the names of files that are being written; one that i
 
 @contextmanager
 def written_whole(path: Path, *, suffix: str | None = None) -> Iterator[Path]:
-    """Give the path of a temporary file beside `path`, to be written in the block; after the block it replaces the file at `path`.
+    """Yield the path of a temporary file in the folder of `path`, to be written in the block; then it replaces the file at `path`.
 
     The file and then its folder are synced, so after a crash or a power cut `path` is the old file or the whole new one. If the block
     raises, the temporary file is removed and `path` stays as it was. The folder must exist. The temporary name ends in `suffix`, by

@@ -1,4 +1,4 @@
-"""Chunks: `pyarrow.RecordBatch` values, with two hidden columns that travel beside the data.
+"""Chunks: `pyarrow.RecordBatch` values, with two hidden columns that travel with the data.
 
 `__row__` (int64) says which row of the source a row comes from; `__key__` (uint64) is the hash of (epoch, row) that all of its
 randomness derives from. User functions never see them.
@@ -64,8 +64,8 @@ def visible(chunk: RecordBatch) -> RecordBatch:
     return chunk.select([name for name in names if name not in HIDDEN]) if ROW in names else chunk
 
 
-def hide_beside(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
-    """Put the hidden columns of `origin` beside the columns of `chunk`; both have the same number of rows."""
+def with_hidden_of(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
+    """Append the hidden columns of `origin` to `chunk`; both have the same number of rows."""
     if ROW not in origin.schema.names:
         return chunk
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))

@@ -1,10 +1,10 @@
-"""Running a pipeline: one loop feeds stages, whoever looks at it.
+"""Running a pipeline: one loop feeds stages, for everything that runs them.
 
 While a source chunk is pushed through the steps of a plan, the position before it and the states before it are remembered. The cursor of
 the n-th item that comes out is (that snapshot, n). To resume: restore the states, read from the position, drop n items. So the work that
 is done again is bounded by one source chunk, for every pipeline.
 
-Who wants to watch a run, or to change how its parts are called (`profile`, `on_error`, `row_origins`, ...), gives hooks.
+A function that watches a run, or changes how the parts are called (`profile`, `on_error`, `row_origins`, ...), gives hooks.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class Plan:
 
 @frozen
 class Hooks:
-    """What calls the parts of a pipeline while it runs: each method returns the function to call. These change nothing."""
+    """How the parts of a pipeline are called while it runs: each method returns the function to call. These change nothing."""
 
     @property
     def planned(self) -> Literal["fused", "apart", "as written"]:
@@ -220,7 +220,7 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
-        if not children(plan.source):  # the datasets that a source holds say it themselves
+        if not children(plan.source):  # the innermost source is named, once
             error.add_note(f"reading from {plan.text}, epoch {cursor.epoch}")
         raise
 
@@ -272,7 +272,7 @@ def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) ->
         states = [stage.start(epoch) for stage in plan.stages]
         (chunk,) = _push([(step, dataset.hooks.step(step)) for step in plan.steps], states, (chunk,))
     except Exception as error:
-        if not children(plan.source):  # the datasets that a source holds say it themselves
+        if not children(plan.source):  # the innermost source is named, once
             error.add_note(f"reading from {plan.text}, epoch {epoch}")
         raise
     return chunk
@@ -287,7 +287,7 @@ def row_count(dataset: Pipeline[Any]) -> int:
 
 
 def blame(error: Exception, stages: str) -> None:
-    """Let an error say in which stage it was raised, unless a stage inside has said so."""
+    """Add a note to an error that names the stages it was raised in, unless it has one."""
     if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
         error.add_note(f"while running {stages}")
 

@@ -48,7 +48,7 @@ def fingerprint(value: object) -> str:
 
 
 def comparable(value: object) -> object:
-    """Return what stands for a value in comparisons: its fingerprint, so that a pickled copy is equal, or itself where it has none."""
+    """Return what a value is compared by: its fingerprint, so that a pickled copy is equal, or the value itself if it has none."""
     try:
         return fingerprint(value)
     except FingerprintError:
@@ -152,7 +152,7 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             names = [f.name for f in attrs.fields(kind) if f.eq] if attrs.has(kind) else [f.name for f in fields(kind) if f.compare]
             yield _name(kind).encode()
             yield from _pieces([(name, getattr(value, name)) for name in names], inside)
-        case _ if hasattr(value, "__wrapped__"):  # lru_cache and its like
+        case _ if hasattr(value, "__wrapped__"):  # lru_cache and similar wrappers
             yield _name(type(value)).encode()
             yield from _pieces(value.__wrapped__, inside)
         case _:
@@ -218,7 +218,7 @@ def _arrow(value: Any) -> Iterator[bytes]:
 
 
 def _column(column: pa.Array) -> Iterator[bytes]:
-    """Yield bytes of the values alone: what lies under a null, and which dictionary encodes them, are no part of them."""
+    """Yield bytes of the values alone, without the bytes under a null and without the dictionary that encodes them."""
     column = _decoded(column)
     kind = column.type
     yield f"{len(column)}:{column.null_count}".encode()

@@ -15,7 +15,6 @@ from mlxfp.core.chunks import (
     chunked,
     concat_chunks,
     from_rows,
-    hide_beside,
     no_rows,
     number_as,
     number_joined,
@@ -27,6 +26,7 @@ from mlxfp.core.chunks import (
     source_rows,
     to_rows,
     visible,
+    with_hidden_of,
 )
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.randomness import fold_in
@@ -74,12 +74,12 @@ def test_source_rows_are_not_known_without_hidden_columns() -> None:
     chunk = pa.record_batch({"x": [1, 2]})
     assert source_rows(chunk).tolist() == [-1, -1]
     assert visible(chunk) is chunk
-    assert hide_beside(chunk, chunk) is chunk
+    assert with_hidden_of(chunk, chunk) is chunk
 
 
 def test_hidden_columns_stay_beside_other_columns() -> None:
     chunk = number_rows(pa.record_batch({"x": [1, 2]}), 0, 5)
-    made = hide_beside(pa.record_batch({"y": ["a", "b"]}), chunk)
+    made = with_hidden_of(pa.record_batch({"y": ["a", "b"]}), chunk)
     assert made.schema.names == ["y", ROW, KEY]
     assert made.column(ROW).equals(chunk.column(ROW))
 

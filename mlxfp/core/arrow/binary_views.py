@@ -31,7 +31,7 @@ class Pieces:
         self._buffers: list[pa.Buffer] = []
 
     def put(self, at: Places | slice, buffer: pa.Buffer, begins: Places, lengths: Places) -> None:
-        """Say what stands in the places `at`: so many bytes of a buffer of less than 2 GB, from where each begins. All are int[N]."""
+        """Define the pieces at the places `at`: `lengths` bytes of a buffer of less than 2 GB, from `begins` on. All are int[N]."""
         apart = not isinstance(at, slice)
         own = np.empty((len(lengths), 4), np.int32) if apart else self._views[at]
         own[:, 0], own[:, 2], own[:, 3] = lengths, len(self._buffers), begins

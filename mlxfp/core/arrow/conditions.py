@@ -1,4 +1,4 @@
-"""Conditions on a column, for whole columns at once, and what the least and greatest value say about them."""
+"""Conditions on a column, tested for whole columns at once, or for the least and greatest value of a column."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
@@ -28,7 +28,7 @@ _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 @frozen
 class Condition:
-    """That a value stands in some relation to another; a missing one never does.
+    """A comparison of a column with a value; a missing value never meets it.
 
     >>> Condition("x", ">", 1).mask(pa.record_batch({"x": [1, 2, None]})).to_pylist()
     [False, True, None]
@@ -39,7 +39,7 @@ class Condition:
     value: Any  # for "in": a tuple
 
     def mask(self, chunk: RecordBatch) -> pa.Array:
-        """Say which rows meet the condition: true, or false or null."""
+        """Return which rows meet the condition: bool[N], false or null where they do not."""
         column = chunk.column(self.column)
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -50,7 +50,7 @@ class Condition:
         return pc.is_in(column, pa.array(self.value, column.type))
 
     def possible(self, least: pa.Array, greatest: pa.Array) -> bool:
-        """Say whether a value can meet the condition, of a column whose least and greatest value these are, one each."""
+        """Return whether a value can meet the condition in a column with this least and this greatest value, arrays of one value each."""
         if self.operator == "in":
             return any(Condition(self.column, "==", value).possible(least, greatest) for value in self.value)
         ends = ((_LEAST, least), (_GREATEST, greatest))
@@ -60,5 +60,5 @@ class Condition:
 def _compare(operator: str, column: pa.Array, value: Any) -> pa.Array:
     """Compare as values of the column's type, which is exact; raise where that cannot hold the value."""
     if pa.types.is_integer(column.type) and isinstance(value, float):  # Arrow would cut it off
-        raise TypeError(f"{value!r} is no integer")
+        raise TypeError(f"{value!r} is not an integer")
     return _COMPARE[operator](column, pa.scalar(value, column.type))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def diff(a: "Dataset[Any]", b: "Dataset[Any]") -> str:
     """Compare two pipelines part by part, for printing: `-` stands before parts of `a` alone, `+` before those of `b` alone.
 
-    `!` stands before a part of both that prints alike and has other content, and what that is follows. Returns "" for equal pipelines.
+    `!` stands before a part of both that prints the same and has other content, and the difference follows. Returns "" for equal pipelines.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.lengths.batching import batch
@@ -38,7 +38,7 @@ def diff(a: "Dataset[Any]", b: "Dataset[Any]") -> str:
 
 
 def _differ(a: "Dataset[Any]", b: "Dataset[Any]") -> bool:
-    """Whether parts differ in what they are; how they run, as the depth of a prefetch, may be printed and is no part of that."""
+    """Return whether parts differ in what they are; how they run, such as the depth of a prefetch, may be printed and does not count."""
     return [mark for _, mark in identify(a)] != [mark for _, mark in identify(b)]
 
 

@@ -1,4 +1,4 @@
-"""Looking at the first items of a pipeline: decoded rows, masks, and inputs beside labels."""
+"""Looking at the first items of a pipeline: decoded rows, masks, inputs and labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -31,7 +31,7 @@ class Decoder(Protocol):
 def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None = None) -> str:
     """Show the first `count` examples, groups or batches of epoch 0, and of each group and batch as many rows; print what it returns.
 
-    Columns of token ids stand beside each other, place by place: inputs, masks and the labels that each place is to predict, decoded if a
+    Columns of token ids are shown side by side, place by place: inputs, masks and the labels that each place is to predict, decoded if a
     tokenizer is given; a dot stands for a label that is ignored (-100). Images and sounds are told by shape, dtype and range.
 
     >>> from mlxfp.core.pipelines import pipe
@@ -72,7 +72,7 @@ def show_value(value: Any) -> str:
 
 
 def show_row(row: Mapping[str, Any], tokenizer: Decoder | None) -> Iterator[str]:
-    """Print a row in lines: single values first, then token columns beside each other."""
+    """Print a row in lines: single values first, then token columns side by side."""
     tokens = {name: value for name, value in row.items() if _is_beside(value, row.get("input_ids"))}
     width = max((len(name) for name in row if name not in tokens), default=0)
     yield from (f"{name:<{width}}  {show_value(value)}" for name, value in row.items() if name not in tokens)

@@ -85,7 +85,7 @@ class PartProfile:
 
 @frozen(repr=False)
 class Profile:
-    """Where the time of a run went: print it. Parts before a `prefetch` work beside those after it, so their times overlap.
+    """Where the time of a run went: print it. Parts before a `prefetch` work at the same time as those after it, so their times overlap.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> profile(from_examples([{"x": 1}, {"x": 2}])).count
@@ -169,7 +169,7 @@ class _Meter:
 
 @frozen(eq=False)
 class _Timed(Around):
-    """Looks at the clock around every part of one dataset. Stages that each turn a row into a row run one by one, to be told apart."""
+    """Looks at the clock around every part of one dataset. Stages that each turn a row into a row run one by one, so that each has its own time."""
 
     source: _Meter = field(factory=_Meter)
     steps: dict[int, _Meter] = field(factory=lambda: defaultdict(_Meter))  # by place

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_columns, check_positive, check_text, check_unique
-from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, hide_beside, row_keys, source_rows
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, with_hidden_of, row_keys, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
@@ -177,7 +177,7 @@ class _Pack(Stage):
         segments = np.repeat((counted(np.diff(firsts)) + 1).astype(np.int32), lengths)
         numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(counted(lengths).astype(np.int32), ends)}
         origins = pieces.select([ROW, KEY]).take(pa.array(firsts[:-1]))
-        return hide_beside(pa.RecordBatch.from_pydict(lists | numbers), origins)
+        return with_hidden_of(pa.RecordBatch.from_pydict(lists | numbers), origins)
 
 
 def _in_turn(pieces: RecordBatch, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:

@@ -1,6 +1,7 @@
 """Shapes of batches: few of them, since MLX keeps one compiled program for each, and with little padding.
 
-What can be said of shapes before any data is read is said by the parts themselves, by the methods of the protocols below.
+Parts say themselves which shapes are possible before any data is read: stages by `Stage.longest_row` and `Stage.groups`, collators by
+the methods of `Padding`.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,7 +61,7 @@ def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     The grouping stage says how many rows a batch can have (all have the same but the last, where the number of rows is known), the collator
     to what lengths it pads, and `tokenize(max_length=)`, `windows`, `pack`, `batch_by_tokens` and `bucket_by_length` how long rows can be.
 
-    Raises `PipelineError`, saying what to do, where the shapes are no finite set, and where a part does not tell: a collator or grouping
+    Raises `PipelineError`, saying what to do, where the set of shapes is not finite, and where a part does not say: a collator or grouping
     stage of your own takes part with the methods of `mlxfp.data.lengths.shape_planning.Padding`, or with `Stage.groups`.
 
     >>> from mlxfp.collators.collating import collate
@@ -154,7 +155,7 @@ def _shapes(stage: Any, groups: Groups) -> Iterator[tuple[int, int]]:
     known = [most for most in (groups.most, collator.longest) if most is not None]
     if not known:
         raise PipelineError(
-            f"The shapes of these batches are no finite set: rows can have any length, and {brief(collator)} pads a group to its longest. "
+            f"The set of shapes of these batches is not finite: rows can have any length, and {brief(collator)} pads a group to its longest. "
             "Give the collator length= or lengths=, or tokenize rows to a max_length."
         )
     lengths = {collator.padded(longest) for longest in range(groups.least, min(known) + 1)}

@@ -42,7 +42,7 @@ def train_valid_test(
     `valid` and `test` are shares of the examples; the rest is for training. `stratify` names a column of which each value has the same
     share in all parts; it needs random access. Parts are disjoint, cover the data, and stay the same for one seed.
 
-    `data` is a dataset: of files by `read_csv` and its like, of arrays by `from_table`, of Hugging Face sets by `from_hf`, of torch sets
+    `data` is a dataset: of files by `read_csv` and the other readers, of arrays by `from_table`, of Hugging Face sets by `from_hf`, of torch sets
     by `from_torch`. Raises `SchemaError` if `stratify` is not among its columns.
 
     >>> from mlxfp.core.describing import length
@@ -55,7 +55,7 @@ def train_valid_test(
     """
     if not isinstance(data, Dataset):
         raise ArgumentTypeError(
-            f"train_valid_test takes a dataset, got {type(data).__name__}. Make one: read_csv(path) and its like for files, "
+            f"train_valid_test takes a dataset, got {type(data).__name__}. Make one: read_csv(path) and the other readers for files, "
             "from_table({...}) for arrays, from_hf for Hugging Face sets, from_torch for torch sets, from_examples for a list of dicts."
         )
     check_types((int, float), valid=valid)

@@ -20,7 +20,7 @@ from mlxfp.core.chunks import (
     check_schema,
     equal_chunks,
     from_rows,
-    hide_beside,
+    with_hidden_of,
     no_rows,
     row_keys,
     source_rows,
@@ -61,11 +61,11 @@ def map(
     rows; a later value of another type raises `SchemaError` naming the row. An exception in `function` keeps its traceback and gains the
     row. Per-row Python: for speed over whole columns, use `map_chunks`.
 
-    With `seed`, for augmentation, `function` also gets a numpy generator of the row's own, good for this call: what it draws depends on
-    the seed, the epoch and the row, and on nothing else. Two stages with one seed draw the same numbers.
+    With `seed`, for augmentation, `function` also gets a numpy generator for this row, valid during this call: what it draws depends on
+    the seed, the epoch and the row only. Two stages with one seed draw the same numbers.
 
     `workers` threads share the rows of a chunk: faster where `function` releases Python's lock, as reading files and decoding images do,
-    slower where not. Nothing that can be seen depends on it, so it is no part of the fingerprint: a run may continue with another number.
+    slower otherwise. The results do not depend on it, so it is not part of the fingerprint: a run may continue with another number.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -174,7 +174,7 @@ class _Map(RowWise):
             cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
             return [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
 
-        return hide_beside(from_rows(in_order(work, len(rows), workers=self.workers), self._schema, numbers), chunk)
+        return with_hidden_of(from_rows(in_order(work, len(rows), workers=self.workers), self._schema, numbers), chunk)
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
         return self if self._schema is not None else _declare(self, rows)
@@ -191,7 +191,7 @@ class _MapChunks(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         if self._schema is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
-            return hide_beside(no_rows(self._schema), chunk)
+            return with_hidden_of(no_rows(self._schema), chunk)
         made = self.function(visible(chunk))
         if not isinstance(made, pa.RecordBatch):
             raise ArgumentTypeError(f"{brief(self.function)} must return a pyarrow.RecordBatch, got {type(made).__name__}, in {self!r}.")
@@ -205,7 +205,7 @@ class _MapChunks(RowWise):
                 f"{brief(self.function)} returned {_fields(made.schema)} where {_fields(self._schema)} was declared or found for the "
                 f"first rows, in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
             )
-        return hide_beside(made, chunk)
+        return with_hidden_of(made, chunk)
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
         return self if self._schema is not None else _declare(self, rows)

@@ -15,11 +15,11 @@ from mlxfp.core.sources import Position
 
 Item = TypeVar("Item")
 
-FOREVER = 2**32  # epochs of what never ends: a repeat around it starts its next pass with other keys
+FOREVER = 2**32  # epochs of an endless repeat: a repeat around it starts its next pass with other keys
 
 
 def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented anew.
+    """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented differently.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples

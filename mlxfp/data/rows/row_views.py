@@ -32,7 +32,7 @@ def rows_at_once(chunk: RecordBatch) -> int:
 
 
 def _bytes(column: pa.Array) -> int:
-    """Count the bytes of the rows of a column, without those that it has in common with rows elsewhere."""
+    """Count the bytes of the rows of a column, without those that it shares with other rows of its buffers."""
     if pa.types.is_dictionary(column.type):
         return int(column.indices.nbytes)
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):

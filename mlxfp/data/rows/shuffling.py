@@ -71,9 +71,9 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     if count < 2:  # one row has no order
         raise DataError(f"shuffle_quality needs at least two rows, got {count} from {dataset!r}.")
     before, after = np.argsort(np.argsort(rows, kind="stable")), np.arange(count)
-    beside = np.abs(np.diff(before)) == 1
+    neighbours = np.abs(np.diff(before)) == 1
     return ShuffleQuality(
-        count, float(np.abs(before - after).mean() / count), float(np.corrcoef(before, after)[0, 1]), float(beside.mean())
+        count, float(np.abs(before - after).mean() / count), float(np.corrcoef(before, after)[0, 1]), float(neighbours.mean())
     )
 
 

@@ -39,10 +39,10 @@ from mlxfp.data.rows.row_views import rows_at_once
 
 
 def load() -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Keep all rows in memory, as Arrow columns: what stands before runs once, and rows can be taken by number.
+    """Keep all rows in memory, as Arrow columns: everything before it runs once, and rows can be taken by number.
 
-    Rows are loaded at the first use and kept as long as the dataset. What is random before `load` is so once, as in epoch 0; what
-    stands after it is anew in every epoch.
+    Rows are loaded at the first use and kept as long as the dataset. Random stages before `load` draw once, as in epoch 0; those after
+    it draw again in every epoch.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.rows.map_filter import filter
@@ -61,7 +61,7 @@ def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Example]], Dataset[
 
     The file is named by the fingerprint of everything before it and by the sizes and times of the files read, so a changed stage or
     source makes a new one. It is written at the first use under a temporary name and renamed when complete; several processes may
-    do so at once. What is random before `cache` is so once, as in epoch 0. Raises `FingerprintError` if a function or value before it
+    do so at once. Random stages before `cache` draw once, as in epoch 0. Raises `FingerprintError` if a function or value before it
     has no stable content, and says how to give it a name. Old files are yours to delete.
 
     >>> from tempfile import TemporaryDirectory
@@ -184,7 +184,7 @@ class _Cache(_Stored):
 
 
 def _write(dataset: Dataset[Any], file: Path) -> None:
-    """Write a temporary file and rename it: whoever sees the name sees all the rows."""
+    """Write a temporary file and rename it: a file with this name always has all the rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with written_whole(file) as temporary, closing(run(dataset, start(0, None))) as chunks:
         first = next((chunk for chunk, _ in chunks), None)

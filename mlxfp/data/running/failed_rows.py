@@ -157,7 +157,7 @@ class MarkFailed(Around):
 
 
 def _works_on_rows(stage: Stage) -> bool:
-    """Whether a stage gives rows for rows: groups are no place to take rows out of."""
+    """Return whether a stage gives rows for rows; no row can be taken out of a group."""
     return "examples" in stage.accepts and stage.emits is None
 
 
@@ -197,7 +197,7 @@ def _errors(chunk: RecordBatch, part: str) -> pa.Array:
     place = chunk.schema.get_field_index(ERROR)
     if place < 0:
         raise PipelineError(
-            f"on_error cannot follow which rows failed through the stages before {part}: one of them makes rows anew. "
+            f"on_error cannot follow which rows failed through the stages before {part}: one of them makes new rows. "
             "Put on_error before that one."
         )
     return chunk.column(place)
@@ -220,7 +220,7 @@ def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> Record
 
 
 def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
-    """Make what stands for one row that failed: nothing but where it comes from, and why."""
+    """Make one row that failed: nulls, where it comes from, and the error."""
     nulls = [pa.nulls(1, kind) for kind in schema.types]
     hidden = [chunk.column(ROW), chunk.column(KEY)]
     return _with_errors(schema, pa.RecordBatch.from_arrays([*nulls, *hidden], names=[*schema.names, ROW, KEY]), errors)

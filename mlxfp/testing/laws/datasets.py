@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core.chunks import KEY, ROW, RecordBatch, hide_beside, no_rows, visible
+from mlxfp.core.chunks import KEY, ROW, RecordBatch, with_hidden_of, no_rows, visible
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
@@ -31,7 +31,7 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
     chunks = [chunk for chunk, _ in run(dataset, start(epoch, cursor))]
     if dataset.level == "batches":
         return chunks
-    ordered = [hide_beside(visible(chunk), chunk) for chunk in chunks]
+    ordered = [with_hidden_of(visible(chunk), chunk) for chunk in chunks]
     kinds = schema(dataset).append(pa.field(ROW, pa.int64())).append(pa.field(KEY, pa.uint64()))
     for chunk in ordered:
         assert chunk.schema.equals(kinds), f"the schema of {dataset!r} is stated as\n{kinds}\nbut a chunk came out with\n{chunk.schema}"

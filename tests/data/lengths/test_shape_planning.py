@@ -231,7 +231,7 @@ def test_a_part_that_does_not_tell_is_named() -> None:
 def test_shapes_without_end_say_what_to_do() -> None:
     told: Any = _Told()
     message = (
-        r"The shapes of these batches are no finite set: rows can have any length, and causal\(pad_id=0, pad_multiple=8\) pads a group to "
+        r"The set of shapes of these batches is not finite: rows can have any length, and causal\(pad_id=0, pad_multiple=8\) pads a group to "
         r"its longest\. Give the collator length= or lengths=, or tokenize rows to a max_length"
     )
     with pytest.raises(PipelineError, match=message):
@@ -244,7 +244,7 @@ def test_a_function_of_a_user_may_make_rows_of_any_length() -> None:
     collator = collate(causal(pad_id=0, pad_multiple=4))
     assert batch_shapes(pipe(from_table(numbered([2])), windows(5), told, collator)) == ((1, 4), (2, 4))
     for stages in ((windows(5), longer, told), (windows(5), told, longer)):
-        with pytest.raises(PipelineError, match="no finite set"):
+        with pytest.raises(PipelineError, match="is not finite"):
             batch_shapes(pipe(from_table(numbered([2])), *stages, collator))
 
 
@@ -252,9 +252,9 @@ def test_lengths_of_another_column_say_nothing() -> None:
     table = from_table(numbered([2]).append_column("other", numbered([2])["input_ids"]))
     collator = collate(causal(pad_id=0))
     for stage in (batch_by_tokens(9, column="other"), bucket_by_length([9], size=2, column="other")):
-        with pytest.raises(PipelineError, match="no finite set"):
+        with pytest.raises(PipelineError, match="is not finite"):
             batch_shapes(pipe(table, stage, collator))
     told: Any = _Told()
     for rows in (windows(5, column="other"), pack(5, column="other")):
-        with pytest.raises(PipelineError, match="no finite set"):
+        with pytest.raises(PipelineError, match="is not finite"):
             batch_shapes(pipe(table, rows, told, collator))

@@ -76,22 +76,19 @@ def fit(batches: Any, held_out: Sequence[Any], *, vocabulary: int, steps: int, s
 
 
 class Convolutions(nn.Module):
-    """A body for `Classifier`: any module with a `width` is one.
-
-    See Kim, "Convolutional Neural Networks for Sentence Classification", 2014.
-    """
+    """A body for a classifier, as in Kim, "Convolutional Neural Networks for Sentence Classification", 2014: any module with a width."""
 
     def __init__(self, vocabulary: int, *, width: int) -> None:
         """Make the layers: one convolution sees each token alone, the other with its neighbours."""
         super().__init__()  # type: ignore[no-untyped-call]  # MLX has no types for its modules
-        self.width = 2 * width  # of the output vectors
+        self.width = 2 * width  # of what comes out
         self.tokens = nn.Embedding(vocabulary, width)
         self.tokens.weight *= 0.3 * width**0.5  # a standard deviation of 0.3; with MLX's 1 / sqrt(width) it overfits
         self.dropout = nn.Dropout(0.3)
         self.convolutions = [nn.Conv1d(width, width, size, padding=size // 2) for size in (1, 3)]
 
     def __call__(self, ids: mx.array, mask: mx.array) -> mx.array:
-        """Return a vector for each token: int[B, L] to float[B, L, width]."""
+        """Give a vector for each token: float[B, L, width] of int[B, L]."""
         hidden = self.dropout(self.tokens(ids)) * mask[..., None]
         return mx.concatenate([nn.relu(convolution(hidden)) for convolution in self.convolutions], axis=-1)
 

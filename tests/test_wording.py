@@ -9,8 +9,8 @@ ROOT = Path(__file__).parents[1]
 PLACES = sorted(
     [
         *(file.parent for file in ROOT.glob("mlxfp/*/__init__.py")),
-        *(ROOT / folder for folder in ("docs/explanation", "docs/how-to", "examples", "benchmarks")),
-        *(file for pattern in ("mlxfp/*.py", "docs/*.*", "*.md", "Makefile") for file in ROOT.glob(pattern)),
+        *(ROOT / folder for folder in ("examples", "benchmarks")),
+        *(file for pattern in ("mlxfp/*.py", "docs/*.py", "docs/**/*.md", "*.md", "Makefile") for file in ROOT.glob(pattern)),
     ]
 )
 ENDINGS = {".md", ".py", ".yaml"}
@@ -19,7 +19,7 @@ ENDINGS = {".md", ".py", ".yaml"}
 # an identifier are words too; a space stands for any white space, and may be the end of a line of a comment.
 WORDS = {
     r"mend(s|ed|ing)?": "fix",
-    r"(is|are|stands?) (there )?twice": "duplicate",
+    r"(is|are|stands?) there twice": "duplicate",
     r"no such names?": "unknown key, unknown name",
     r"elsewhere": "remote, in another place",
     r"(stands?|standing) in for|stand(?:_|-|)ins?|(?-i:StandIn)\w*": "replaces, wrapper",
@@ -36,7 +36,7 @@ WORDS = {
     r"a word for": "the term itself",
 }
 # "is no X" is "is not an X"; "there is no X", "is no longer" and "is no-op" are plain English.
-IS_NO = r"(?<!there)(?<!\s) (is|are) no(?! longer)(?!-)"
+IS_NO = r"(?<!there)(?<!\s)(?<!#) (is|are) no(?! longer)(?!-)"
 SEARCH = {words: rf"(?<![A-Za-z])({words})(?![A-Za-z])" for words in WORDS} | {"is no": rf"{IS_NO}(?![A-Za-z])"}
 PATTERNS = {words: re.compile(search.replace(" ", r"\s+(?:#\s+)?"), re.IGNORECASE) for words, search in SEARCH.items()}
 
@@ -44,7 +44,31 @@ PATTERNS = {words: re.compile(search.replace(" ", r"\s+(?:#\s+)?"), re.IGNORECAS
 ALLOWED: dict[tuple[str, str], str] = {}
 
 # Places with such words today. A place that has none any more must leave this list.
-NOT_YET: tuple[str, ...] = ()
+NOT_YET: tuple[str, ...] = (
+    "README.md",
+    "docs/explanation/tokenizing.md",
+    "docs/how-to/competitions.md",
+    "docs/how-to/configuration.md",
+    "docs/how-to/runs.md",
+    "docs/how-to/text.md",
+    "docs/reference.md",
+    "docs/tutorial.md",
+    "mlxfp/_blas.py",
+    "mlxfp/cli",
+    "mlxfp/collators",
+    "mlxfp/config",
+    "mlxfp/core",
+    "mlxfp/data",
+    "mlxfp/evaluation",
+    "mlxfp/kaggle",
+    "mlxfp/models",
+    "mlxfp/runs",
+    "mlxfp/settings",
+    "mlxfp/tasks",
+    "mlxfp/testing",
+    "mlxfp/text",
+    "mlxfp/training",
+)
 
 
 def files_in(place):
@@ -114,6 +138,7 @@ def test_a_word_is_found_in_sentences_and_identifiers_and_across_lines(text):
         "amend it, as we recommend",
         "There is no checkpoint.",
         "if there\n    are no rows",
+        "if there\n    # are no rows; twice as many",
         "it is no longer there; a stage that is no-op",
         "besides, a standing order is handed over",
         "a batch made up of rows",

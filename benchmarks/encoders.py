@@ -25,7 +25,7 @@ def example_encoder(vocabulary: int) -> nn.Module:
 
 
 def deep_encoder(vocabulary: int) -> nn.Module:
-    """Make a model of more than 200 small arrays, so that the time per array dominates."""
+    """Make a model of more than 200 arrays that takes little time for each."""
     config = fp.models.EncoderConfig(vocabulary=vocabulary, width=32, depth=17, dropout=0.0)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 

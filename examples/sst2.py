@@ -65,7 +65,7 @@ def run(path: Path, seeds: int, epochs: int) -> None:
 
 
 def fit(batches: Any, held_out: Sequence[Any], *, vocabulary: int, steps: int, seed: int) -> list[np.ndarray]:
-    """Train a network; return the probabilities of both classes, [rows, 2], for each dataset of `held_out`."""
+    """Train a network; give the probabilities of both classes, [rows, 2], for each dataset of `held_out`."""
     mx.random.seed(seed)  # the layers of MLX draw their weights from its global generator
     model = fp.models.Classifier(Convolutions(vocabulary, width=128), 2, pooling="max", dropout=0.5, seed=seed)
     optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(2e-3, steps=steps, warmup=steps // 10), weight_decay=0.1)
@@ -79,11 +79,11 @@ class Convolutions(nn.Module):
     """A body for a classifier, as in Kim, "Convolutional Neural Networks for Sentence Classification", 2014: any module with a width."""
 
     def __init__(self, vocabulary: int, *, width: int) -> None:
-        """Make the layers: one convolution sees each token alone, the other with its neighbours."""
+        """Make the layers: one sees each token alone, one with its neighbours."""
         super().__init__()  # type: ignore[no-untyped-call]  # MLX has no types for its modules
         self.width = 2 * width  # of what comes out
         self.tokens = nn.Embedding(vocabulary, width)
-        self.tokens.weight *= 0.3 * width**0.5  # a standard deviation of 0.3; with MLX's 1 / sqrt(width) it overfits
+        self.tokens.weight *= 0.3 * width**0.5  # a deviation of 0.3; from MLX's 1 / sqrt(width) it overfits
         self.dropout = nn.Dropout(0.3)
         self.convolutions = [nn.Conv1d(width, width, size, padding=size // 2) for size in (1, 3)]
 

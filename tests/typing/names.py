@@ -5,12 +5,15 @@ from typing import Any, assert_type
 
 import mlxfp
 import mlxfp as fp
+from mlxfp import *  # noqa: F403  # what a star import brings
 from mlxfp import Dataset, losses
+from mlxfp.core.chunks import Example
 from mlxfp.core.datasets import Dataset as Home
 from mlxfp.core.examples import Examples
 from mlxfp.training.losses import mse
 
 assert_type(fp.pipe(fp.from_examples([{"x": 1}]), fp.shuffle(0), fp.batch(2)), Dataset[Examples])
+assert_type(pipe(from_examples([{"x": 1}]), shuffle(0)), Dataset[Example])  # noqa: F405  # by the star import
 assert_type(fp.__version__, str)
 
 

@@ -39,7 +39,7 @@ check: $(VENV)/installed-dev  ## format, lint, types, and imports that point one
 	$(PYTHON) -m mypy mlxfp $(wildcard examples/*.py benchmarks/*.py tests/typing/*.py)
 	$(VENV)/bin/lint-imports
 
-format: $(VENV)/installed-dev  ## let ruff format the code and mend what it can
+format: $(VENV)/installed-dev  ## let ruff format the code and fix what it can
 	$(PYTHON) -m ruff check --fix --exit-zero --quiet .
 	$(PYTHON) -m ruff format .
 

@@ -1,1 +1,1 @@
-"""Speed, side by side with other libraries: `python -m benchmarks` measures everything and prints one table."""
+"""Speed compared with other libraries: `python -m benchmarks` measures everything and prints one table."""

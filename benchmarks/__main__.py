@@ -1,6 +1,6 @@
 """Measure, print the table and write it as JSON: `python -m benchmarks [NAME ...]`. Each name runs in a process of its own.
 
-A name that fails is a line of the table that says so, and the others go on.
+If a name fails, its line of the table says so, and the others still run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ import attrs
 
 from benchmarks.measuring import Row
 
-WORKS = {  # each a function that returns rows
+WORKS = {  # name: the function of a module that returns rows of the table
     "import": "startup.rows",
     "loop-overhead": "run_loop.rows",
     "tokenize-table": "tokenizing.table",
@@ -40,15 +40,15 @@ _MEASURE = "import sys; from benchmarks.__main__ import measure; measure(*sys.ar
 
 
 def main() -> None:
-    """Measure what is asked for, and say by the exit code whether every bar was met."""
+    """Measure the given names; the exit code is 0 if every bar is met."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", choices=[[], *WORKS], help=f"some of: {', '.join(WORKS)} (default: all)")
-    parser.add_argument("--small", action="store_true", help="with little data, to see that everything runs; the numbers mean nothing")
+    parser.add_argument("--small", action="store_true", help="use little data, only to test that everything runs; the numbers mean nothing")
     parser.add_argument("--json", type=Path, default=Path("benchmarks.json"), help="where to write the rows (default benchmarks.json)")
     parser.add_argument("--write", action="store_true", help="put the table into benchmarks/README.md; for all names, at full size")
     options = parser.parse_args()
     if options.write and (options.names or options.small):
-        parser.error("--write is for a run of everything at full size. Leave out the names and --small.")
+        parser.error("--write needs a run of all names at full size. Leave out the names and --small.")
     machine = _machine()
     print("\n".join(machine), end="\n\n")
     print(_HEAD)
@@ -77,7 +77,7 @@ def measure(name: str, file: str, small: str) -> None:
 
 
 def _measured(name: str, *, small: bool) -> list[Row]:
-    """Measure in a process of its own, so that no package, thread or memory of one work is there for another."""
+    """Measure in a fresh process, so that packages, threads and memory of one benchmark do not affect another."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "rows.json")
         command = [sys.executable, "-c", _MEASURE, name, str(file), "small" if small else ""]
@@ -102,7 +102,7 @@ def _line(row: Row) -> str:
 
 
 def _machine() -> list[str]:
-    """Say what it ran on, found out in a process of its own like all else."""
+    """Describe the machine and the versions, from a fresh process like the measurements."""
     code = "from mlxfp.runtime import report, use_fast_blas; use_fast_blas(); print(report())"
     backend = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     return [
@@ -113,7 +113,7 @@ def _machine() -> list[str]:
 
 
 def _named(line: str) -> str:
-    """Write a line of the report without the folder that a library is in."""
+    """Shorten the path of a library in a line of the report to its file name."""
     name, value = line.split(maxsplit=1)
     return f"{name} {Path(value).name}"
 
@@ -123,7 +123,7 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
     except OSError:
         lines = []
-    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor() or "processor not known")
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.processor() or "unknown processor")
 
 
 def _version(name: str) -> str:
@@ -134,7 +134,7 @@ def _version(name: str) -> str:
 
 
 def _write(machine: list[str], rows: list[Row]) -> None:
-    """Put the table between the two marks of the page."""
+    """Write the table between the two markers on the page."""
     before, _, rest = _README.read_text("utf-8").partition(_BEGIN)
     _, _, after = rest.partition(_END)
     table = "\n".join([*machine, "", _HEAD, *map(_line, rows)])

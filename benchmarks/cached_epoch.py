@@ -1,8 +1,8 @@
 """cached-epoch: from tokens in a memory-mapped file to shuffled, padded batches of 32 as MLX arrays.
 
-Each library reads ids and offsets from a memory-mapped file, as ours does; a row is a slice of it. mlx-data is given the rows before the
-clock runs, since it keeps them itself. Of the ways to use a library, the fastest counts: a dataset that gives one row or a list of rows,
-threads or none.
+Each library reads ids and offsets from a memory-mapped file, as ours does; a row is a slice of it. mlx-data keeps rows itself, so it gets
+them before the clock starts. The fastest way to use a library counts: a dataset that returns one row or a list of rows, with threads or
+without.
 """
 
 import tempfile
@@ -44,7 +44,7 @@ def rows(*, small: bool) -> list[Row]:
 
 @frozen
 class _Kept:
-    """Rows of tokens in a file that is mapped into memory; a dataset as torch and grain understand it."""
+    """Rows of tokens in a memory-mapped file; a dataset for torch and grain."""
 
     ids: Any
     offsets: Any
@@ -55,7 +55,7 @@ class _Kept:
         ids, offsets = token_rows(count, median=45, spread=0.5, longest=128)
         for name, array in (("ids", ids), ("offsets", offsets), ("labels", np.arange(count) % 2)):
             np.save(folder / name, array)
-        # as plain arrays over the map: slicing a memmap itself takes four times as long
+        # plain arrays over the mapped memory, because slicing a np.memmap takes four times as long
         return cls(*(np.asarray(np.load(folder / f"{name}.npy", mmap_mode="r")) for name in ("ids", "offsets", "labels")))
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ def _mlx_data_buffer(kept: _Kept) -> Any:
 
 @frozen
 class _MlxData:
-    """Passes of mlx-data over rows."""
+    """An iterable that passes over rows with mlx-data."""
 
     buffer: Any
     threads: int

@@ -10,7 +10,7 @@ from benchmarks.inputs import SENTENCE, passengers
 
 
 def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
-    """Make the batches of examples/titanic.py, and say how large the vocabulary is."""
+    """Make the batches of examples/titanic.py; return them and the size of the vocabulary."""
     train = fp.pipe(fp.from_table(passengers(count)), fp.template(SENTENCE), fp.load())
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
     collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="survived", pad_multiple=32))
@@ -31,5 +31,5 @@ def deep_encoder(vocabulary: int) -> nn.Module:
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies, and how many there are."""
+    """Return the sum of the cross-entropies and the number of examples."""
     return fp.losses.cross_entropy(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])

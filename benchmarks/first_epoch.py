@@ -15,7 +15,7 @@ from benchmarks.measuring import Row, against, installed
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Read rows, write them as sentences, encode, shuffle, and pad in batches of 32."""
+    """Read rows, render them as sentences, tokenize, shuffle, and pad batches of 32."""
     table = passengers(2000 if small else 40_000)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"
@@ -42,7 +42,7 @@ def _epoch(path: Path, tokenizer: fp.Tokenizer) -> None:
 
 
 def _datasets_epoch(path: Path, tokenizer_file: Path) -> None:
-    """Map a template and a tokenizer over the rows with datasets, then batches from a DataLoader whose collator pads."""
+    """Map a template and a tokenizer over the rows with datasets, then batch them with a DataLoader whose collator pads."""
     import datasets
     import tokenizers
     import torch

@@ -1,4 +1,4 @@
-"""What is measured on: tables, texts, tokenizers. The real ones where MLXFP_DATA (or ../shared/data) has them, else made ones."""
+"""The tables, texts and tokenizers of the benchmarks: real ones from the folder MLXFP_DATA (or ../shared/data), else synthetic ones."""
 
 import os
 import sysconfig
@@ -49,15 +49,15 @@ def passengers(count: int) -> pa.Table:
 
 
 def natural_text(size: int) -> list[str]:
-    """Make about `size` characters of text as wikitext is, by line, in which new words keep coming.
+    """Make about `size` characters of text in lines, with as many new words as fresh text has.
 
-    The lines of wikitext-2's validation part come again and again, but each time other words stand where it has "<unk>" for a rare
-    one, half of them new: 22 MB have 125,000 distinct words among 4.1 million. Without the file, lines are made of made-up words whose
-    frequencies fall as they do in English.
+    The lines of wikitext-2's validation part are repeated, and each "<unk>", which marks a rare word, is replaced by another word every
+    time, half of them new: 22 MB have 125,000 distinct words among 4.1 million. Without the file, the lines consist of synthetic words
+    whose frequencies fall as they do in English.
     """
     rng = np.random.default_rng(0)
-    names, made = _names(), ["unk"]
-    lines = _known_lines(names)
+    new_words, made = _new_words(), ["unk"]
+    lines = _known_lines(new_words)
     texts: list[str] = []
     length = 0
     while length < size:
@@ -66,7 +66,7 @@ def natural_text(size: int) -> list[str]:
             parts = [first]
             for part in rest:
                 if rng.random() < 0.5:
-                    made.append(next(names))
+                    made.append(next(new_words))
                     parts += [made[-1], part]
                 else:
                     parts += [made[rng.integers(len(made))], part]
@@ -75,19 +75,19 @@ def natural_text(size: int) -> list[str]:
     return texts
 
 
-def _known_lines(names: Iterator[str]) -> list[str]:
+def _known_lines(new_words: Iterator[str]) -> list[str]:
     folder = data_folder()
     if folder is not None:
         return [line for line in (folder / "wikitext2/valid.txt").read_text("utf-8").split("\n") if line.strip()]
     rng = np.random.default_rng(1)
-    words = np.array([*(next(names) for _ in range(12_000)), "<unk>"])
+    words = np.array([*(next(new_words) for _ in range(12_000)), "<unk>"])
     rates = 1 / (10.0 + np.arange(len(words)))
     rates[-1] = 0.06 * rates[:-1].sum()  # as often as in wikitext-2
     return [" ".join(rng.choice(words, rng.geometric(0.012), p=rates / rates.sum())) + " ." for _ in range(2500)]
 
 
-def _names() -> Iterator[str]:
-    """Make up words, no two alike."""
+def _new_words() -> Iterator[str]:
+    """Yield synthetic words, all different."""
     rng, seen = np.random.default_rng(2), set[str]()
     while True:
         name = "".join(_SYLLABLES[place] for place in rng.integers(0, len(_SYLLABLES), rng.integers(2, 6)))
@@ -97,7 +97,7 @@ def _names() -> Iterator[str]:
 
 
 def hard_texts(size: int) -> dict[str, list[str]]:
-    """Make texts of about `size` characters each in which words hardly repeat, or are hard to find."""
+    """Make texts of about `size` characters each in which words hardly repeat, or are hard to delimit."""
     rng = np.random.default_rng(0)
     letters = rng.integers(97, 123, (size // 8, 7)).astype(np.uint8)
     fresh = [" ".join(word.tobytes().decode() for word in part) for part in np.array_split(letters, max(1, size // 400))]
@@ -110,14 +110,14 @@ def hard_texts(size: int) -> dict[str, list[str]]:
 
 
 def short_texts(texts: Iterable[str], count: int, size: int = 60) -> list[str]:
-    """Cut texts into so many of at most `size` characters, at spaces."""
+    """Cut texts at spaces into pieces of at most `size` characters, and return the first `count`."""
     lines = (line for text in texts for line in wrap(text, size))
     return list(islice(lines, count))
 
 
 @cache
 def tokenizers() -> dict[str, fp.Tokenizer]:
-    """Return BERT's and GPT-2's tokenizers, or where they are not here, two trained ones of their kinds."""
+    """Return BERT's and GPT-2's tokenizers; without their files, two of the same kinds that are trained here."""
     folder = data_folder()
     if folder is not None:
         return {"BERT": fp.load_tokenizer(folder / "tokenizers/bert-base-uncased"), "GPT-2": fp.load_tokenizer(folder / "tokenizers/gpt2")}
@@ -129,7 +129,7 @@ def tokenizers() -> dict[str, fp.Tokenizer]:
 
 
 def token_rows(count: int, *, median: float, spread: float, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Make rows of tokens whose lengths are lognormal: all ids end to end, int32[N], and where rows begin and end, int64[count + 1]."""
+    """Make rows of tokens with lognormal lengths: all ids concatenated, int32[N], and the offsets of the rows, int64[count + 1]."""
     rng = np.random.default_rng(0)
     lengths = np.clip(rng.lognormal(np.log(median), spread, count), 5, longest).astype(np.int64)
     offsets = np.append(0, np.cumsum(lengths))

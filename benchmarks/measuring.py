@@ -1,4 +1,4 @@
-"""How things are measured: side by side in one process, in turns, several runs each, and only ratios count."""
+"""How to measure: alternate several runs of each function in one process, and compare their times."""
 
 import gc
 from collections.abc import Callable, Sequence
@@ -14,9 +14,10 @@ Run = Callable[[], Any]
 
 @frozen
 class Row:
-    """A line of the table: what was done, how it went with us and elsewhere, the number that counts, and the bar that it should meet.
+    """A line of the table: the work, our result and that of the other library, the number to judge, and the bar that it should meet.
 
-    The number is a ratio, or where there is no peer, a measure of its own; None where nothing could be measured, and `peer` says why.
+    The number is the ratio of the two results, or our result if there is no other library; None if nothing could be measured, and `peer`
+    says why.
     """
 
     id: str
@@ -39,7 +40,8 @@ class Row:
 def best(runs: Sequence[Run], *, repeats: int = 5) -> list[float]:
     """Run functions in turns, `repeats` times each, and return the shortest time of each in seconds.
 
-    The shortest, because what else happens on the machine only ever adds to it; in turns, so that a busy moment hits all alike.
+    Other work on the machine can only add to a time, so the shortest is the best estimate. The functions take turns so that a busy moment
+    affects all of them.
     """
     times = [float("inf")] * len(runs)
     for _ in range(repeats):
@@ -49,10 +51,10 @@ def best(runs: Sequence[Run], *, repeats: int = 5) -> list[float]:
 
 
 def medians(runs: Sequence[Run], *, repeats: int) -> list[float]:
-    """Run short functions in turns, every other time the other way round, and return the median time of each in seconds."""
+    """Run short functions in turns, in the opposite order every other time, and return the median time of each in seconds."""
     times: list[list[float]] = [[] for _ in runs]
     gc.collect()
-    gc.disable()  # it would strike some runs and not others
+    gc.disable()  # it would slow down some runs and not others
     for turn in range(repeats):
         for place in range(len(runs))[:: 1 if turn % 2 else -1]:
             began = perf_counter()
@@ -63,7 +65,7 @@ def medians(runs: Sequence[Run], *, repeats: int) -> list[float]:
 
 
 def installed(*modules: str) -> bool:
-    """Say whether other libraries are here; a line of the table says so where they are not."""
+    """Tell whether other libraries are installed."""
     try:
         for module in modules:
             import_module(module)
@@ -75,7 +77,7 @@ def installed(*modules: str) -> bool:
 def against(  # noqa: PLR0913  # the columns of a row
     work: str, name: str, *, ours: Run, theirs: Sequence[Run] | None, rows: int, repeats: int = 5
 ) -> tuple[str, str, str, float | None]:
-    """Compare how many rows are done in a second: (work, ours, peer, ratio). Of several ways of a peer, its fastest counts."""
+    """Compare rows per second: (work, ours, peer, ratio). The fastest of `theirs`, several ways to use the peer, counts."""
     mine, *others = best([ours, *(theirs or ())], repeats=repeats)
     if not others:
         return work, f"{rows / mine:,.0f} rows/s", f"{name}: not installed", None

@@ -1,4 +1,4 @@
-"""memory: streaming takes the same memory however long the file is."""
+"""memory: the peak memory of streaming does not depend on the size of the file."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ _STREAM = """
 import pathlib, resource, sys
 import mlxfp as fp
 
-def peak():  # bytes; on Linux not getrusage's, which a process inherits from the one that started it
+def peak():  # in bytes; on Linux, getrusage's peak is inherited from the parent process
     status = pathlib.Path("/proc/self/status")
     if status.exists():
         return int(status.read_text().split("VmHWM:")[1].split()[0]) * 1024
@@ -34,7 +34,7 @@ print(peak() - before, rows)
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Stream 200 MB and 800 MB of JSON lines through tokenize and batch, each in a process of its own; peak memory above import."""
+    """Stream 200 MB and 800 MB of JSON Lines through tokenize and batch in fresh processes; compare the peaks above imports."""
     sizes = (5, 20) if small else (200, 800)
     with tempfile.TemporaryDirectory() as folder:
         tokenizer, files = Path(folder, "tokenizer"), [Path(folder, f"{size}.jsonl") for size in sizes]

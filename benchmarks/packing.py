@@ -1,4 +1,4 @@
-"""pack: documents to rows of 512 tokens with segment ids and positions, against the packers of grain."""
+"""pack: pack documents into rows of 512 tokens with segment ids and positions, compared with grain."""
 
 from collections.abc import Callable
 from functools import partial
@@ -11,11 +11,11 @@ import mlxfp as fp
 from benchmarks.inputs import token_rows
 from benchmarks.measuring import Row, best, installed
 
-_LENGTH, _BINS = 512, 128  # grain packs into as many rows at a time as ours has open
+_LENGTH, _BINS = 512, 128  # the number of open rows, which is the same for grain as for ours
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Pack documents with best fit, and by splitting them, to NumPy arrays of full length."""
+    """Pack documents with best fit, and by splitting them, into NumPy arrays of full length."""
     ids, offsets = token_rows(1000 if small else 20_000, median=150, spread=0.8, longest=_LENGTH)
     return [*_against_grain(ids, offsets, "best_fit", _best_fit), *_against_grain(ids, offsets, "split", _split)]
 
@@ -41,7 +41,7 @@ def _against_grain(ids: Any, offsets: Any, method: Any, packed: Callable[[Any], 
 
 
 def _rows_of(groups: Any) -> int:
-    """Write each group as three arrays int32[B, 512], as grain's rows are, and count the rows."""
+    """Turn each group into three arrays int32[B, 512], as grain's rows are, and count the rows."""
     count = 0
     for group in groups:
         count += len(group)

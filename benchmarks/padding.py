@@ -1,4 +1,4 @@
-"""padding: the share of padding in batches of wikitext lines, and how many shapes they have, which is how often MLX compiles."""
+"""padding: the share of padding in batches of wikitext lines, and the number of shapes, for each of which MLX compiles once."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from benchmarks.measuring import Row
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Compare batches by length and packed rows with batches in random order, padded to multiples of 32."""
+    """Compare batches by length, and packed rows, with batches in random order that are padded to multiples of 32."""
     name, tokenizer = next(iter(tokenizers().items()))
     texts = natural_text(1_000_000)[: 300 if small else None]
     lines = fp.pipe(fp.from_table({"text": texts}), fp.tokenize(tokenizer), fp.shuffle(seed=0), fp.load())
@@ -34,7 +34,7 @@ def rows(*, small: bool) -> list[Row]:
 
 
 def _measured(batches: Iterable[dict[str, Any]]) -> tuple[float, int]:
-    """Return the share of padding, and how many shapes there are."""
+    """Return the share of padding and the number of shapes."""
     real, places, shapes = 0, 0, set[tuple[int, ...]]()
     for batch in batches:
         mask = batch["attention_mask"]

@@ -1,4 +1,4 @@
-"""cursor: how many rows are read again by a run that continues in the middle of a long pipeline. Counted, not timed."""
+"""cursor: how many rows are read again when a run resumes in the middle of a long pipeline. Counted, not timed."""
 
 import tempfile
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from benchmarks.measuring import Row
 
 @frozen(repr=False)
 class _Count(fp.Stage):
-    """Let chunks through and note how many rows each has."""
+    """Pass chunks on, and record the number of rows of each."""
 
     seen: list[int]
 
@@ -25,7 +25,7 @@ class _Count(fp.Stage):
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Continue at the 1st, 2nd, ... tenth of a pipeline of nine stages, and count the rows of the file that each run reads."""
+    """Resume after each tenth of the items of a pipeline of nine parts, and count the rows of the file that each run reads."""
     table = passengers(5000 if small else 100_000)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.csv"

@@ -1,4 +1,4 @@
-"""loop-overhead: what the run loop costs by itself."""
+"""loop-overhead: the time of the run loop itself."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""stall: the share of its time that training waits for data."""
+"""stall: the share of the time that training waits for data."""
 
 from time import perf_counter
 
@@ -11,7 +11,7 @@ from benchmarks.measuring import Row
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train the example's encoder and look at the clock around each batch; every step is waited for, so nothing hides a wait."""
+    """Train the example's encoder, and time `next(batches)`; each step is waited for, so that it cannot hide a wait for data."""
     batches, vocabulary = example_batches(640 if small else 6400)
     model, optimizer = example_encoder(vocabulary), optimizers.AdamW(1e-4)
     step, state = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=0)

@@ -1,4 +1,4 @@
-"""import: what `import mlxfp` costs and loads."""
+"""import: the time of `import mlxfp`, and the packages that it loads."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from benchmarks.measuring import Row, best
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Start an interpreter with and without the import, in milliseconds."""
+    """Start an interpreter with and without the import, and compare the times in milliseconds."""
     with_it, without = best([lambda: _python("import mlxfp"), lambda: _python("pass")], repeats=15)
     extra = (with_it - without) * 1000
     heavy = _python("import sys, mlxfp; print(*{'mlx', 'pyarrow', 'numpy'} & set(sys.modules))")

@@ -1,4 +1,4 @@
-"""step: our compiled step, against the shortest compiled loop written by hand with mlx.nn and mlx.optimizers."""
+"""step: our compiled step, compared with a minimal compiled loop of mlx.nn and mlx.optimizers, written by hand."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +12,11 @@ import mlxfp as fp
 from benchmarks.encoders import deep_encoder, example_batches, example_encoder, loss
 from benchmarks.measuring import Row, medians
 
-_FEW = 2, 8  # rows and tokens for the deep model, so that a step is about 10 ms
+_FEW = 2, 8  # rows and tokens for the deep model, so that a step takes about 10 ms
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train two models, a step of each in turn; every step is waited for, so that work of Python cannot hide behind the device."""
+    """Train two models; each step is waited for, so that the device cannot hide the time of Python."""
     batches, vocabulary = example_batches(320)
     batch = next(iter(batches))
     few = {name: array[tuple(slice(size) for size in _FEW[: array.ndim])] for name, array in batch.items()}
@@ -41,7 +41,7 @@ def _ours(model: nn.Module, batch: dict[str, mx.array]) -> Callable[[], None]:
     step, states = fp.train_step(model, loss, optimizer), [fp.train_state(model, optimizer, seed=0)]
 
     def run() -> None:
-        states[0], _ = step(states[0], batch)  # which begins to compute all of it
+        states[0], _ = step(states[0], batch)  # starts the computation of everything
         mx.synchronize()
 
     return _warmed(run)

@@ -1,6 +1,6 @@
 """Write docs/reference.md from the docstrings: every public name, its signature and its first sentence.
 
-Run it as `python docs/make_reference.py` when a public name or the first line of its docstring changes; a test says so.
+Run `python docs/make_reference.py` after a change of a public name or of the first line of its docstring; a test fails until then.
 """
 
 import inspect
@@ -37,7 +37,7 @@ def reference() -> str:
 
 
 def members(module: ModuleType) -> list[str]:
-    """Name what a family offers: its `__all__`, else what it defines."""
+    """List the names in a family: its `__all__`, or else what it defines."""
     own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
     return sorted((name for name in getattr(module, "__all__", own) if not name.startswith("_")), key=str.casefold)
 

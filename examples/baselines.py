@@ -1,4 +1,4 @@
-"""What models that only count reach on the same text: what a small network should be measured against."""
+"""Baselines that only count words or characters, to compare a small network with."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -10,9 +10,9 @@ Rows = Iterable[Mapping[str, Any]]
 
 
 def linear_model(train: Rows, *, label: str) -> Callable[[Rows], float] | None:
-    """Fit logistic regression to the TF-IDF of words and pairs of words in the column `text`; make a function rows -> accuracy.
+    """Fit logistic regression to the TF-IDF of words and pairs of words in the column `text`; return a function from rows to accuracy.
 
-    None where scikit-learn is missing (`pip install "mlxfp[kaggle]"`).
+    Returns None if scikit-learn is not installed (`pip install "mlxfp[kaggle]"`).
     """
     if find_spec("sklearn") is None:
         return None
@@ -20,7 +20,7 @@ def linear_model(train: Rows, *, label: str) -> Callable[[Rows], float] | None:
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
 
-    # The pattern keeps words of one character, which scikit-learn leaves out: the class of a passenger is one.
+    # scikit-learn's default pattern drops words of one character, such as the class of a passenger; this one keeps them.
     words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+")  # noqa: S106  # no password
     model = make_pipeline(words, LogisticRegression(C=4, max_iter=1000))
     model.fit(*_columns(train, label))
@@ -33,10 +33,10 @@ def _columns(rows: Rows, label: str) -> tuple[list[str], list[int]]:
 
 
 def five_grams(train: str, valid: str) -> float:
-    """Count characters after the four before them in `train`, and give the loss on `valid` in nats a character.
+    """Count which character follows each four characters in `train`; return the loss on `valid` in nats per character.
 
-    A longer context is mixed with the shorter ones, as far as it has seen new characters often (Witten and Bell, "The Zero-Frequency
-    Problem", 1991, interpolated).
+    Each context is interpolated with the shorter ones, weighted by how often an unseen character followed it (Witten and Bell, "The
+    Zero-Frequency Problem", 1991).
     """
     seen: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for order in range(5):

@@ -1,11 +1,11 @@
-"""Train a small causal language model on one text, and let it write more.
+"""Train a small causal language model on a text file, and generate more text.
 
     python examples/language_model.py --data tinyshakespeare/input.txt
 
-The first nine tenths of the lines are for training, a byte-level BPE tokenizer included; the others are for validation. The text becomes
-one stream of tokens, cut into windows; labels are the inputs shifted by one. The validation loss is in nats a character, not a token, so
-that it can be compared: beside it stands that of a model of five characters at a time. On tiny Shakespeare these are 1.487 and 1.684,
-after 7 minutes of processor time. Without --data, the text is that of `help()`, which every Python carries.
+The model and a byte-level BPE tokenizer are trained on the first nine tenths of the lines; the rest is for validation. The text becomes
+one stream of tokens, cut into windows, and the labels are the inputs shifted by one. The validation loss is in nats per character rather
+than per token, so that it can be compared with a baseline, a 5-gram model of characters. On tiny Shakespeare the losses are 1.487 and
+1.684, after 7 minutes of processor time. Without --data, the text is that of Python's `help()`.
 """
 
 import argparse
@@ -27,19 +27,19 @@ LENGTH = 128
 
 
 def main() -> None:
-    """Train on a file, or on the help texts."""
+    """Train on a file, or on Python's help texts."""
     options = _options()
     with TemporaryDirectory() as folder:
         path = options.data
         if path is None:
             path = Path(folder) / "help.txt"
             path.write_text("\n".join(topics[name] for name in sorted(topics)), encoding="utf-8")
-            print("No --data given: the texts of help() take its place.\n")
+            print("No --data given: using the texts of Python's help().\n")
         run(path, options.seed, options.steps)
 
 
 def run(path: Path, seed: int, steps: int) -> None:
-    """Train, and print the loss on the last tenth of the lines, what five characters at a time reach, and a sample."""
+    """Train; print the validation loss, that of the 5-gram baseline, and a sample of generated text."""
     lines = fp.pipe(fp.read_text(path), fp.load())
     first = (fp.length(lines) or 0) * 9 // 10
     train, valid = fp.pipe(lines, fp.take(first)), fp.pipe(lines, fp.skip(first))
@@ -60,10 +60,10 @@ def run(path: Path, seed: int, steps: int) -> None:
     began = time.process_time()
     end = fp.last(fp.pipe(fp.fit(step, start, batches, steps=steps, log_every=100), fp.observers.progress()))
     seconds = time.process_time() - began
-    ours = check(end.state, held_out)["nats a character"]
+    ours = check(end.state, held_out)["nats per character"]
     theirs = five_grams(*("".join(f"{row['text']}\n" for row in part) for part in (train, valid)))
-    print(f"seed {seed}: {ours:.4f} nats a character; {steps} steps in {seconds:.0f} s of processor time")
-    print(f"five characters at a time: {theirs:.4f} nats a character\n")
+    print(f"seed {seed}: {ours:.4f} nats per character; {steps} steps in {seconds:.0f} s of processor time")
+    print(f"5-grams of characters: {theirs:.4f} nats per character\n")
 
     model.update(end.state.params)
     model.eval()  # dropout off, if there is any
@@ -72,18 +72,18 @@ def run(path: Path, seed: int, steps: int) -> None:
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies of the next tokens, and how many there are."""
+    """Return the sum of the cross-entropies of the next tokens and the number of tokens."""
     return fp.losses.cross_entropy(model(batch["input_ids"]), batch["labels"])
 
 
 def measure(tokenizer: fp.Tokenizer) -> Callable[[Any, dict[str, Any]], dict[str, tuple[mx.array, mx.array]]]:
-    """Make the measure that divides by characters, of which each token writes some."""
+    """Make the metric: the loss divided by the number of characters that the tokens decode to."""
     characters = mx.array([len(tokenizer.decode([token])) for token in range(tokenizer.vocab_size)])
 
     def measured(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
         labels = batch["labels"]
         written = mx.where(labels < 0, 0, characters[mx.maximum(labels, 0)])
-        return {"nats a character": (loss(model, batch)[0], written.sum())}
+        return {"nats per character": (loss(model, batch)[0], written.sum())}
 
     return measured
 

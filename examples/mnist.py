@@ -1,10 +1,10 @@
-"""Tell handwritten digits apart: arrays become images in a batch, and a small convolutional network learns from four fifths of them.
+"""Classify handwritten digits: a small convolutional network, trained on batches of images that are made from NumPy arrays.
 
     python examples/mnist.py --data mnist
 
-The folder holds t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz, the 10,000 test images of MNIST; without --data, digits are
-made up (see made_up.py). A fifth of the images, with as many of each digit as there are among all, is held out. On MNIST the accuracy
-is 0.983 to 0.986 for seeds 0 to 2, after 20 seconds of processor time each.
+The folder holds t10k-images-idx3-ubyte.gz and t10k-labels-idx1-ubyte.gz, the 10,000 test images of MNIST. Without --data, the digits are
+synthetic (see synthetic.py). A fifth of the images, stratified by digit, is held out for validation. On MNIST the accuracy is 0.983 to
+0.986 for the seeds 0 to 2, after 20 seconds of processor time each.
 """
 
 import argparse
@@ -21,24 +21,24 @@ fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, ma
 
 import mlx.core as mx
 import numpy as np
-from made_up import write_digits
 from mlx import nn
+from synthetic import write_digits
 
 
 def main() -> None:
-    """Train, and print the accuracy on the images that were held out."""
+    """Train, and print the accuracy on the held-out images."""
     options = _options()
     with TemporaryDirectory() as folder:
         path = options.data or Path(folder)
         if options.data is None:
             write_digits(path, count=2000, seed=0)
-            print("No --data given: 2,000 made-up digits take the place of MNIST (see made_up.py).\n")
+            print("No --data given: using 2,000 synthetic digits instead of MNIST (see synthetic.py).\n")
         images, labels = (read_idx(path / f"t10k-{name}-ubyte.gz") for name in ("images-idx3", "labels-idx1"))
     run(images, labels, options.seed, options.epochs)
 
 
 def run(images: np.ndarray, labels: np.ndarray, seed: int, epochs: int) -> None:
-    """Train on four fifths of the images, uint8[N, 28, 28], and evaluate on the others after every epoch."""
+    """Train on four fifths of the images, uint8[N, 28, 28], and evaluate on the rest after every epoch."""
     rows = [{"image": image, "digit": int(label)} for image, label in zip(images, labels, strict=True)]
     train, valid = fp.pipe(fp.from_examples(rows), fp.split([0.8, 0.2], seed=seed, stratify="digit"))
     collate = fp.collate(fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["mnist"], label="digit", classes=10))
@@ -63,7 +63,7 @@ def run(images: np.ndarray, labels: np.ndarray, seed: int, epochs: int) -> None:
 
 
 def network() -> nn.Module:
-    """Make two convolutions, each halved by a maximum, and a linear layer: float[B, 28, 28, 1] to float[B, 10]."""
+    """Make two convolutions, each followed by max pooling, and a linear layer: float[B, 28, 28, 1] to float[B, 10]."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.relu,
@@ -78,17 +78,17 @@ def network() -> nn.Module:
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies, and how many there are."""
+    """Return the sum of the cross-entropies and the number of examples."""
     return fp.losses.cross_entropy(model(batch["images"]), batch["labels"])
 
 
 def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-    """Count the digits that are told right."""
+    """Measure the accuracy on a batch."""
     return {"accuracy": fp.metrics.accuracy(model(batch["images"]), batch["labels"])}
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read a file in the format of MNIST, IDX: the number of axes, their lengths, and the bytes."""
+    """Read a file in MNIST's IDX format: the number of axes, the length of each, then the bytes."""
     data = gzip.decompress(path.read_bytes())
     axes = data[3]
     return np.frombuffer(data, np.uint8, offset=4 + 4 * axes).reshape(np.frombuffer(data, ">i4", axes, 4))

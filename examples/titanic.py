@@ -1,11 +1,12 @@
-"""Predict who survived from the passenger list, written as sentences: the main job, from a CSV file to a trained model.
+"""Predict who survived the Titanic: rows of a CSV file become sentences, and a small encoder is trained on them.
 
     python examples/titanic.py --data titanic/train.csv --model modernbert --seeds 5
 
-Without --data, a passenger list with the same columns is made up (see made_up.py). For each seed, a fifth of the passengers is held
-out; the tokenizer is trained on the others only. Beside the accuracy stand those of the "sex rule", women survive and men do not, and of
-TF-IDF and logistic regression on the same sentences, where scikit-learn is installed (`pip install "mlxfp[kaggle]"`). On Kaggle's file
-the means of five seeds are 0.810, 0.778 and 0.800: 179 passengers cannot tell the first from the last.
+Without --data, the passenger list is synthetic and has the same columns (see synthetic.py). For each seed, a fifth of the passengers is
+held out, and the tokenizer is trained on the others only. The accuracy is printed with those of two baselines: the "sex rule" (women
+survive, men do not), and TF-IDF with logistic regression on the same sentences, if scikit-learn is installed
+(`pip install "mlxfp[kaggle]"`). On Kaggle's file the means over five seeds are 0.810, 0.778 and 0.800; with 179 held-out passengers, the
+difference between the first and the last is not significant.
 """
 
 import argparse
@@ -22,7 +23,7 @@ fp.runtime.use_fast_blas()  # before MLX is imported: on Linux without a GPU, ma
 
 import mlx.core as mx
 from baselines import linear_model
-from made_up import write_passengers
+from synthetic import write_passengers
 
 SENTENCE = "{Title}, {Sex}, {Age}, class {Pclass}, {Family} in the family, paid {Fare}, deck {Deck}, from {Embarked}."
 
@@ -34,7 +35,7 @@ def main() -> None:
         path = options.data or Path(folder) / "passengers.csv"
         if options.data is None:
             write_passengers(path, count=1500, seed=0)
-            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see made_up.py).\n")
+            print("No --data given: using a synthetic passenger list of 1,500 rows instead of Kaggle's file (see synthetic.py).\n")
         results = [run(path, seed, options.epochs, options.model) for seed in range(options.seeds)]
     for name in results[0]:
         values = [result[name] for result in results]
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
-    """Train on four fifths of the passengers; return the accuracies on the others, of the model and of simpler ways."""
+    """Train on four fifths of the passengers; return the accuracies of the model and of the baselines on the others."""
     passengers = fp.pipe(fp.read_csv(path), fp.map(describe), fp.template(SENTENCE, missing="unknown"), fp.load())
     train, valid = fp.pipe(passengers, fp.split([0.8, 0.2], seed=seed, stratify="Survived"))
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
@@ -66,13 +67,13 @@ def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
     }
     if linear := linear_model(train, label="Survived"):
         accuracies["TF-IDF and logistic regression"] = linear(valid)
-    words = ", ".join(f"{way} {accuracy:.3f}" for way, accuracy in accuracies.items())
-    print(f"seed {seed}: {words}; {end.step} steps in {seconds:.0f} s of processor time")
+    results = ", ".join(f"{method} {accuracy:.3f}" for method, accuracy in accuracies.items())
+    print(f"seed {seed}: {results}; {end.step} steps in {seconds:.0f} s of processor time")
     return accuracies
 
 
 def describe(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Say a passenger's columns in words that others share: a title rather than a name, ranges rather than numbers."""
+    """Turn a passenger's columns into words that many passengers share: a title for the name, ranges for numbers."""
     age, fare = row["Age"], row["Fare"]
     return {
         "Survived": row["Survived"],
@@ -88,18 +89,18 @@ def describe(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def logits(model: Any, batch: dict[str, Any]) -> mx.array:
-    """Score both classes, float[B, 2]."""
+    """Return the logits of both classes, float[B, 2]."""
     scores: mx.array = model(batch["input_ids"], batch["attention_mask"])
     return scores
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies, and how many there are."""
+    """Return the sum of the cross-entropies and the number of examples."""
     return fp.losses.cross_entropy(logits(model, batch), batch["labels"])
 
 
 def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-    """Count the passengers whose fate is told right."""
+    """Measure the accuracy on a batch."""
     return {"accuracy": fp.metrics.accuracy(logits(model, batch), batch["labels"])}
 
 

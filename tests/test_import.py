@@ -1,7 +1,8 @@
-"""`import mlxfp` is light, and its three lists of names say the same."""
+"""`import mlxfp` is light, and there is one list of public names: `mlxfp/__init__.pyi`."""
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -18,11 +19,13 @@ def run_python(code: str) -> str:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
+LIST = Path(fp.__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+
+
 def names_for_type_checkers() -> list[str]:
-    """The names that `mlxfp/__init__.py` imports under TYPE_CHECKING."""
-    blocks = [node for node in ast.parse(inspect.getsource(fp)).body if isinstance(node, ast.If)]
-    imports = [node for block in blocks for node in ast.walk(block) if isinstance(node, ast.ImportFrom)]
-    return sorted(alias.asname or alias.name for node in imports for alias in node.names)
+    """The names that a type checker finds in the list: those that are imported as themselves."""
+    imports = [node for node in ast.parse(LIST).body if isinstance(node, ast.ImportFrom)]
+    return sorted(alias.name for node in imports for alias in node.names if alias.name == alias.asname)
 
 
 def test_importing_mlxfp_loads_no_package_but_itself():
@@ -40,9 +43,22 @@ def test_importing_mlxfp_does_not_load_typing():
 
 def test_all_and_dir_and_the_type_checkers_see_the_same_sorted_names():
     assert fp.__all__ == sorted(set(fp.__all__))
-    assert sorted(fp._HOMES) == fp.__all__
+    assert len(fp.__all__) > 100
     assert dir(fp) == fp.__all__
     assert names_for_type_checkers() == fp.__all__
+
+
+def test_the_list_of_names_has_nothing_but_one_import_on_a_line():
+    # mlxfp/__init__.py reads it line by line.
+    lines = [line for line in LIST.splitlines() if line and not line.startswith("#")]
+    form = re.compile(r"from (mlxfp[\w.]*) import (\w+) as \2|__version__: str")
+    assert [line for line in lines if not form.fullmatch(line)] == []
+
+
+def test_a_name_is_what_its_line_in_the_list_imports():
+    found: dict[str, object] = {}
+    exec(LIST, found)
+    assert {name: getattr(fp, name) for name in fp.__all__} == {name: found[name] for name in fp.__all__}
 
 
 @pytest.mark.parametrize("name", fp.__all__)
@@ -62,7 +78,7 @@ def test_a_star_import_brings_exactly_the_public_names():
     assert ast.literal_eval(run_python("from mlxfp import *; print([name for name in dir() if name[:1] != '_'])")) == fp.__all__
 
 
-def test_a_name_that_is_not_there_is_an_attribute_error_that_names_it():
+def test_an_unknown_name_is_an_attribute_error_that_names_it():
     with pytest.raises(AttributeError, match="module 'mlxfp' has no attribute 'no_such_verb'"):
         fp.no_such_verb  # noqa: B018  # the access is the test
 

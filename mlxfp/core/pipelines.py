@@ -1,6 +1,7 @@
-"""`pipe` and `compose`: plain function application, left to right, with types that follow.
+"""`pipe` and `compose`: plain function application, left to right.
 
-The overloads let mypy and pyright infer through a pipe, so that a misplaced stage is underlined in the editor.
+The overloads let mypy and pyright infer the type of a pipe, so that an editor underlines a misplaced stage. There is one for each number of
+functions up to eight; with more, the first eight are still checked and the result is `Any`. `compose` can name a part of a longer pipe.
 """
 
 from collections.abc import Callable
@@ -12,8 +13,6 @@ from attrs import field, frozen
 from mlxfp.core.checks import check_callable
 from mlxfp.core.nodes import brief
 
-Stagelike = Callable[[Any], Any]
-
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
@@ -22,157 +21,51 @@ E = TypeVar("E")
 F = TypeVar("F")
 G = TypeVar("G")
 H = TypeVar("H")
-N = TypeVar("N")
 J = TypeVar("J")
-K = TypeVar("K")
-L = TypeVar("L")
-M = TypeVar("M")
+Fn = Callable[[A], B]
+Stagelike = Callable[[Any], Any]
 
 
 @overload
 def pipe(value: A, /) -> A: ...
 @overload
-def pipe(value: A, f1: Callable[[A], B], /) -> B: ...
+def pipe(value: A, f: Fn[A, B], /) -> B: ...
 @overload
-def pipe(value: A, f1: Callable[[A], B], f2: Callable[[B], C], /) -> C: ...
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], /) -> C: ...
 @overload
-def pipe(value: A, f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], /) -> D: ...
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], /) -> D: ...
 @overload
-def pipe(value: A, f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], f4: Callable[[D], E], /) -> E: ...
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], /) -> E: ...
 @overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    /,
-) -> F: ...
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], /) -> F: ...
+@overload
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], k: Fn[F, G], /) -> G: ...
+@overload
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], k: Fn[F, G], m: Fn[G, H], /) -> H: ...
+@overload
+def pipe(value: A, f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], k: Fn[F, G], m: Fn[G, H], n: Fn[H, J], /) -> J: ...
 @overload
 def pipe(
     value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    /,
-) -> G: ...
-@overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    /,
-) -> H: ...
-@overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    f8: Callable[[H], N],
-    /,
-) -> N: ...
-@overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    f8: Callable[[H], N],
-    f9: Callable[[N], J],
-    /,
-) -> J: ...
-@overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    f8: Callable[[H], N],
-    f9: Callable[[N], J],
-    f10: Callable[[J], K],
-    /,
-) -> K: ...
-@overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    f8: Callable[[H], N],
-    f9: Callable[[N], J],
-    f10: Callable[[J], K],
-    f11: Callable[[K], L],
-    /,
-) -> L: ...
-@overload
-def pipe(
-    value: A,
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    f8: Callable[[H], N],
-    f9: Callable[[N], J],
-    f10: Callable[[J], K],
-    f11: Callable[[K], L],
-    f12: Callable[[L], M],
-    /,
-) -> M: ...
-@overload
-def pipe(
-    value: Any,
-    f1: Stagelike,
-    f2: Stagelike,
-    f3: Stagelike,
-    f4: Stagelike,
-    f5: Stagelike,
-    f6: Stagelike,
-    f7: Stagelike,
-    f8: Stagelike,
-    f9: Stagelike,
-    f10: Stagelike,
-    f11: Stagelike,
-    f12: Stagelike,
-    f13: Stagelike,
+    f: Fn[A, B],
+    g: Fn[B, C],
+    h: Fn[C, D],
+    i: Fn[D, E],
+    j: Fn[E, F],
+    k: Fn[F, G],
+    m: Fn[G, H],
+    n: Fn[H, J],
+    o: Stagelike,
     /,
     *functions: Stagelike,
 ) -> Any: ...
 def pipe(value: Any, /, *functions: Stagelike) -> Any:
     """Pass a value through functions, left to right: `pipe(x, f, g)` is `g(f(x))`.
 
-    The value is a dataset and the functions are stages, or the events of a run and observers, or anything that fits. A stage called on
-    a dataset gives the longer dataset and reads nothing, so a pipeline is built at once and runs when it is iterated over. Raises
-    `PipelineError` for a stage at a place where it cannot be, such as `shuffle` after `batch`, and `ArgumentTypeError` for what cannot be
-    called; a column that is not there is a `SchemaError` when the first item is asked for.
+    The value is a dataset and the functions are stages, or the value is the events of a run and the functions are observers; any other
+    value and functions work too. A stage called on a dataset returns a longer dataset and reads nothing: a pipeline runs when it is
+    iterated over. Raises `PipelineError` for a misplaced stage, such as `shuffle` after `batch`, and `ArgumentTypeError` for an argument
+    that is not a function. A missing column raises `SchemaError` when the first item is requested.
 
     >>> from mlxfp.data.lengths.batching import batch
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -181,7 +74,7 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
     >>> pipe(3, str, len)
     1
 
-    See also: `compose` to name a row of stages and use it again; `iterate` for the items with their cursors.
+    See also: `compose` to make one value of several stages; `iterate` for the items with their cursors.
     """
     for place, function in enumerate(functions, 1):
         check_callable(**{f"argument {place + 1} of pipe": function})
@@ -189,75 +82,42 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
 
 
 @overload
-def compose(f1: Callable[[A], B], /) -> Callable[[A], B]: ...
-@overload
-def compose(f1: Callable[[A], B], f2: Callable[[B], C], /) -> Callable[[A], C]: ...
-@overload
-def compose(f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], /) -> Callable[[A], D]: ...
-@overload
-def compose(f1: Callable[[A], B], f2: Callable[[B], C], f3: Callable[[C], D], f4: Callable[[D], E], /) -> Callable[[A], E]: ...
-@overload
-def compose(
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    /,
-) -> Callable[[A], F]: ...
-@overload
-def compose(
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    /,
-) -> Callable[[A], G]: ...
-@overload
-def compose(
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    /,
-) -> Callable[[A], H]: ...
-@overload
-def compose(
-    f1: Callable[[A], B],
-    f2: Callable[[B], C],
-    f3: Callable[[C], D],
-    f4: Callable[[D], E],
-    f5: Callable[[E], F],
-    f6: Callable[[F], G],
-    f7: Callable[[G], H],
-    f8: Callable[[H], N],
-    /,
-) -> Callable[[A], N]: ...
-@overload
 def compose() -> Stagelike: ...
 @overload
+def compose(f: Fn[A, B], /) -> Fn[A, B]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], /) -> Fn[A, C]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], /) -> Fn[A, D]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], /) -> Fn[A, E]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], /) -> Fn[A, F]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], k: Fn[F, G], /) -> Fn[A, G]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], k: Fn[F, G], m: Fn[G, H], /) -> Fn[A, H]: ...
+@overload
+def compose(f: Fn[A, B], g: Fn[B, C], h: Fn[C, D], i: Fn[D, E], j: Fn[E, F], k: Fn[F, G], m: Fn[G, H], n: Fn[H, J], /) -> Fn[A, J]: ...
+@overload
 def compose(
-    f1: Stagelike,
-    f2: Stagelike,
-    f3: Stagelike,
-    f4: Stagelike,
-    f5: Stagelike,
-    f6: Stagelike,
-    f7: Stagelike,
-    f8: Stagelike,
-    f9: Stagelike,
+    f: Fn[A, B],
+    g: Fn[B, C],
+    h: Fn[C, D],
+    i: Fn[D, E],
+    j: Fn[E, F],
+    k: Fn[F, G],
+    m: Fn[G, H],
+    n: Fn[H, J],
+    o: Stagelike,
     /,
     *functions: Stagelike,
-) -> Stagelike: ...
+) -> Fn[A, Any]: ...
 def compose(*functions: Stagelike) -> Stagelike:
-    """Name a row of stages as one value: `compose(f, g)(x)` is `pipe(x, f, g)`. Composing is associative.
+    """Make one function of several: `compose(f, g)(x)` is `pipe(x, f, g)`.
 
-    So training and validation share a recipe. Raises `ArgumentTypeError` for what cannot be called.
+    Use it to share a sequence of stages between training and validation. The result is a value that prints, compares and pickles, and
+    composing is associative. Raises `ArgumentTypeError` for an argument that is not a function.
 
     >>> shout = compose(str.strip, str.upper)
     >>> shout(" hi ")

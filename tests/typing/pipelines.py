@@ -32,6 +32,14 @@ assert_type(batches, Dataset[Batch])
 recipe = compose(batch(32), collate(text(pad_id=0)))
 assert_type(pipe(rows, recipe), Dataset[Batch])
 
+# Up to eight functions have a type; with more, the first eight are checked and the result is Any.
+eight = pipe(rows, take(9), take(8), take(7), take(6), take(5), take(4), take(3), batch(2))
+assert_type(eight, Dataset[Examples])
+nine = pipe(rows, take(9), take(8), take(7), take(6), take(5), take(4), take(3), batch(2), unbatch())
+assert_type(nine, Any)
+long_recipe = compose(take(9), take(8), take(7), take(6), take(5), take(4), batch(2), collate(text(pad_id=0)))
+assert_type(pipe(rows, long_recipe), Dataset[Batch])
+
 
 def items() -> Iterator[tuple[Batch, Cursor]]:
     """Infer what `iterate` yields."""
@@ -51,3 +59,5 @@ def misplaced() -> None:
     pipe(groups, shuffle(0))  # type: ignore[arg-type]  # shuffle after batch
     pipe(batches, batch(2))  # type: ignore[arg-type]  # batch after collate
     pipe([1, 2], batch(2))  # type: ignore[arg-type]  # not a dataset
+    again = shuffle(0)
+    pipe(groups, again, again, again, again, again, again, again, again, again)  # type: ignore[arg-type]  # the first of nine functions

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_columns, check_positive, check_text, check_unique
-from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, with_hidden_of, row_keys, source_rows
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows

@@ -20,12 +20,12 @@ from mlxfp.core.chunks import (
     check_schema,
     equal_chunks,
     from_rows,
-    with_hidden_of,
     no_rows,
     row_keys,
     source_rows,
     to_rows,
     visible,
+    with_hidden_of,
 )
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset

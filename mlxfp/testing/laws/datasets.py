@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core.chunks import KEY, ROW, RecordBatch, with_hidden_of, no_rows, visible
+from mlxfp.core.chunks import KEY, ROW, RecordBatch, no_rows, visible, with_hidden_of
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema

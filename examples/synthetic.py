@@ -1,7 +1,7 @@
-"""Made-up data in the files of well-known collections, so that the examples run without those.
+"""Synthetic data in the file formats of well-known data sets, so that the examples run without downloading them.
 
-The same seed gives the same file. Nothing here tells how good a model is on the real thing: digits are seven segments and noise, reviews
-are put together from a few words, and both are easy.
+The same seed writes the same file. Accuracies on these files say nothing about the real data: a digit is seven segments plus noise, a
+review is a template filled with a few words, and both are easy to learn.
 """
 
 import csv
@@ -37,9 +37,9 @@ _REVIEWS = (
 def write_passengers(path: Path, *, count: int, seed: int) -> None:
     """Write a CSV file of `count` passengers, with the columns of Kaggle's Titanic file.
 
-    Each is drawn on its own: class, sex and age first, then family, fare, cabin and port given those. Whether one survives is a coin
-    whose odds depend on sex, class, age and family size, with the signs known from the real ship; so a model can learn something, and no
-    model can be right about everyone. Ages, cabins and ports are missing about as often as in the real file.
+    Passengers are independent. Class, sex and age are drawn first, then family, fare, cabin and port given these. Survival is a Bernoulli
+    draw whose log-odds depend on sex, class, age and family size, with the signs of the real data, so that there is a signal to learn and
+    noise that no model can predict. Ages, cabins and ports are missing about as often as in the real file.
     """
     rng = np.random.default_rng(seed)
     passengers = [_passenger(number, rng) for number in range(1, count + 1)]
@@ -50,7 +50,7 @@ def write_passengers(path: Path, *, count: int, seed: int) -> None:
 
 
 def write_digits(folder: Path, *, count: int, seed: int) -> None:
-    """Write `count` grey images of 28 by 28 pixels and their labels, in the format and under the names of MNIST's test set."""
+    """Write `count` grey images of 28 by 28 pixels and their labels, with the format and the file names of MNIST's test set."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(10, size=count).astype(np.uint8)
     images = np.stack([_digit(label, rng) for label in labels.tolist()])
@@ -60,7 +60,7 @@ def write_digits(folder: Path, *, count: int, seed: int) -> None:
 
 
 def write_reviews(folder: Path, *, count: int, seed: int) -> None:
-    """Write train.tsv, dev.tsv and test.tsv: a review and its label, 1 for praise, in the order and format of SST-2."""
+    """Write train.tsv, dev.tsv and test.tsv in the format of SST-2: a review, a tab, and its label, 1 for praise."""
     rng = np.random.default_rng(seed)
     for name, rows in (("train", count), ("dev", count // 4), ("test", count // 4)):
         (folder / f"{name}.tsv").write_text("".join(_review(rng) for _ in range(rows)), encoding="utf-8")

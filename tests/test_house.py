@@ -1,0 +1,42 @@
+"""Small folders, small files, and no import cycle. What the names of modules must not be is in test_import.py."""
+
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+
+import mlxfp as fp
+
+PACKAGE = Path(fp.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def crowded_folders():
+    """Name the folders with more than 20 Python files."""
+    folders = {file.parent for file in FILES}
+    return ["/".join(folder.relative_to(PACKAGE).parts) for folder in sorted(folders) if len(list(folder.glob("*.py"))) > 20]
+
+
+def test_no_folder_has_more_than_20_files():
+    assert crowded_folders() == []
+
+
+def test_no_file_has_more_than_400_lines():
+    lengths = {str(file.relative_to(PACKAGE)): len(file.read_text(encoding="utf-8").splitlines()) for file in FILES}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
+
+
+def import_cycle(*, without_type_checking):
+    """Find modules that import each other in a cycle. Imports inside functions count; those for type checkers count unless left out."""
+    graph = grimp.build_graph("mlxfp", exclude_type_checking_imports=without_type_checking, cache_dir=None)
+    try:
+        TopologicalSorter({module: graph.find_modules_directly_imported_by(module) for module in graph.modules}).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+@pytest.mark.parametrize("without_type_checking", [True, False])
+def test_no_modules_import_each_other_in_a_cycle(without_type_checking):
+    assert import_cycle(without_type_checking=without_type_checking) == []

@@ -30,7 +30,7 @@ def column_stats(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
     """Let rows pass, and keep count, least, greatest and mean of these columns: of numbers their values, of text and lists their lengths.
 
     What was measured is in every cursor, and `column_stats_at` reads it. Nulls and NaN are missing; the length of a text counts
-    characters, that of a binary value bytes. Put it after `shuffle`: there is no random access after it, because it has to see every row once.
+    characters, that of a binary value bytes. Put it after `shuffle`: it takes away random access, because it has to see every row once.
     Raises `SchemaError` when the pipeline is built, for a column that is not there, and for one of another type.
 
     >>> from mlxfp.core.execution import iterate

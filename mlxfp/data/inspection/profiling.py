@@ -169,7 +169,7 @@ class _Meter:
 
 @frozen(eq=False)
 class _Timed(Around):
-    """Looks at the clock around every part of one dataset. Stages that each turn a row into a row run one by one, so that each has its own time."""
+    """Looks at the clock around every part of one dataset. Stages that are rows to rows run apart, so that each has its own time."""
 
     source: _Meter = field(factory=_Meter)
     steps: dict[int, _Meter] = field(factory=lambda: defaultdict(_Meter))  # by place

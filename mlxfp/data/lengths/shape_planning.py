@@ -155,8 +155,8 @@ def _shapes(stage: Any, groups: Groups) -> Iterator[tuple[int, int]]:
     known = [most for most in (groups.most, collator.longest) if most is not None]
     if not known:
         raise PipelineError(
-            f"The set of shapes of these batches is not finite: rows can have any length, and {brief(collator)} pads a group to its longest. "
-            "Give the collator length= or lengths=, or tokenize rows to a max_length."
+            f"The set of shapes of these batches is not finite: rows can have any length, and {brief(collator)} pads a group to its "
+            "longest. Give the collator length= or lengths=, or tokenize rows to a max_length."
         )
     lengths = {collator.padded(longest) for longest in range(groups.least, min(known) + 1)}
     return ((size, length) for size in groups.sizes for length in lengths)

@@ -42,8 +42,8 @@ def train_valid_test(
     `valid` and `test` are shares of the examples; the rest is for training. `stratify` names a column of which each value has the same
     share in all parts; it needs random access. Parts are disjoint, cover the data, and stay the same for one seed.
 
-    `data` is a dataset: of files by `read_csv` and the other readers, of arrays by `from_table`, of Hugging Face sets by `from_hf`, of torch sets
-    by `from_torch`. Raises `SchemaError` if `stratify` is not among its columns.
+    `data` is a dataset: of files by `read_csv` and the other readers, of arrays by `from_table`, of Hugging Face sets by `from_hf`, of
+    torch sets by `from_torch`. Raises `SchemaError` if `stratify` is not among its columns.
 
     >>> from mlxfp.core.describing import length
     >>> from mlxfp.data.sources.in_memory import from_table

@@ -231,8 +231,8 @@ def test_a_part_that_does_not_tell_is_named() -> None:
 def test_shapes_without_end_say_what_to_do() -> None:
     told: Any = _Told()
     message = (
-        r"The set of shapes of these batches is not finite: rows can have any length, and causal\(pad_id=0, pad_multiple=8\) pads a group to "
-        r"its longest\. Give the collator length= or lengths=, or tokenize rows to a max_length"
+        r"The set of shapes of these batches is not finite: rows can have any length, and causal\(pad_id=0, pad_multiple=8\) pads a "
+        r"group to its longest\. Give the collator length= or lengths=, or tokenize rows to a max_length"
     )
     with pytest.raises(PipelineError, match=message):
         batch_shapes(pipe(from_table(numbered([2])), told, collate(causal(pad_id=0, pad_multiple=8))))

@@ -154,7 +154,7 @@ class Wrapper(Source):
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         """Let the dataset that is held give fewer columns, where its rows are kept as they are."""
-        if not self.keeps_rows or self.dataset.hooks.planned == "as written":
+        if not self.keeps_rows or self.dataset.hooks.as_written:
             return self
         less: Dataset[Any] = attrs.evolve(self.dataset, columns=tuple(columns))
         object.__setattr__(less, "resolved", self.dataset.resolved)  # schemas are found once, whatever columns are wanted

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -27,6 +27,7 @@ from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Level, Stage, State
 
+ALL_STAGES = 1 << 30  # more than any pipeline has
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
@@ -71,9 +72,14 @@ class Hooks:
     """How the parts of a pipeline are called while it runs: each method returns the function to call. These change nothing."""
 
     @property
-    def planned(self) -> Literal["fused", "apart", "as written"]:
-        """How far a plan may differ from what was written: stages that do the work of others, one step a stage, or nothing."""
-        return "fused"
+    def as_written(self) -> int:
+        """How many stages, from the first, run as they were written: each a step, on all columns of the source."""
+        return 0
+
+    @property
+    def fuses(self) -> bool:
+        """Whether stages in a row that turn each row into one row may run as one step."""
+        return True
 
     @property
     def marks(self) -> str:
@@ -96,8 +102,8 @@ class Hooks:
         """Return what reads the first rows of a source, which schemas are inferred from."""
         return source.head
 
-    def infer(self, stage: Stage) -> Callable[[Schema, Rows], Stage]:
-        """Return what declares the schema of a stage."""
+    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
+        """Return what declares the schema of the stage at a place."""
         return stage.infer
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
@@ -116,9 +122,14 @@ class Around(Hooks):
     inner: Hooks
 
     @property
-    def planned(self) -> Literal["fused", "apart", "as written"]:
-        """As far as the inner ones allow."""
-        return self.inner.planned
+    def as_written(self) -> int:
+        """As many as the inner ones ask for."""
+        return self.inner.as_written
+
+    @property
+    def fuses(self) -> bool:
+        """As the inner ones do."""
+        return self.inner.fuses
 
     @property
     def marks(self) -> str:
@@ -141,9 +152,9 @@ class Around(Hooks):
         """Read the first rows as the inner ones do."""
         return self.inner.head(source)
 
-    def infer(self, stage: Stage) -> Callable[[Schema, Rows], Stage]:
+    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         """Infer as the inner ones do."""
-        return self.inner.infer(stage)
+        return self.inner.infer(stage, place)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
         """Feed as the inner ones do."""
@@ -159,9 +170,9 @@ class AsWritten(Around):
     """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
 
     @property
-    def planned(self) -> Literal["fused", "apart", "as written"]:
-        """Not at all."""
-        return "as written"
+    def as_written(self) -> int:
+        """All of them."""
+        return ALL_STAGES
 
 
 NO_HOOKS = Hooks()

@@ -43,7 +43,7 @@ def resolve(dataset: Pipeline[Any]) -> Resolved:
     schemas = [dataset.source.schema()]
     for stage in dataset.stages:
         try:
-            declared = dataset.hooks.infer(stage)(schemas[-1], lambda: _head(dataset, Resolved(tuple(stages), tuple(schemas))))
+            declared = dataset.hooks.infer(stage, len(stages))(schemas[-1], lambda: _head(dataset, Resolved(tuple(stages), tuple(schemas))))
             schemas.append(declared.schema(schemas[-1]))
         except Exception as error:
             if not schemas[-1].names:
@@ -64,18 +64,19 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
 
     The hooks of the pipeline say how far the plan may differ from what was written.
     """
-    written = as_written(dataset)
-    if dataset.hooks.planned == "as written":
-        return written
-    schemas = dataset.resolved.schemas
-    steps, needed = _projected(written.steps, schemas, schemas[-1].names if columns is None else columns)
-    source, said = _pushed_down(dataset, [name for name in schemas[0].names if name in needed[0]] or schemas[0].names[:1])
-    steps = _joined(steps, dataset, source.schema(), said)
-    out = reduce(lambda schema, step: step.stage.schema(schema), steps, source.schema())
+    written, first = as_written(dataset), min(dataset.hooks.as_written, len(dataset.stages))
+    schemas = dataset.resolved.schemas[first:]
+    steps, needed = _projected(written.steps[first:], schemas, schemas[-1].names if columns is None else columns)
+    source, said, schema = dataset.source, list[str](), schemas[0]
+    if not first:
+        source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
+        schema = source.schema()
+    steps = _joined(steps, dataset, schema, said)
+    out = reduce(lambda before, step: step.stage.schema(before), steps, schema)
     steps = _merged(steps, needed, said)
-    if dataset.hooks.planned == "fused":
+    if dataset.hooks.fuses:
         steps = _fused(steps, said)
-    return attrs.evolve(written, source=source, steps=tuple(steps), schema=out, rewrites=tuple(said))
+    return attrs.evolve(written, source=source, steps=(*written.steps[:first], *steps), schema=out, rewrites=tuple(said))
 
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
@@ -181,8 +182,9 @@ def _joined(steps: Sequence[Step], dataset: Pipeline[Any], schema: Schema, said:
 def _merged(steps: Sequence[Step], needed: Sequence[Collection[str]], said: list[str]) -> list[Step]:
     """Let a stage do the work of the one after it, too, where that one knows how."""
     out: list[Step] = []
+    first = steps[0].place if steps else 0
     for step in steps:
-        both = step.stage.fuse_with_previous(out[-1].stage, needed[step.stop]) if out else None
+        both = step.stage.fuse_with_previous(out[-1].stage, needed[step.stop - first]) if out else None
         if both is None:
             out.append(step)
         else:

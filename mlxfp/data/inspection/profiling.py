@@ -180,8 +180,8 @@ class _Timed(Around):
         self.steps.clear()
 
     @property
-    def planned(self) -> Any:
-        return "apart" if self.inner.planned == "fused" else self.inner.planned
+    def fuses(self) -> bool:
+        return False
 
     def read(self, source: Source) -> Any:
         watched = attrs.evolve(source, watch=self.source.watch) if isinstance(source, Prefetch) else source

@@ -15,13 +15,14 @@ from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
-from mlxfp.core.execution import Around, Plan, Step, execute, iterate, run, start
+from mlxfp.core.execution import ALL_STAGES, Around, Plan, Step, execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, children, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Level
 from mlxfp.data.inspection.previews import show_value
+from mlxfp.data.running.error_rows import OnError
 
 
 def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = None, epoch: int = 0) -> tuple[Origin, ...]:
@@ -64,8 +65,8 @@ class _Uncollated(Around):
     passed: frozenset[int]  # their places
 
     @property
-    def planned(self) -> Any:
-        return "as written"
+    def as_written(self) -> int:
+        return ALL_STAGES
 
     def step(self, step: Step) -> Any:
         return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else self.inner.step(step)
@@ -142,7 +143,7 @@ def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
     chunks = yield from _out_of(dataset.source, leaf, row, epoch)
     for step in as_written(dataset).steps if chunks else ():
         try:
-            chunks = _fed(step, epoch, chunks)
+            chunks = chunks if isinstance(step.stage, OnError) else _fed(step, epoch, chunks)
         except Exception as error:  # noqa: BLE001  # that it fails is the answer
             yield Passed(step.text, (), _say(error))
             return []

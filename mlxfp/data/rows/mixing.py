@@ -121,7 +121,7 @@ class _Joined(Source):
 
     def marked(self, chunk: Any, place: int) -> Any:
         """Say in the hidden columns which dataset a chunk comes from."""
-        if self.level == "batches":
+        if isinstance(chunk, dict):  # a batch
             return chunk
         return number_joined(chunk, place, sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset)))
 

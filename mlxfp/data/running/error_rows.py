@@ -1,10 +1,10 @@
 """Leaving out rows that fail, with an exact list of them."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
+import attrs
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.chunks import Example, RecordBatch, source_rows
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.datasets import Dataset, Wrapper, with_hooks
+from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
-from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.row_names import Origin, locate, row_name
-from mlxfp.core.sources import Position
-from mlxfp.core.stages import Stage, check_level
+from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.running.failed_rows import ERROR, MarkFailed, split_failed
 from mlxfp.data.running.replaying import reached
 
@@ -86,17 +84,14 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     [(1, "ValueError: invalid literal for int() with base 10: 'two'")]
     """
     check_dataset(dataset, skipped_rows)
-    found = [(run.dataset, run.dataset.source.entries(run.position)) for run in reached(dataset, cursor) if _skips(run.dataset)]
+    runs = list(reached(dataset, cursor))[::-1]
+    found = [(run.dataset, state[1]) for run in runs for stage, state in run.states if isinstance(stage, OnError)]
     if not found:
         raise PipelineError(
             'There is no list of skipped rows: the pipeline has no on_error("skip"), or a stage after it reads everything at once. '
             f"Put it behind load, cache and shuffle, in {dataset!r}."
         )
     return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, entries in found for row, stage, reason in entries)
-
-
-def _skips(dataset: Any) -> bool:
-    return isinstance(dataset.source, OnError)
 
 
 @frozen
@@ -120,7 +115,9 @@ class _Skipping:
                 f"{self!r} skips rows on which a stage before it fails, and there is no stage: got {dataset!r}. Put it after map and the "
                 "other stages. Lines of a file that cannot be parsed are not skipped, for where the next row begins is not known."
             )
-        return Dataset(OnError(with_hooks(dataset, lambda held: MarkFailed(held.hooks)), self.policy, self.max_rate))
+        marked = with_hooks(dataset, lambda held: MarkFailed(held.hooks))
+        watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # not the stages that come after this one
+        return attrs.evolve(marked, hooks=watched, stages=(*dataset.stages, OnError(self.policy, self.max_rate)))
 
     def __repr__(self) -> str:
         return f"on_error({self.policy!r}, max_rate={self.max_rate})"
@@ -133,46 +130,27 @@ def _parts(dataset: Dataset[Any]) -> Iterator[Any]:
 
 
 @frozen(repr=False)
-class OnError(Wrapper):
-    """The rows of a dataset that marks those that fail, without these.
-
-    The position is (cursor, rows seen, what was left out): (source row, stage, reason) of each.
-    """
+class OnError(Stage):
+    """Takes out the rows that `MarkFailed` has marked. The state is (rows seen, (source row, stage, reason) of each row left out)."""
 
     policy: Policy
     max_rate: float = 0.001
+    lengthens = False
 
-    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+    def start(self, epoch: int) -> State:
+        """Return the state before the first row."""
+        return 0, ()
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         """Take the failed rows out; raise `DataError` when they are too many."""
-        cursor, seen, entries = position or (None, 0, ())
-        with closing(run(self.dataset, start(epoch, cursor))) as chunks:
-            for chunk, cursor in chunks:
-                well, failed = split_failed(chunk)
-                if failed is not None:
-                    places = np.flatnonzero(chunk.column(ERROR).is_valid().to_numpy(zero_copy_only=False))
-                    found = zip(source_rows(failed).tolist(), failed.column(ERROR).to_pylist(), strict=True)
-                    entries += tuple((row, each["stage"], each["reason"]) for row, each in found)
-                    self._check(seen + places + 1, entries)
-                seen += chunk.num_rows
-                yield well, (cursor, seen, entries)
-
-    def entries(self, position: Position) -> tuple[tuple[int, str, str], ...]:
-        """Return what had been left out at a position."""
-        return () if position is None else position[2]
-
-    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset with its cursor."""
-        return () if position is None else ((self.dataset, position[0]),)
-
-    def size(self, count: int) -> None:
-        """Say that the length depends on the data."""
-
-    def exact_length(self) -> None:
-        """Say the same, without reading what is kept."""
-
-    def head(self) -> Iterator[RecordBatch]:
-        """Yield the first rows that do not fail."""
-        return (split_failed(chunk)[0] for chunk in super().head())
+        seen, entries = state
+        well, failed = split_failed(chunk, repr(self))
+        if failed is not None:
+            places = np.flatnonzero(chunk.column(ERROR).is_valid().to_numpy(zero_copy_only=False))
+            found = zip(source_rows(failed).tolist(), failed.column(ERROR).to_pylist(), strict=True)
+            entries += tuple((row, each["stage"], each["reason"]) for row, each in found)
+            self._check(seen + places + 1, entries)
+        return (seen + chunk.num_rows, entries), (well,)
 
     def notes(self) -> tuple[str, ...]:
         """Say what it does."""

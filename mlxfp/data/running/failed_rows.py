@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
 from mlxfp.core.errors import PipelineError, SchemaError
-from mlxfp.core.execution import Around, Rows, Step
+from mlxfp.core.execution import ALL_STAGES, Around, Rows, Step
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
@@ -32,10 +32,7 @@ _ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: 
 class MarkFailed(Around):
     """Marks rows that fail, in their places. Positions of sources are (that of the source, number of the next row, by number or not)."""
 
-    @property
-    def planned(self) -> Any:
-        """Run what was written: which stage failed on a row is part of what comes out."""
-        return "as written"
+    as_written: int = ALL_STAGES  # the stages that are watched, which run as written: which of them failed on a row comes out, too
 
     @property
     def marks(self) -> str:
@@ -101,24 +98,27 @@ class MarkFailed(Around):
             return self.inner.head(source)
         return lambda: (chunk for chunk, _ in self.read(source)(0, None))
 
-    def infer(self, stage: Stage) -> Any:
+    def infer(self, stage: Stage, place: int) -> Any:
         """Infer a schema from the rows that do not fail, before the stage or on it."""
+        inner = self.inner.infer(stage, place)
+        if place >= self.as_written:
+            return inner
 
         def infer(schema: Schema, rows: Rows) -> Stage:
             def good() -> Iterator[RecordBatch]:
-                return (split_failed(chunk)[0] for chunk in rows())
+                return (split_failed(chunk, repr(stage))[0] for chunk in rows())
 
             try:
-                return self.inner.infer(stage)(schema, good)
+                return inner(schema, good)
             except Exception:  # noqa: BLE001  # whatever a user's function raises
-                return self.inner.infer(stage)(schema, lambda: _fitting(stage, schema, good()))
+                return inner(schema, lambda: _fitting(stage, schema, good()))
 
         return infer
 
     def step(self, step: Step) -> Any:
         """Let failed rows pass by a stage that works on rows, and mark those on which it fails."""
         call = self.inner.step(step)
-        if not _works_on_rows(step.stage):
+        if not self._watches(step):
             return call
 
         def fed(state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
@@ -153,12 +153,11 @@ class MarkFailed(Around):
     def finish(self, step: Step) -> Any:
         """Mark the rows that a stage still held."""
         call = self.inner.finish(step)
-        return (lambda state: (_well(step.schema, part) for part in call(state))) if _works_on_rows(step.stage) else call
+        return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
-
-def _works_on_rows(stage: Stage) -> bool:
-    """Return whether a stage gives rows for rows; no row can be taken out of a group."""
-    return "examples" in stage.accepts and stage.emits is None
+    def _watches(self, step: Step) -> bool:
+        """Return whether a watched stage gives rows for rows; no row can be taken out of a group."""
+        return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
 def _check_reserved(source: Source) -> None:
@@ -185,9 +184,9 @@ def _fitting_part(stage: Stage, schema: Schema, part: RecordBatch) -> Iterator[R
         yield part
 
 
-def split_failed(chunk: RecordBatch) -> tuple[RecordBatch, RecordBatch | None]:
+def split_failed(chunk: RecordBatch, part: str) -> tuple[RecordBatch, RecordBatch | None]:
     """Part the rows that are well, without the column of errors, from those that failed, if any, with it."""
-    errors = _errors(chunk, "on_error")
+    errors = _errors(chunk, part)
     if not _any(errors):
         return chunk.drop_columns([ERROR]), None
     return chunk.filter(errors.is_null()).drop_columns([ERROR]), chunk.filter(errors.is_valid())

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
+import attrs
 import numpy as np
 
 from mlxfp.core.chunks import RecordBatch, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.execution import iterate, run, start
+from mlxfp.core.planning import as_written
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.map_filter import take
 from mlxfp.testing.comparing import assert_same
@@ -28,31 +30,32 @@ def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> assert_pure_stages(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
     """
-    for place, stage in enumerate(dataset.resolved.stages):
-        before: Dataset[Any] = Dataset(dataset.source, dataset.stages[:place])
-        _assert_pure_stage(stage, [chunk for chunk, _ in run(before, start(epoch, None))], epoch)
+    for step in as_written(dataset).steps:
+        before = attrs.evolve(dataset, stages=dataset.stages[: step.place])
+        calls = dataset.hooks.step(step), dataset.hooks.finish(step)
+        _assert_pure_stage(step.stage, *calls, [chunk for chunk, _ in run(before, start(epoch, None))], epoch)
 
 
-def _assert_pure_stage(stage: Stage, chunks: Sequence[Any], epoch: int) -> None:
+def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[Any], epoch: int) -> None:
     claim = f"{stage!r} is pure"
     state = stage.start(epoch)
     assert_same(stage.start(epoch), state, f"{claim}: it starts in the same state each time")
     steps = []
     for chunk in chunks:
         kept_state, kept_chunk = through_bytes((state, chunk))
-        after, out = _step(stage, state, chunk)
+        after, out = _step(call, state, chunk)
         assert_same(state, kept_state, f"{claim}: a step leaves the old state as it was")
         assert_same(chunk, kept_chunk, f"{claim}: a step leaves its input as it was")
         steps.append((state, chunk, after, out))
         state = after
-    last = list(stage.finish(state))
+    last = list(finish(state))
     for old, chunk, after, out in reversed(steps):
         for again in (old, through_bytes(old)):
-            found_state, found = _step(stage, again, chunk)
+            found_state, found = _step(call, again, chunk)
             assert_same(found, out, f"{claim}: the same state and chunk give the same output")
             assert_same(found_state, after, f"{claim}: the same state and chunk give the same next state")
     for again in (state, through_bytes(state)):
-        assert_same(list(stage.finish(again)), last, f"{claim}: finishing again gives the same output")
+        assert_same(list(finish(again)), last, f"{claim}: finishing again gives the same output")
 
 
 def assert_chunks_do_not_matter(
@@ -99,6 +102,6 @@ def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
     return chunks if dataset.level == "groups" else [row for rows in chunks for row in np.split(rows, len(rows))]
 
 
-def _step(stage: Stage, state: Any, chunk: Any) -> tuple[Any, list[Any]]:
-    after, out = stage.step(state, chunk)
+def _step(call: Any, state: Any, chunk: Any) -> tuple[Any, list[Any]]:
+    after, out = call(state, chunk)
     return after, list(out)

@@ -211,7 +211,7 @@ def test_it_is_a_value():
     assert_value(column_stats(["x"]))
     assert_value(column_stats(["x"])(from_table({"x": [1]})))
     assert_told_apart(column_stats(["x"]), column_stats(["y"]))
-    assert repr(column_stats(["x", "y"])) == "measure(columns=('x', 'y'))"
+    assert repr(column_stats(["x", "y"])) == "column_stats(columns=('x', 'y'))"
     assert column_stats(["x"]).longest(7) == 7
 
 
@@ -224,12 +224,12 @@ def test_it_is_a_value():
         (
             lambda: schema(column_stats(["y"])(from_table({"x": [1]}))),
             SchemaError,
-            "measure needs the column 'y', which is not there. Columns: 'x'.",
+            "column_stats needs the column 'y', which is not there. Columns: 'x'.",
         ),
         (
             lambda: schema(column_stats(["x"])(from_examples([{"x": {"a": 1}}]))),
             SchemaError,
-            "measure takes numbers, text and lists, got struct<a: int64> in column 'x'. Measure other columns.",
+            "column_stats takes numbers, text and lists, got struct<a: int64> in column 'x'. Name other columns.",
         ),
         (lambda: column_stats_at([1], None), ArgumentTypeError, "works on a dataset, got list"),
         (

@@ -269,8 +269,9 @@ def test_a_row_that_is_left_out_or_fails_ends_the_replay():
     )
     assert repr(trace_row(dataset, 2)).endswith("\n    left out")
     assert len(trace_row(dataset, 2).steps) == 2
-    assert trace_row(dataset, 3).steps[-1].error == "ZeroDivisionError: division by zero; on source row 3: {'x': 3}"
-    assert repr(trace_row(dataset, 3)).endswith("failed: ZeroDivisionError: division by zero; on source row 3: {'x': 3}")
+    said = f"ZeroDivisionError: division by zero; on source row 3: {{'x': 3}}; while running {dataset.stages[1]!r}"
+    assert trace_row(dataset, 3).steps[-1].error == said
+    assert repr(trace_row(dataset, 3)).endswith(f"failed: {said}")
     assert len(trace_row(dataset, 4).steps) == 4
 
 

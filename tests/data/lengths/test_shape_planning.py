@@ -214,7 +214,7 @@ class _Told(_Pairs):
 def test_a_part_that_does_not_tell_is_named() -> None:
     table, group = from_table(numbered([2, 3])), bucket_by_length([4], size=2)
     with pytest.raises(
-        PipelineError, match=r"shapes are those of batches, got groups from bucket_by_length\(.*Put collate\(\.\.\.\) after it"
+        PipelineError, match=r"batch_shapes takes batches, got groups from bucket_by_length\(.*Put collate\(\.\.\.\) after it"
     ):
         batch_shapes(pipe(table, group))
     with pytest.raises(ArgumentTypeError, match="shapes works on a dataset, got int"):

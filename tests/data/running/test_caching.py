@@ -142,7 +142,7 @@ list(fp.pipe(fp.from_iterable(lambda: ({"x": i} for i in range(600))), fp.map(sl
         time.sleep(0.01)
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    assert not list(tmp_path.glob("*.arrow"))
+    assert not list(tmp_path.glob("[!.]*.arrow"))
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
     assert len(list(tmp_path.glob("*.arrow"))) == 1
 

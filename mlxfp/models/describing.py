@@ -20,7 +20,7 @@ def describe(model: nn.Module) -> str:
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
     >>> from mlxfp.models.heads import Classifier
-    >>> print(describe(Classifier(Encoder(EncoderConfig(vocabulary=100, width=16, depth=3)), outputs=2)))
+    >>> print(describe(Classifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=3)), outputs=2)))
     layer                              kind       arrays                    parameters
     output                             Linear     weight[2, 16], bias[2]            34
     body.tokens                        Embedding  weight[100, 16]                1,600

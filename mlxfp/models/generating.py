@@ -39,7 +39,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     with its continuation would be longer than the model's `max_length`.
 
     >>> from mlxfp.models.decoder import DecoderConfig
-    >>> model = CausalLM(Decoder(DecoderConfig(vocabulary=100, width=16, depth=1, feed=32), seed=0))
+    >>> model = CausalLM(Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1), seed=0))
     >>> [len(new) for new in generate(model, [[5, 6], [7]], max_tokens=3)]
     [3, 3]
 
@@ -64,8 +64,8 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
         raise ArgumentError(
             f"temperature=0 takes the likeliest token, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0."
         )
-    ids, mask = _padded(prompts, model.body.config.vocabulary)
-    longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_length
+    ids, mask = _padded(prompts, model.body.config.vocab_size)
+    longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_position_embeddings
     if longest > most:
         raise ArgumentError(
             f"The model has {most} positions, and a prompt of {ids.shape[1]} tokens with max_tokens={max_tokens} needs {longest}. "

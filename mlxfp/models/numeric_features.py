@@ -29,7 +29,7 @@ class WithNumbers(nn.Module):
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
     >>> from mlxfp.models.heads import Regressor
-    >>> body = Encoder(EncoderConfig(vocabulary=100, width=16))
+    >>> body = Encoder(EncoderConfig(vocab_size=100, hidden_size=16))
     >>> model = WithNumbers(Regressor(body), 3, outputs=1)
     >>> model(mx.array([[5, 6], [7, 8]]), numbers=mx.array([[0.1, -1.0, 0.5], [0.3, 0.0, -0.2]])).shape
     (2,)

@@ -11,11 +11,10 @@ from mlx.utils import tree_unflatten
 
 from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
-from mlxfp.models.catalogue import MODELS
+from mlxfp.models.catalogue import FORMATS, MODELS
 from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
-from mlxfp.models.huggingface import FORMATS, format_of
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
@@ -38,7 +37,7 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.models.bert import Bert, BertConfig
     >>> from mlxfp.models.heads import Classifier
-    >>> body = Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))
+    >>> body = Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
     >>> with TemporaryDirectory() as folder:
     ...     save(folder, Classifier(body, 3))
     ...     load(folder)(mx.array([[5, 6, 7]])).shape
@@ -58,7 +57,7 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
     >>> from mlxfp.models.bert import Bert, BertConfig
     >>> from mlxfp.models.heads import Classifier, MaskedLM
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, MaskedLM(Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))))
+    ...     save(folder, MaskedLM(Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))))
     ...     Classifier(load_body(folder), 3)(mx.array([[5, 6, 7]])).shape
     (1, 3)
     """
@@ -78,7 +77,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.models.bert import Bert, BertConfig
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, Bert(BertConfig(vocabulary=9, width=8, depth=1, heads=2)))
+    ...     save(folder, Bert(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)))
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['config.json', 'model.safetensors']
     """
@@ -87,13 +86,14 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     check_positive(shard_size=shard_size)
     head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
     body, kind, settings = _take_apart(head)
-    if tokenizer is not None and tokenizer.vocab_size > body.config.vocabulary:
+    if tokenizer is not None and tokenizer.vocab_size > body.config.vocab_size:
         raise ArgumentError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocabulary}. "
+            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocab_size}. "
             "Save the tokenizer that the model was trained with."
         )
     _check_layers(model, _build(body.config, kind, settings, numbers))
-    plan, json = format_of(body.config).write(body.config, kind, settings, numbers)
+    format = next(format for format in FORMATS.values() if format.fits(body.config))
+    plan, json = format.write(body.config, kind, settings, numbers)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -133,8 +133,8 @@ def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool)
         raise DataError("The weights are quantized, which mlxfp does not read. Use the folder of the model as it was before.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    if plan.config.depth > len(weights):  # before they are made: a million blocks would take the machine's memory
-        raise DataError(f"config.json speaks of {plan.config.depth} blocks, and there are only {len(weights)} weights.")
+    if plan.config.num_hidden_layers > len(weights):  # before they are made: a million blocks would take the machine's memory
+        raise DataError(f"config.json speaks of {plan.config.num_hidden_layers} blocks, and there are only {len(weights)} weights.")
     return plan
 
 

@@ -15,7 +15,7 @@ from mlxfp.testing.laws import assert_generates_the_likeliest
 from tests.models.samples import VOCABULARY, body, gap, rows
 
 MODEL = CausalLM(body("decoder")).eval()
-UNTIED = CausalLM(body("decoder"), tied=False).eval()
+UNTIED = CausalLM(body("decoder"), tie_word_embeddings=False).eval()
 PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8), min_size=1, max_size=3)
 
 

@@ -268,13 +268,13 @@ def test_a_section_that_does_not_fit_is_refused(numbers, error, message, tmp_pat
 @pytest.mark.parametrize("head", ["classifier", "multi_label", "regressor"])
 def test_models_with_numbers_are_made_by_name(head):
     labels = None if head == "regressor" else 3
-    model = create("encoder", size="tiny", head=head, labels=labels, numbers=4, vocabulary=30, dropout=0.25, seed=3)
-    plain = create("encoder", size="tiny", head=head, labels=labels, vocabulary=30, dropout=0.25, seed=3)
+    model = create("encoder", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30, dropout=0.25, seed=3)
+    plain = create("encoder", size="tiny", head=head, labels=labels, vocab_size=30, dropout=0.25, seed=3)
     assert same_arrays(model.head.parameters(), plain.parameters())
     assert same_arrays(model.parameters(), WithNumbers(plain, 4, outputs=labels or 1, seed=3).parameters())
     assert model(IDS, MASK, numbers=NUMBERS).shape == plain(IDS, MASK).shape
     assert model.number_settings["dropout"] == 0.25
-    assert create("encoder", size="tiny", labels=2, numbers=4, vocabulary=30).number_settings["dropout"] == 0.1
+    assert create("encoder", size="tiny", labels=2, numbers=4, vocab_size=30).number_settings["dropout"] == 0.1
 
 
 def test_describe_shows_the_layers_of_the_numbers():
@@ -289,7 +289,7 @@ def test_heads_that_answer_for_tokens_are_refused_by_name(head):
     kind = {"token_classifier": "TokenClassifier", "masked_lm": "MaskedLM", "causal_lm": "CausalLM"}[head]
     message = rf"Numbers of a row need a head that answers for whole rows, got {kind}\. Use a Classifier or a Regressor: .*by name"
     with pytest.raises(ArgumentError, match=message):
-        create("bert", size="tiny", head=head, labels=labels, numbers=4, vocabulary=30)
+        create("bert", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30)
 
 
 @pytest.mark.parametrize("head", [lambda body: TokenClassifier(body, 3), MaskedLM, CausalLM], ids=["tokens", "masked", "causal"])

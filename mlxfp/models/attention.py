@@ -109,25 +109,50 @@ def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, drop
     return (weights @ values[:, :, None]).reshape(rows, heads, length, size)
 
 
-class SelfAttention(nn.Module):
-    """Attention among the tokens of a row, with one linear layer for queries, keys and values.
+class Attention(nn.Module):
+    """Attention among the tokens of a row: layers for queries, keys and values, the average, and a layer for the output.
 
-    `dropout` is the rate on the weights of attention. Without it (None) they are never dropped.
+    One layer makes queries, keys and values, or, with `key_value_heads`, three layers do. `dropout` is the rate on the weights of
+    attention; None, for models that have no such dropout.
     """
 
-    def __init__(self, hidden_size: int, heads: int, *, bias: bool, dropout: float | None = None) -> None:
+    def __init__(  # noqa: PLR0913  # all that architectures differ in, and all named
+        self,
+        hidden_size: int,
+        heads: int,
+        *,
+        key_value_heads: int | None = None,
+        bias: bool = True,
+        output_bias: bool = True,
+        dropout: float | None = None,
+    ) -> None:
         """Make the layers; the model that they belong to draws their weights."""
         super().__init__()
         self.heads = heads
-        self.inputs = nn.Linear(hidden_size, 3 * hidden_size, bias=bias)
+        self.key_value_heads = key_value_heads or heads
+        if key_value_heads is None:
+            self.inputs = nn.Linear(hidden_size, 3 * hidden_size, bias=bias)
+        else:
+            self.query = nn.Linear(hidden_size, hidden_size, bias=bias)
+            self.key = nn.Linear(hidden_size, hidden_size // heads * key_value_heads, bias=bias)
+            self.value = nn.Linear(hidden_size, hidden_size // heads * key_value_heads, bias=bias)
         self.dropout = None if dropout is None else Dropout(dropout)
-        self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.output = nn.Linear(hidden_size, hidden_size, bias=output_bias)
 
     def __call__(self, hidden: mx.array, bias: Bias, rotation: Rotation | None = None) -> mx.array:
-        """Mix the vectors of a row, float[B, L, hidden_size], after rotating queries and keys if there is a rotation."""
-        queries, keys, values = (split_heads(part, self.heads) for part in mx.split(self.inputs(hidden), 3, axis=-1))
-        if rotation is not None:
-            queries, keys = rotate(queries, rotation), rotate(keys, rotation)
+        """Mix the vectors of a row, float[B, L, hidden_size]."""
+        return self.mix(*self.project(hidden, rotation), bias)
+
+    def project(self, hidden: mx.array, rotation: Rotation | None = None) -> tuple[mx.array, mx.array, mx.array]:
+        """Compute queries, keys and values, the first two rotated by their positions if there is a rotation."""
+        one = "inputs" in self
+        parts = mx.split(self.inputs(hidden), 3, axis=-1) if one else (self.query(hidden), self.key(hidden), self.value(hidden))
+        counts = (self.heads, self.key_value_heads, self.key_value_heads)
+        queries, keys, values = (split_heads(part, count) for part, count in zip(parts, counts, strict=True))
+        return (queries, keys, values) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation), values)
+
+    def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
+        """Attend, join the heads and apply the output layer."""
         mixed: mx.array = self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
         return mixed
 

@@ -7,7 +7,7 @@ from mlx import nn
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
-from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
+from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, row_head, token_head
 from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
 
@@ -127,7 +127,8 @@ class Bert(nn.Module):
 class _Block(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.attention = _Attention(config)
+        heads = config.num_attention_heads
+        self.attention = Attention(config.hidden_size, heads, key_value_heads=heads, dropout=config.attention_probs_dropout_prob)
         self.attention_dropout = Dropout(config.hidden_dropout_prob)
         self.attention_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
         self.activation = ACTIVATIONS[config.hidden_act]
@@ -141,21 +142,6 @@ class _Block(nn.Module):
         fed = self.feed_out(self.activation(self.feed_in(hidden)))
         normed: mx.array = self.feed_norm(hidden + self.feed_dropout(fed))
         return normed
-
-
-class _Attention(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.heads = config.num_attention_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-        self.dropout = Dropout(config.attention_probs_dropout_prob)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
-        queries, keys, values = (split_heads(layer(hidden), self.heads) for layer in (self.query, self.key, self.value))
-        return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
 
 
 def _dropout_of_heads(json: Json) -> float:

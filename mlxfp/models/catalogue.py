@@ -1,7 +1,7 @@
 """The table of architectures and formats, and models made from names."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, overload
+from typing import Any
 
 from attrs import evolve
 from mlx import nn
@@ -13,7 +13,7 @@ from mlxfp.models.bert import BERT
 from mlxfp.models.decoder import DECODER
 from mlxfp.models.encoder import ENCODER
 from mlxfp.models.formats import Architecture, Format
-from mlxfp.models.heads import HEADS, CausalLM
+from mlxfp.models.heads import HEADS
 from mlxfp.models.layers import field_names
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
@@ -55,32 +55,6 @@ def configure(
     return architecture.config(**given)
 
 
-@overload
-def create(
-    name: str,
-    *,
-    size: str,
-    head: Literal["causal_lm"],
-    vocab_size: int | None = None,
-    max_position_embeddings: int | None = None,
-    dropout: float | None = None,
-    seed: int = 0,
-    models: Mapping[str, Architecture] = MODELS,
-) -> CausalLM: ...
-@overload
-def create(
-    name: str,
-    *,
-    size: str,
-    head: str = "classifier",
-    labels: int | None = None,
-    numbers: int = 0,
-    vocab_size: int | None = None,
-    max_position_embeddings: int | None = None,
-    dropout: float | None = None,
-    seed: int = 0,
-    models: Mapping[str, Architecture] = MODELS,
-) -> nn.Module: ...
 def create(  # noqa: PLR0913  # all have defaults but two, and are named
     name: str,
     *,

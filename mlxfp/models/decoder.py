@@ -10,20 +10,7 @@ from mlxfp.core.checks import check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import silu
-from mlxfp.models.attention import (
-    Bias,
-    Rotation,
-    attend,
-    bias_of,
-    check_length,
-    earlier,
-    join_heads,
-    positions_of,
-    rotate,
-    rotation_of,
-    split_heads,
-    visible,
-)
+from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, rotary_base, row_head, token_head
 from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
 
@@ -201,7 +188,14 @@ class _Block(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.attention = _Attention(config)
+        self.attention = Attention(
+            config.hidden_size,
+            config.num_attention_heads,
+            key_value_heads=config.num_key_value_heads,
+            bias=config.qkv_bias,
+            output_bias=False,
+            dropout=config.attention_dropout,
+        )
         self.attention_dropout = Dropout(config.hidden_dropout_prob)
         self.feed_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.feed_gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
@@ -210,11 +204,11 @@ class _Block(nn.Module):
         self.feed_dropout = Dropout(config.hidden_dropout_prob)
 
     def __call__(self, hidden: mx.array, bias: Bias, rotation: Rotation) -> mx.array:
-        return self._feed(hidden, self.attention.mix(*self.attention.inputs(self.attention_norm(hidden), rotation), bias))
+        return self._feed(hidden, self.attention(self.attention_norm(hidden), bias, rotation))
 
     def extend(self, hidden: mx.array, stored: Stored, start: int, bias: mx.array | None, rotation: Rotation) -> tuple[mx.array, Stored]:
         """Do what a call does for tokens that follow stored keys and values; return these together with the new ones."""
-        queries, *new = self.attention.inputs(self.attention_norm(hidden), rotation)
+        queries, *new = self.attention.project(self.attention_norm(hidden), rotation)
         keys, values = (mx.slice_update(old, more, mx.array([start]), axes=(2,)) for old, more in zip(stored, new, strict=True))
         end = start + hidden.shape[1]
         return self._feed(hidden, self.attention.mix(queries, keys[:, :, :end], values[:, :, :end], bias)), (keys, values)
@@ -223,28 +217,6 @@ class _Block(nn.Module):
         hidden = hidden + self.attention_dropout(mixed)
         normed = self.feed_norm(hidden)
         return hidden + self.feed_dropout(self.feed_out(silu(self.feed_gate(normed)) * self.feed_in(normed)))
-
-
-class _Attention(nn.Module):
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        self.heads = config.num_attention_heads
-        self.num_key_value_heads = config.num_key_value_heads
-        shared = config.head_dim * config.num_key_value_heads
-        self.query = nn.Linear(config.hidden_size, config.hidden_size, bias=config.qkv_bias)
-        self.key = nn.Linear(config.hidden_size, shared, bias=config.qkv_bias)
-        self.value = nn.Linear(config.hidden_size, shared, bias=config.qkv_bias)
-        self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
-
-    def inputs(self, hidden: mx.array, rotation: Rotation) -> tuple[mx.array, mx.array, mx.array]:
-        """Compute queries, keys and values, the first two rotated by their positions."""
-        queries, keys = split_heads(self.query(hidden), self.heads), split_heads(self.key(hidden), self.num_key_value_heads)
-        return rotate(queries, rotation), rotate(keys, rotation), split_heads(self.value(hidden), self.num_key_value_heads)
-
-    def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
-        """Attend, and join the heads."""
-        return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
 
 
 def _read_more(json: Json) -> dict[str, Any]:

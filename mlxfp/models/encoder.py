@@ -5,7 +5,7 @@ from attrs import frozen
 from mlx import nn
 
 from mlxfp.core.registries import Registry
-from mlxfp.models.attention import SelfAttention, bias_of, check_length, positions_of, visible
+from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
 
@@ -86,7 +86,7 @@ class _Block(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(config.hidden_size)
-        self.attention = SelfAttention(config.hidden_size, config.num_attention_heads, bias=True)
+        self.attention = Attention(config.hidden_size, config.num_attention_heads)
         self.attention_dropout = Dropout(config.hidden_dropout_prob)
         self.feed_norm = nn.LayerNorm(config.hidden_size)
         self.feed_in = nn.Linear(config.hidden_size, 4 * config.hidden_size)

@@ -9,7 +9,7 @@ from mlx import nn
 from mlxfp.core.errors import DataError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
-from mlxfp.models.attention import Rotation, SelfAttention, bias_of, check_length, nearby, positions_of, rotation_of, visible
+from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, rotary_base, row_head, token_head
 from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
 
@@ -123,7 +123,9 @@ class _Block(nn.Module):
     def __init__(self, config: ModernBertConfig, *, first: bool) -> None:
         super().__init__()
         self.attention_norm = nn.Identity() if first else _norm(config)  # the input of the first block is normalised already
-        self.attention = SelfAttention(config.hidden_size, config.num_attention_heads, bias=False, dropout=config.attention_dropout)
+        self.attention = Attention(
+            config.hidden_size, config.num_attention_heads, bias=False, output_bias=False, dropout=config.attention_dropout
+        )
         self.attention_dropout = Dropout(config.attention_dropout)
         self.feed_norm = _norm(config)
         self.feed_in = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)  # both halves: activated, and gate

@@ -154,7 +154,7 @@ def test_what_is_no_prompt_is_named(prompts):
 
 @pytest.mark.parametrize(
     ("stop_ids", "said"),
-    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids are token ids, got None among them. Leave out")],
+    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids must be token ids, got None. Leave out")],
 )
 def test_what_is_no_stop_is_named(stop_ids, said):
     with pytest.raises(ArgumentTypeError, match=said):

@@ -1,4 +1,4 @@
-"""Models: `mlx.nn` modules with frozen configs, one architecture a file. They work outside this library too."""
+"""Models: `mlx.nn` modules with frozen configs, one file for each architecture. They work without the rest of this library too."""
 
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create

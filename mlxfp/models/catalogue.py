@@ -20,7 +20,6 @@ from mlxfp.models.numeric_features import WithNumbers
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 
-
 MODELS: Registry[Architecture] = Registry("model", {"bert": BERT, "decoder": DECODER, "encoder": ENCODER, "modernbert": MODERNBERT})
 
 FORMATS: Registry[Format] = Registry(

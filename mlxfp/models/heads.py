@@ -64,7 +64,7 @@ class Classifier(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(body.hidden_size, outputs, bias=bias)
         draw_weights(self, seed)
-        self.body = body  # after the drawing
+        self.body = body  # set last: its weights are not drawn here
 
     def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
         """Return the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are.
@@ -145,7 +145,7 @@ class TokenClassifier(nn.Module):
     """
 
     def __init__(self, body: nn.Module, outputs: int, *, dropout: float = 0.1, transform: bool = False, seed: int = 0) -> None:
-        """Make the output layer and draw its weights; the body keeps its own. `transform` is that of `Classifier`."""
+        """Make the output layer and draw its weights; the body keeps its own. `transform` is as in `Classifier`."""
         super().__init__()
         check_positive(outputs=outputs)
         self.outputs = outputs

@@ -339,7 +339,7 @@ class Mine(nn.Module):
 def test_a_head_of_ones_own_need_only_answer_for_rows():
     assert WithNumbers(Mine(2, 3), 4, outputs=3).eval()(IDS, MASK, numbers=NUMBERS).tolist() == [[1, 1, 1], [1, 1, 1]]
     for shape in ((2,), (2, 1), (1, 3), (2, 3, 1), ()):
-        message = rf"The head must answer \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Make WithNumbers with the outputs"
+        message = rf"The head must answer \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Pass the number of outputs of the head"
         with pytest.raises(ArgumentError, match=message):
             WithNumbers(Mine(*shape), 4, outputs=3)(IDS, MASK, numbers=NUMBERS)
 

@@ -1,5 +1,7 @@
 """BERT: a bidirectional encoder with learned positions, types of tokens, and blocks that normalise after each sum."""
 
+from functools import partial
+
 import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn
@@ -9,7 +11,7 @@ from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, row_head, token_head
-from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
+from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
 
 
 @frozen(kw_only=True)
@@ -74,6 +76,7 @@ class Bert(nn.Module):
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, config.hidden_act, eps=config.layer_norm_eps)  # for heads
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.types = nn.Embedding(config.type_vocab_size, config.hidden_size)
@@ -85,13 +88,7 @@ class Bert(nn.Module):
         draw_weights(self, seed)
 
     def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        token_type_ids: mx.array | None = None,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
+        self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None, segment_ids: Input = None, positions: Input = None
     ) -> mx.array:
         """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
@@ -118,10 +115,6 @@ class Bert(nn.Module):
         if not self.config.pooler:
             raise ArgumentError('This BERT has no pooler. Make it with BertConfig(pooler=True), or choose another pooling, such as "mean".')
         return mx.tanh(self.pooler(hidden))
-
-    def make_transform(self) -> Transform:
-        """Make the layer that heads with a transform put first."""
-        return Transform(self.hidden_size, self.config.hidden_act, eps=self.config.layer_norm_eps)
 
 
 class _Block(nn.Module):

@@ -1,5 +1,6 @@
 """A causal transformer: rotary positions, grouped-query attention, gated layers, and a cache of keys and values to generate with."""
 
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +13,7 @@ from mlxfp.core.registries import Registry
 from mlxfp.models.activations import silu
 from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, rotary_base, row_head, token_head
-from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
+from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
 
 Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
 
@@ -114,20 +115,14 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, "silu", eps=config.rms_norm_eps, bias=False)  # for heads
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
         """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
         `segment_ids`, int[B, L], number the documents of packed rows, as `pack` does: tokens see only their own document.
@@ -178,10 +173,6 @@ class Decoder(nn.Module):
 
     def _rotation(self, positions: mx.array) -> Rotation:
         return rotation_of(positions, self.config.head_dim, self.config.rope_theta)
-
-    def make_transform(self) -> Transform:
-        """Make the layer that heads with a transform put first."""
-        return Transform(self.hidden_size, "silu", eps=self.config.rms_norm_eps, bias=False)
 
 
 class _Block(nn.Module):

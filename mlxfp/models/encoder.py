@@ -1,5 +1,7 @@
 """A small bidirectional transformer encoder: learned positions, pre-norm blocks, padding masked out."""
 
+from functools import partial
+
 import mlx.core as mx
 from attrs import frozen
 from mlx import nn
@@ -56,6 +58,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, "relu", eps=1e-5)  # for heads
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
@@ -76,10 +79,6 @@ class Encoder(nn.Module):
             hidden = block(hidden, bias)
         encoded: mx.array = self.norm(hidden)
         return encoded
-
-    def make_transform(self) -> Transform:
-        """Make the layer that heads with a transform put first."""
-        return Transform(self.hidden_size, "relu", eps=1e-5)
 
 
 class _Block(nn.Module):

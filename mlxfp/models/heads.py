@@ -1,7 +1,7 @@
 """Heads: the layers that turn the vectors of a model's body into answers.
 
 A body is any module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need its
-embedding, `tokens`, and heads with a transform its method `make_transform`.
+embedding, `tokens`, and heads with a transform its `make_transform`, a function that makes a `Transform`.
 """
 
 from functools import partial
@@ -12,7 +12,7 @@ from mlx import nn
 
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.registries import Registry
-from mlxfp.models.layers import Dropout, Transform, draw_weights
+from mlxfp.models.layers import Dropout, Input, Transform, draw_weights
 
 Pooling = Literal["mean", "max", "first", "last", "pooler"]
 
@@ -20,9 +20,9 @@ Pooling = Literal["mean", "max", "first", "last", "pooler"]
 class BodyInputs(TypedDict, total=False):
     """The inputs of a body besides ids and mask, int[B, L] each; a body that does not know one of them raises `TypeError`."""
 
-    token_type_ids: mx.array | None  # 0 and 1, for the two texts of a pair
-    segment_ids: mx.array | None  # the numbers of the documents of packed rows
-    positions: mx.array | None  # those within each document
+    token_type_ids: Input  # 0 and 1, for the two texts of a pair
+    segment_ids: Input  # the numbers of the documents of packed rows
+    positions: Input  # those within each document
 
 
 class Classifier(nn.Module):
@@ -66,7 +66,7 @@ class Classifier(nn.Module):
         draw_weights(self, seed)
         self.body = body  # set last: its weights are not drawn here
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
         """Return the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
         `token_type_ids`, int[B, L], are for bodies that know them, such as `Bert`.
@@ -119,7 +119,7 @@ class Regressor(nn.Module):
         super().__init__()
         self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
         """Return the numbers, float[B], or float[B, outputs] if there are several; the arguments are those of a `Classifier`."""
         scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
         return scores[:, 0] if self.scores.outputs == 1 else scores
@@ -155,7 +155,7 @@ class TokenClassifier(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
         """Return the logits, float[B, L, outputs], of `ids`, int[B, L]; the other arguments are the body's."""
         logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
@@ -183,7 +183,7 @@ class MaskedLM(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
         """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]; the other arguments are the body's."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
@@ -218,7 +218,7 @@ class CausalLM(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
         """Return the logits, float[B, L, vocab_size], of the tokens that follow `ids`, int[B, L]; the other arguments are the body's."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
@@ -246,13 +246,13 @@ HEADS: Registry[Any] = Registry(
 )
 
 
-def encode(body: nn.Module, ids: mx.array, mask: mx.array | None, **inputs: Unpack[BodyInputs]) -> mx.array:
+def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Unpack[BodyInputs]) -> mx.array:
     """Call a body with those inputs that are not None: it need not know the others."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
 
 
-def mean_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
+def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
     """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none.
 
     >>> mean_over_tokens(mx.array([[[2.0], [4.0], [9.0]]]), mx.array([[1, 1, 0]])).tolist()
@@ -264,7 +264,7 @@ def mean_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
     return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)
 
 
-def _pool(body: nn.Module, hidden: mx.array, mask: mx.array | None, pooling: Pooling) -> mx.array:
+def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
     if pooling == "max":
@@ -273,7 +273,7 @@ def _pool(body: nn.Module, hidden: mx.array, mask: mx.array | None, pooling: Poo
     return body.pool(pooled) if pooling == "pooler" else pooled
 
 
-def _max_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
+def _max_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
     """Take the maxima over the real tokens of each row: float[B, L, D] to float[B, D]; zeros where a row has none."""
     if mask is None:
         return hidden.max(axis=1)
@@ -281,7 +281,7 @@ def _max_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
     return mx.where(real.any(axis=1), mx.where(real, hidden, -mx.inf).max(axis=1), 0)
 
 
-def _vector_at(hidden: mx.array, mask: mx.array | None, *, last: bool) -> mx.array:
+def _vector_at(hidden: mx.array, mask: Input, *, last: bool) -> mx.array:
     """Take the vectors of the first or last real tokens: float[B, L, D] to float[B, D]."""
     if mask is None:
         return hidden[:, -1 if last else 0]

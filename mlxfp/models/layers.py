@@ -12,6 +12,8 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in
 from mlxfp.models.activations import ACTIVATIONS, Activation
 
+Input = mx.array | None  # of a model; None where it is not given
+
 _EMBEDDING_SCALE = 0.02  # the standard deviation of BERT's embeddings
 
 

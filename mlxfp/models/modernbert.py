@@ -1,5 +1,6 @@
 """ModernBERT: a bidirectional encoder with rotary positions, local and global attention in turn, gated layers and no biases."""
 
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -11,7 +12,7 @@ from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
 from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, rotary_base, row_head, token_head
-from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
+from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
 
 
 @frozen(kw_only=True)
@@ -78,6 +79,7 @@ class ModernBert(nn.Module):
         super().__init__()
         self.config = config
         self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, config.hidden_activation, eps=config.norm_eps, bias=False)  # for heads
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.tokens_norm = _norm(config)
         self.dropout = Dropout(config.embedding_dropout)
@@ -85,14 +87,7 @@ class ModernBert(nn.Module):
         self.norm = _norm(config)
         draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
         """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
         Rows may be padded on either side, or hold several documents without padding: then `segment_ids`, int[B, L], number the
@@ -113,10 +108,6 @@ class ModernBert(nn.Module):
             hidden = block(hidden, *(local if place % config.global_attn_every_n_layers else whole))
         encoded: mx.array = self.norm(hidden)
         return encoded
-
-    def make_transform(self) -> Transform:
-        """Make the layer that heads with a transform put first."""
-        return Transform(self.hidden_size, self.config.hidden_activation, eps=self.config.norm_eps, bias=False)
 
 
 class _Block(nn.Module):

@@ -12,7 +12,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models.activations import ACTIVATIONS
 from mlxfp.models.heads import CausalLM, MaskedLM, TokenClassifier, encode
-from mlxfp.models.layers import Dropout, draw_weights
+from mlxfp.models.layers import Dropout, Input, draw_weights
 
 
 class WithNumbers(nn.Module):
@@ -58,14 +58,7 @@ class WithNumbers(nn.Module):
         self.output.weight = mx.zeros_like(self.output.weight)
         self.head = head  # set last: its weights are not drawn here
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        numbers: mx.array | None = None,
-        token_type_ids: mx.array | None = None,
-    ) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
         """Return the answers of the head plus the scores of `numbers`, [B, count], in the shape and dtype of the former.
 
         The other arguments are the head's. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for another shape.

@@ -1,4 +1,4 @@
-"""The numeric side channel: it begins as nothing, learns what numbers say, and lives wherever its head does."""
+"""Numeric features: they have no effect before training, are learned, and work wherever their head works."""
 
 import json
 
@@ -48,7 +48,7 @@ OUTPUTS = {"classifier": 3, "one logit": 1, "multi_label": 2, "regressor": 1, "r
 
 
 def wrapped(head, name="bert", **options):
-    """A head with a side channel of four numbers."""
+    """A head with four numbers."""
     return WithNumbers(HEADS[head](body(name, **options)), 4, outputs=OUTPUTS[head], width=6)
 
 
@@ -151,7 +151,7 @@ TARGETS = {"classifier": mx.array([2, 0]), "multi_label": mx.array([[0, 1], [1, 
 
 
 def stepped(head, **options):
-    """A step for a head with a side channel, its first state, and a batch."""
+    """A step for a head with numbers, its first state, and a batch."""
     model, optimizer = wrapped(head, **DROPOUTS["bert"]), adamw(1e-2)
 
     def loss(model, batch):

@@ -5,7 +5,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from attrs import evolve, field, fields, frozen
+from attrs import field, frozen
 from mlx import nn, optimizers
 
 from mlxfp.collators.collating import collate
@@ -17,7 +17,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.evaluation.metrics import accuracy
 from mlxfp.kaggle.validation.scoring import Numbers
-from mlxfp.models.catalogue import create
+from mlxfp.models.catalogue import create, with_dropout
 from mlxfp.models.heads import Classifier, Regressor
 from mlxfp.models.layers import Dropout
 from mlxfp.models.numeric_features import WithNumbers
@@ -60,8 +60,8 @@ def make_model(recipe: Recipe, config: ModelConfig, *, seed: int) -> nn.Module:
             size=config.size,
             head=heads[target.answer],
             labels=target.outputs,
-            vocabulary=recipe.tokenizer.vocab_size,
-            max_length=recipe.config.max_length,
+            vocab_size=recipe.tokenizer.vocab_size,
+            max_position_embeddings=recipe.config.max_length,
             dropout=config.dropout,
             numbers=numbers,
             seed=seed,
@@ -80,17 +80,16 @@ def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
     """Read a pretrained body that fits the recipe; with `dropout`, the share that all its dropouts take, as in `models.create`."""
     body = load_body(path)
     tokenizer, longest, config = recipe.tokenizer, recipe.config.max_length, body.config
-    if tokenizer.vocab_size > config.vocabulary:  # MLX reads whatever lies beyond the last embedding
+    if tokenizer.vocab_size > config.vocab_size:  # MLX reads whatever lies beyond the last embedding
         raise ArgumentError(
-            f"The model knows {config.vocabulary} tokens, and {tokenizer!r} makes others too, got model.path={path!r}. "
+            f"The model knows {config.vocab_size} tokens, and {tokenizer!r} makes others too, got model.path={path!r}. "
             "Give text.tokenizer the one that it was trained with, or leave it out where it is in the same folder."
         )
-    if longest > config.max_length:
-        raise ArgumentError(
-            f"The model reads rows of {config.max_length} tokens, got text.max_length={longest} with model.path={path!r}. Lower it."
-        )
+    limit = config.max_position_embeddings
+    if longest > limit:
+        raise ArgumentError(f"The model reads rows of {limit} tokens, got text.max_length={longest} with model.path={path!r}. Lower it.")
     if dropout is not None:
-        body.config = evolve(config, **{each.name: dropout for each in fields(type(config)) if each.name.endswith("dropout")})
+        body.config = with_dropout(config, dropout)
         for layer in body.modules():
             if isinstance(layer, Dropout):
                 layer.rate = dropout
@@ -106,7 +105,7 @@ class Objective:
     With `absolute`, values are learned by Huber's loss and not by squares.
 
     >>> from mlxfp.models.catalogue import create
-    >>> model = create("encoder", size="tiny", labels=2, vocabulary=10).eval()
+    >>> model = create("encoder", size="tiny", labels=2, vocab_size=10).eval()
     >>> ids = mx.array([[2, 5, 3], [2, 6, 3]])
     >>> batch = {"input_ids": ids, "attention_mask": mx.ones_like(ids), "labels": mx.array([0, 1])}
     >>> goal = Objective("class", absolute=False)
@@ -213,7 +212,7 @@ def make_step(
 
     >>> from mlxfp.models.catalogue import create
     >>> from mlxfp.training.steps.state import train_state
-    >>> model = create("encoder", size="tiny", labels=2, vocabulary=10)
+    >>> model = create("encoder", size="tiny", labels=2, vocab_size=10)
     >>> optimizer = make_optimizer(OptimizerConfig(), ScheduleConfig(), updates=4)
     >>> step = make_step(model, Objective("class", absolute=False), optimizer, OptimizerConfig(), TrainingConfig())
     >>> ids = mx.array([[2, 5, 3], [2, 6, 3]])

@@ -186,7 +186,7 @@ class _Cache(_Stored):
 def _write(dataset: Dataset[Any], file: Path) -> None:
     """Write a temporary file and rename it: a file with this name always has all the rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(file) as temporary, closing(run(dataset, start(0, None))) as chunks:
+    with written_whole(file, suffix="") as temporary, closing(run(dataset, start(0, None))) as chunks:
         first = next((chunk for chunk, _ in chunks), None)
         schema = (number_rows(no_rows(dataset.plan.schema), 0, 0) if first is None else first).schema
         with pa.OSFile(str(temporary), "wb") as out, pa.ipc.new_file(out, schema) as writer:

@@ -219,10 +219,12 @@ def test_a_part_that_does_not_tell_is_named() -> None:
         batch_shapes(pipe(table, group))
     with pytest.raises(ArgumentTypeError, match="shapes works on a dataset, got int"):
         batch_shapes(3)  # type: ignore[arg-type]  # the mistake under test
-    with pytest.raises(PipelineError, match=r"batch_shapes cannot know to what lengths .*<lambda> pads\. Give it the method and the attribute of"):
+    with pytest.raises(
+        PipelineError, match=r"batch_shapes cannot know to what lengths .*<lambda> pads\. Give it the method and the attribute of"
+    ):
         batch_shapes(pipe(table, group, collate(lambda examples: {})))
     ours: Any = _Pairs()
-    with pytest.raises(PipelineError, match=r"shapes cannot know what groups pairs\(\) makes\. Give it the method of mlxfp\.data\.shaping"):
+    with pytest.raises(PipelineError, match=r"batch_shapes cannot know what groups pairs\(\) makes\. Give it the method `groups`"):
         batch_shapes(pipe(table, ours, collate(causal(pad_id=0, length=4))))
     told: Any = _Told()
     assert batch_shapes(pipe(table, told, collate(causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))

@@ -19,14 +19,13 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources import arrow_files
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_random_access, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect
 from mlxfp.testing.strategies import tables
-from tests.data.written import SCHEMAS, plain
+from tests.data.written import SCHEMAS, in_chunks, plain
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset
@@ -50,13 +49,11 @@ def test_what_was_written_is_read_in_any_order(
         batches = part.combine_chunks().to_batches(max_chunksize=data.draw(st.integers(1, 3)))
         write_arrow(folder / f"{number}.arrow", [*batches, *batches[:0]], part.schema, stream=stream, packing=packing)
     whole = plain(pa.concat_tables(parts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_files, "CHUNK_ROWS", 2)
-        dataset = read_arrow(folder)
-        assert_same(collect(dataset).drop_columns(["__row__", "__key__"]), whole, "reading gives what was written")
-        assert_reads(dataset.source)
-        assert_resumable(dataset)
-        assert_repeatable(dataset)
+    dataset = in_chunks(read_arrow(folder), 2)
+    assert_same(collect(dataset).drop_columns(["__row__", "__key__"]), whole, "reading gives what was written")
+    assert_reads(dataset.source)
+    assert_resumable(dataset)
+    assert_repeatable(dataset)
     if whole.num_rows:
         rows = data.draw(st.lists(st.integers(0, whole.num_rows - 1), max_size=12))
         assert_random_access(dataset, np.array(rows, np.int64))

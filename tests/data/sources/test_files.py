@@ -10,19 +10,10 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.data.sources import files
+from mlxfp.data.sources.column_names import as_strings, check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.files import (
-    as_paths,
-    as_strings,
-    blocks,
-    check_names,
-    check_same_names,
-    find_files,
-    find_place,
-    packed,
-    place,
-    show_call,
-)
+from mlxfp.data.sources.file_source import find_place, place
+from mlxfp.data.sources.files import as_paths, blocks, find_files, packed, show_call
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
 from tests.data.written import PACKINGS
@@ -153,7 +144,7 @@ def test_relative_paths_start_at_the_working_folder(folder: Path, monkeypatch: p
     [
         ("notes.tx", r"There is no file or folder '/.*notes\.tx'\. Did you mean 'notes\.txt'\? Check the path; a relative one starts at"),
         ("nowhere/x.csv", r"There is no file or folder '/.*x\.csv'\. Check the path; a relative one starts at the working folder\."),
-        ("*.json", r"No file matches '.*\*\.json', searched from /.*\. Check the pattern; \*\* stands for any depth\."),
+        ("*.json", r"No file matches '.*\*\.json', searched from /.*\. Check the pattern; \*\* matches any depth\."),
         ("sub/deep", r"No file in the folder '.*deep' ends in \.tsv; it has 1 others\. Name them by a pattern\."),
     ],
 )
@@ -215,10 +206,10 @@ def test_a_place_is_found_again_while_the_files_stay_the_same(tmp_path: Path) ->
     assert find_place(before, None) == (0, 0, 0)
     assert find_place(find_files(paths, ()), place(before, 1, 3, 4)) == (1, 3, 4)
     assert find_place(before, place(before, 2, 0, 0)) == (2, 0, 0)
-    with pytest.raises(CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore them, or start anew\."):
+    with pytest.raises(CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore them, or start over\."):
         find_place(before[:1], place(before, 0, 3, 4))
     Path(tmp_path, "b").write_text("123456")
-    with pytest.raises(CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore it, or start anew\."):
+    with pytest.raises(CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore it, or start over\."):
         find_place(find_files(paths, ()), place(before, 1, 3, 4))
 
 

@@ -114,7 +114,7 @@ def test_an_iterable_is_pulled_as_it_is_needed() -> None:
 
 def test_an_iterable_says_that_resuming_costs() -> None:
     dataset = from_iterable([{"x": 1}])
-    assert "resuming pulls and drops the examples before the cursor" in explain(dataset)
+    assert "resuming reads the examples before the cursor again, and drops them" in explain(dataset)
     assert length(dataset) is None
     assert not dataset.indexable
 

@@ -81,12 +81,12 @@ def test_the_law_catches_cuts_inside_lines(tmp_path: Path, monkeypatch: pytest.M
 BAD_LINES = [
     ('{"n": }', r"A line is not JSON \(Expecting value: line 1 column 7 \(char 6\)\): got '\{\"n\": \}'"),
     ('{"n": 1} {"n": 2}', r"A line is not JSON \(Extra data: .*\)"),
-    ("[1, 2]", r"A line is no JSON object: got '\[1, 2\]'"),
-    ("null", "A line is no JSON object: got 'null'"),
-    ('"text"', "A line is no JSON object"),
+    ("[1, 2]", r"A line is not a JSON object: got '\[1, 2\]'"),
+    ("null", "A line is not a JSON object: got 'null'"),
+    ('"text"', "A line is not a JSON object"),
     ('{"n": 1, "n": 2}', r"A line cannot be read \(.*specified twice.*\): got"),
     ('{"t": "\\ud83d"}', r"A line cannot be read \(.*surrogate.*\): got"),
-    ('{"other": 1}', r"A key is no column: got 'other', not one of \['n', 't', 'o'\]"),
+    ('{"other": 1}', r"A key is not a column: got 'other', not one of \['n', 't', 'o'\]"),
     ('{"n": "x"}', "A value does not fit the column 'n' of int64: got 'x'"),
     ('{"n": 1.5}', "A value does not fit the column 'n' of int64: got 1.5"),
     ('{"n": true}', "A value does not fit the column 'n' of int64: got True"),
@@ -120,8 +120,8 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None
         (['{"n": 1}', '{"n": "x"}'], "A value does not fit the column 'n' of int64: got 'x', in line 2 .* Make the values of a column"),
         (['{"n": "x"}', '{"n": [1]}'], "A value does not fit the column 'n' of string: got "),
         (['{"n": [1, "x"]}'], r"A line cannot be read \(.*changed from number to string.*\)"),
-        (["null", '{"n": 1}'], "A line is no JSON object: got 'null', in line 1"),
-        (["", " null", '{"n": 1}'], "A line is no JSON object: got 'null', in line 2"),
+        (["null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 1"),
+        (["", " null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 2"),
         (['{"n":', "1}"], "A line is not JSON .* in line 1"),
         (["["] * 3, "A line is not JSON"),
         (["[" * 100_000], "A line cannot be read|A line is not JSON"),
@@ -241,6 +241,8 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("nothing", "value", "kind"), [("null", 3, "pa.int64()"), ("[]", [3], "pa.list_(pa.int64())")])
 def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: str, value: Any, kind: str) -> None:
     paths = [write(tmp_path / "a.jsonl", f'{{"n": {nothing}}}'), write(tmp_path / "b.jsonl", json.dumps({"n": value}))]
-    with pytest.raises(DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all before it are null, or make"):
+    with pytest.raises(
+        DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all earlier values are null, or make"
+    ):
         list(read_jsonl(paths))
     assert list(read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}

@@ -96,9 +96,9 @@ def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any) -> None:
     with pytest.raises(MissingFileError, match=rf"No file in the folder '.*' or below it ends in .*\.{suffix}.*\. Check the path\."):
         list(read(tmp_path))
     write(tmp_path, {f"a.{suffix}": b"1", f"cat/b.{suffix}": b"1"})
-    with pytest.raises(MissingFileError, match="It is a file; name the folder that it lies in"):
+    with pytest.raises(MissingFileError, match="It is a file; name the folder that it is in"):
         list(read(tmp_path / f"a.{suffix}"))
-    with pytest.raises(DataError, match=rf"Some files lie in a folder of their class and 1 beside these, such as 'a\.{suffix}', in"):
+    with pytest.raises(DataError, match=rf"Some files are in class folders, but 1 are not, such as 'a\.{suffix}', in"):
         list(read(tmp_path))
     with pytest.raises(ArgumentTypeError, match="path must be one folder, got list"):
         read([tmp_path])
@@ -130,7 +130,7 @@ def test_what_is_no_wave_file_is_named(tmp_path: Path) -> None:
     write_wave(tmp_path / "a.wav", np.zeros(100, "<i2"))
     whole = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "a.wav").write_bytes(whole[:-50])
-    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its head says 200, in '.*a\.wav'\."):
+    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its header says 200, in '.*a\.wav'\."):
         list(read_audio(tmp_path))
     for damaged in (whole[:6], b"ID3 an mp3 file", whole[:20] + b"\x55" + whole[21:]):
         (tmp_path / "a.wav").write_bytes(damaged)

@@ -150,11 +150,13 @@ def test_what_cannot_be_told_apart_still_iterates() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(ArgumentError, match=r"names for what is in an item, got tuple of 2 for item 0 of Pairs\. Name it, as in columns="):
+    with pytest.raises(
+        ArgumentError, match=r"a name for each part of an item, got tuple of 2 for item 0 of Pairs\. Name the parts, as in columns="
+    ):
         list(from_torch(Pairs([1.0])))
     with pytest.raises(DataError, match=r"An item has 2 parts and there are 1 columns, x: item 0 of Pairs\. Name every part"):
         list(from_torch(Pairs([1.0]), columns=["x"]))
-    with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or __iter__"):
+    with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time"):
         from_torch(7)
     with pytest.raises(ArgumentTypeError, match="For a generator use from_iterable"):
         from_torch(x for x in "ab")

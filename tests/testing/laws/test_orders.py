@@ -61,7 +61,7 @@ def test_a_permutation_by_seed_and_epoch_passes() -> None:
     ("order", "words"),
     [
         (_same_every_epoch, r"the same: \[\(0, 0\), \(0, 1\), \(1, 0\), \(1, 1\)\]"),
-        (_no_seed, "another order for each"),
+        (_no_seed, "a different order for each"),
         (_seed_plus_epoch, r"the same: \[\(0, 1\), \(1, 0\)\]"),
         (_with_replacement, "gives each row of its input once"),
         (_drops_one, "gives each row of its input once"),

@@ -74,9 +74,9 @@ CASES: list[Case] = [
     (
         lambda: from_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
         SchemaError,
-        "The table has several columns named 'x'. Rename them: columns are selected by name.",
+        "Several columns have one name: got 'x' more than once, in the table. Rename them.",
     ),
-    (lambda: from_table({"__row__": [1]}), SchemaError, "The column name '__row__' is reserved; rename the column."),
+    (lambda: from_table({"__row__": [1]}), SchemaError, "A column has a reserved name: got '__row__', in the table. Rename it."),
     (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table must have one length, got {'x': 1, 'y': 2}."),
     (
         lambda: from_iterable(row for row in [{"x": 1}]),

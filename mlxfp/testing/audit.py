@@ -16,7 +16,7 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable, check_integer, check_positive
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.execution import iterate
+from mlxfp.testing.laws.orders import ENOUGH
 
 Items = tuple[tuple[int, ...], ...]  # the numbers of the rows in each item of an epoch
 
@@ -180,7 +180,6 @@ def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     return Loader("pipeline", rows, run)
 
 
-_ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
 _CASES = tuple(product((0, 1), (0, 1)))  # seeds and epochs
 
 
@@ -199,7 +198,7 @@ def _permuting(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def _ordering(loader: Loader, workers: int) -> Iterator[str]:
-    if loader.rows < _ENOUGH:
+    if loader.rows < ENOUGH:
         return
     orders = {case: sum(_items(loader, *case, 0), ()) for case in _CASES}
     alike = [

@@ -35,14 +35,17 @@ def check_names(names: Sequence[str], path: str) -> None:
     """Raise `SchemaError` if a file has no columns, two columns of one name, or a column with a reserved name."""
     if not names:
         raise SchemaError(f"A table has no columns, in {path}. Leave it out.")
+    check_unique_names(names, path)
+
+
+def check_unique_names(names: Sequence[str], where: str) -> None:
+    """Raise `SchemaError` if two columns have one name, or one has a reserved name: columns are selected by name."""
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise SchemaError(
-            f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {path}. Rename them in the file."
-        )
+        raise SchemaError(f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {where}. Rename them.")
     reserved = sorted(set(names) & set(HIDDEN))
     if reserved:
-        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {path}. Rename it in the file.")
+        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {where}. Rename it.")
 
 
 def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], first: str) -> None:

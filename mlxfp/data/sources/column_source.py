@@ -28,8 +28,7 @@ class ColumnSource(FileSource):
     """Files that state their columns. A format has `suffixes`, `kind` and the three methods that read one file."""
 
     columns: tuple[str, ...] | None = None  # the columns that the user wants, in this order; None: all
-    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that the pipeline needs; None: all
-    chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # at most so many rows a chunk
+    chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # the most rows in a chunk
     kind: ClassVar[str]  # the name of the format, for messages
 
     @abstractmethod
@@ -60,8 +59,7 @@ class ColumnSource(FileSource):
 
     def schema(self) -> Schema:
         """Return the schema of the columns that the pipeline needs."""
-        whole = self.whole_schema()
-        return whole if self.kept is None else pa.schema([whole.field(name) for name in self.kept])
+        return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
         """Read the schema of the first file, and choose the columns that the user wants."""
@@ -99,7 +97,8 @@ class ColumnSource(FileSource):
         """Yield the rows of each row group in chunks, with the position after each."""
         files = self.files()
         first, start, row = find_place(files, position)
-        whole, schema = self.whole_schema(), self.schema()
+        whole = self.whole_schema()
+        schema = self.select(whole)
         for number in range(first, len(files)):
             file = files[number]
             with reading(self.kind, file.path):

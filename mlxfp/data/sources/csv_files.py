@@ -6,7 +6,7 @@ from itertools import pairwise
 import attrs
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
-from attrs import field, frozen
+from attrs import frozen
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
@@ -14,7 +14,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.data.sources.column_names import as_columns, as_strings, check_names
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.files import FileStamp, Paths, blocks, packed
+from mlxfp.data.sources.files import Paths, blocks, packed
 from mlxfp.data.sources.line_files import (
     Block,
     Fault,
@@ -94,17 +94,10 @@ class _ReadCsv(LineSource):
     quote: str | None = '"'
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
-    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that the pipeline needs; None: all
     suffixes = packed(".csv", ".tsv")
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, kept=tuple(columns))
-
-    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-        return super().inferred(files) if self.kept is None else attrs.evolve(self, kept=None).inferred(files)
-
-    def select(self, schema: Schema) -> Schema:
-        return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
 
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)

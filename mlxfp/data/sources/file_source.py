@@ -1,10 +1,12 @@
-"""The source that reads files, whatever their format: which files they are, and how a position names a place in one of them."""
+"""The source behind every file format: which files it reads, and how a position names a place in one of them."""
 
 from typing import ClassVar
 
 import attrs
+import pyarrow as pa
 from attrs import field, frozen
 
+from mlxfp.core.chunks import Schema
 from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import CursorError
 from mlxfp.data.sources.files import FileStamp, as_paths, find_files, show_call
@@ -15,11 +17,16 @@ class FileSource(Source):
     """Files of one format, read one after the other. Positions are those that `place` makes."""
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that the pipeline needs; None: all
     suffixes: ClassVar[tuple[str, ...]]  # of the files to read in a folder
 
     def files(self) -> tuple[FileStamp, ...]:
         """Find the files."""
         return find_files(self.paths, self.suffixes)
+
+    def select(self, schema: Schema) -> Schema:
+        """Leave out the columns that the pipeline does not need."""
+        return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
 
     def file_of(self, position: Position) -> str | None:
         """Return the path of the file, out of several, that a position is in."""

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
-from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, check_schema, from_rows
+from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
 from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, Position, Source
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
+from mlxfp.data.sources.column_names import check_unique_names
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 
 
@@ -156,13 +157,7 @@ def _as_table(table: Any) -> pa.Table:
             f"from_table needs a table with __arrow_c_stream__ or a mapping of columns, got {type(table).__name__}. "
             "For a list of dicts use from_examples, for anything that yields dicts from_iterable."
         )
-    names = made.schema.names
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise SchemaError(f"The table has several columns named {doubled[0]!r}. Rename them: columns are selected by name.")
-    reserved = [name for name in names if name in HIDDEN]
-    if reserved:
-        raise SchemaError(f"The column name {reserved[0]!r} is reserved; rename the column.")
+    check_unique_names(made.schema.names, "the table")
     movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
     return made if movable.equals(made.schema) else made.cast(movable)
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
@@ -96,13 +97,9 @@ class LineSource(FileSource):
         """Infer the types from the first block with a record in it."""
         return self.select(self.inferred(self.files())[0])
 
-    def select(self, schema: Schema) -> Schema:
-        """Leave out the columns that the pipeline does not need."""
-        return schema
-
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
         """Return the schema of all columns, and the path of the file that it was inferred from."""
-        return _infer(self, files)
+        return _infer(attrs.evolve(self, kept=None), files)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""

@@ -17,7 +17,7 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.data.sources.files import FileStamp, as_paths, show_call, stamp
-from mlxfp.data.sources.remote_files import is_remote, list_remote, read_remote
+from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import take_in_order
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
@@ -109,8 +109,7 @@ class _Folder:
             reason = "It is a file; name the folder that it is in" if root.is_file() else "A relative path starts at the working folder"
             raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
         below = (path for path in root.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
-        names = sorted(path.relative_to(root).as_posix() for path in below)
-        shown = tuple(name for name in names if not any(part.startswith(".") for part in name.split("/")))
+        shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
         if not shown:
             raise MissingFileError(f"No file in the folder {str(root)!r} or below it ends in {', '.join(suffixes)}. Check the path.")
         return shown

@@ -29,6 +29,11 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def is_shown(name: str) -> bool:
+    """Return whether neither a file nor a folder that it is in starts with a dot."""
+    return not any(part.startswith(".") for part in name.split("/"))
+
+
 def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
     """Return the files that an address names.
 
@@ -36,7 +41,7 @@ def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
     `MissingFileError` where there is no file.
     """
     system, path = _split(address)
-    found = [about for about in _look_up(_find, system, path, suffixes) if about["type"] == "file"]
+    found = [about for about in _look_up(system, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
     if not found:
         raise MissingFileError(
             f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
@@ -51,9 +56,9 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
     """
     system, path = _split(address)
     below = f"{path.rstrip('/')}/"
-    found = [] if _is_http(address) else _look_up(_find_below, system, path)
+    found = [] if _is_http(address) else _look_up(system, lambda: system.find(path, detail=True).values())
     named = {about["name"].removeprefix(below): about for about in found if about["name"].startswith(below)}
-    shown = [name for name in named if _is_shown(name) and name.lower().endswith(suffixes)]
+    shown = [name for name in named if is_shown(name) and name.lower().endswith(suffixes)]
     if not shown:
         raise MissingFileError(f"No file in the folder {address!r} or below it ends in {', '.join(suffixes)}. Check the address.")
     return tuple(sorted((name, *_describe(system, named[name])[1:]) for name in shown))
@@ -92,11 +97,11 @@ def _is_http(address: str) -> bool:
     return address.startswith(("http://", "https://"))
 
 
-def _look_up(find: Callable[..., Iterable[Mapping[str, Any]]], system: Any, *arguments: Any) -> list[Mapping[str, Any]]:
+def _look_up(system: Any, find: Callable[[], Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Call a function that finds files, without cached listings; return nothing where the path does not exist."""
     system.invalidate_cache()
     try:
-        return list(find(system, *arguments))
+        return list(find())
     except FileNotFoundError:
         return []
 
@@ -109,14 +114,6 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
         return [about]
     within = [(each["name"].rsplit("/", 1)[-1].lower(), each) for each in system.ls(path, detail=True)]
     return [each for name, each in within if not name.startswith(".") and name.endswith(suffixes)]
-
-
-def _find_below(system: Any, path: str) -> Iterable[Mapping[str, Any]]:
-    return system.find(path, detail=True).values()  # type: ignore[no-any-return]  # the same
-
-
-def _is_shown(name: str) -> bool:
-    return not any(part.startswith(".") for part in name.split("/"))
 
 
 def _describe(system: Any, about: Mapping[str, Any]) -> File:

@@ -9,7 +9,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect
 
-_ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
+ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
 
 
 def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], *, seed: int = 0) -> None:
@@ -28,7 +28,7 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
         ordered = rows.sort_by("__key__"), expected.sort_by("__key__")
         assert_same(*ordered, f"{shuffled!r} gives each row of its input once, in epoch {epoch}")
     assert_same(collect(shuffle(seed)(dataset), epoch=1), found[seed, 1], f"{shuffled!r} gives one order for one seed and epoch")
-    if original.num_rows >= _ENOUGH:
+    if original.num_rows >= ENOUGH:
         orders = {case: tuple(rows["__row__"].to_pylist()) for case, rows in found.items()}
         doubled = [case for case, order in orders.items() if Counter(orders.values())[order] > 1]
         assert not doubled, f"{shuffled!r} has a different order for each (seed, epoch), but these have the same: {doubled}"

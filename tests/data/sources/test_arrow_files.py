@@ -202,7 +202,7 @@ def test_what_is_known_before_reading(path: Path) -> None:
     assert read_arrow(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)
 
 
-def test_a_changed_file_is_mapped_anew(path: Path) -> None:
+def test_a_changed_file_is_mapped_again(path: Path) -> None:
     _, position = next(read_arrow(path).source.read(0, None))
     assert read_arrow(path).source.take(0, np.array([0])).to_pylist() == [{"n": 0, "t": "text 0"}]
     new = path.with_name("new")

@@ -239,7 +239,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path) -> No
     [
         ("", DataError, r"A file has no header: got 0 bytes without one, in .*a\.csv\. Name the columns with columns=, or leave it out\."),
         ("\n\r\n", DataError, r"A file has no header: got 3 bytes without one"),
-        ("a,b,a\n1,2,3\n", SchemaError, r"Several columns have one name: got 'a' more than once, in .*a\.csv\. Rename them in the file\."),
+        ("a,b,a\n1,2,3\n", SchemaError, r"Several columns have one name: got 'a' more than once, in .*a\.csv\. Rename them\."),
         ("a,column_1,\n", None, ""),
         (",column_1\n", SchemaError, "got 'column_1' more than once"),
         ("__row__,b\n1,2\n", SchemaError, r"A column has a reserved name: got '__row__', in .*a\.csv\."),

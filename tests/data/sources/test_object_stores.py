@@ -77,7 +77,7 @@ def test_patterns_and_folders_are_looked_up_and_what_is_not_there_is_named(bucke
             list(read_csv(nowhere))
 
 
-def test_a_file_that_changes_is_read_anew_and_its_cursors_are_refused(bucket: Any) -> None:
+def test_a_file_that_changes_is_read_again_and_its_cursors_are_refused(bucket: Any) -> None:
     bucket.pipe("bucket/a.csv", b"x\n1\n")
     for dataset in (read_csv("s3://bucket/a.csv"), read_csv("s3://bucket/*.csv")):
         bucket.pipe("bucket/a.csv", b"x\n1\n")

@@ -110,7 +110,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def spoil(path: Path, groups: range, column: int) -> None:
-    """Overwrite the data of a column in some row groups: who reads it fails."""
+    """Overwrite the data of a column in some row groups, so that reading it fails."""
     with pq.ParquetFile(path) as opened:
         columns = [opened.metadata.row_group(group).column(column) for group in groups]
     data = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Files elsewhere read as the same files here, and resume by fetching only what follows."""
+"""Remote files give what the same local files give, and resuming fetches only what follows the cursor."""
 
 import gzip
 import threading
@@ -67,7 +67,7 @@ FORMATS: dict[str, tuple[Any, bytes]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_reads_the_same_elsewhere(memory: Any, tmp_path: Path, name: str) -> None:
+def test_every_format_reads_the_same_remote_files(memory: Any, tmp_path: Path, name: str) -> None:
     read, data = FORMATS[name]
     (tmp_path / name).write_bytes(data)
     memory.pipe(f"/data/{name}", data)
@@ -114,7 +114,7 @@ def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(m
         list(read_csv("shop://a.csv"))
 
 
-def test_folders_of_images_and_sound_are_read_elsewhere(memory: Any, tmp_path: Path) -> None:
+def test_folders_of_images_and_sound_are_read_remotely(memory: Any, tmp_path: Path) -> None:
     for name, data in {"cat/[1].png": b"1", "ant/b/2.JPG": b"2", "ant/.3.png": b"no", "ant/.d/4.png": b"no", "ant/5.txt": b"no"}.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_bytes(data)

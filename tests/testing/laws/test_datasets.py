@@ -49,7 +49,7 @@ def test_one_iterator_that_two_iterations_share_is_caught() -> None:
     shared: list[Iterator[Any]] = []
 
     def rows() -> Iterator[Any]:
-        """Start anew, but only once the last iteration has ended."""
+        """Start over, but only once the last iteration has ended."""
         if not shared:
             shared.append({"x": x} for x in range(300))  # more than are pulled at once
         yield from shared[0]

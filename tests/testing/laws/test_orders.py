@@ -1,4 +1,4 @@
-"""The laws of orders and parts catch what is no permutation, what has one order too few, and what is no partition."""
+"""The laws of orders and parts catch an order that is not a permutation, an order that repeats, and parts that are not a partition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ def _drops_one(rows: Any, seed: int, epoch: int) -> Any:
     return _right(rows, seed, epoch)[1:]
 
 
-def _anew(rows: Any, seed: int, epoch: int) -> Any:
+def _another_each_time(rows: Any, seed: int, epoch: int) -> Any:
     return np.random.default_rng().permutation(rows)
 
 
@@ -65,7 +65,7 @@ def test_a_permutation_by_seed_and_epoch_passes() -> None:
         (_seed_plus_epoch, r"the same: \[\(0, 1\), \(1, 0\)\]"),
         (_with_replacement, "gives each row of its input once"),
         (_drops_one, "gives each row of its input once"),
-        (_anew, "gives one order for one seed and epoch"),
+        (_another_each_time, "gives one order for one seed and epoch"),
     ],
 )
 def test_the_law_catches(order: Callable[..., Any], words: str) -> None:

@@ -106,8 +106,9 @@ class ColumnSource(FileSource):
                 count = self.group_count(file)
                 for group, (rows, chunks) in enumerate(self.row_groups(file, schema, start), start):
                     after = (number, group + 1, 0) if group + 1 != count else (number + 1, 0, 0)
-                    for chunk, end in _cut_rows(chunks, row, self.chunk_rows):
-                        yield fit(chunk, schema), place(files, *((number, group, end) if end < rows else after))
+                    fitting = (fit(chunk, schema) for chunk in chunks)
+                    for chunk, end in _cut_rows(fitting, row, self.chunk_rows):
+                        yield chunk, place(files, *((number, group, end) if end < rows else after))
                     row = 0
             start = 0
 

@@ -11,7 +11,6 @@ from attrs import frozen
 from numpy.typing import NDArray
 from toolz import identity
 
-from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset

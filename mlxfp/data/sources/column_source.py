@@ -13,11 +13,11 @@ import attrs
 import pyarrow as pa
 from attrs import field, frozen
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import DataError, SchemaError, unknown_name
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_names import check_names, check_same_names
 from mlxfp.data.sources.file_source import FileSource, find_place, place
 from mlxfp.data.sources.files import FileStamp

@@ -8,10 +8,12 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from attrs import frozen
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
+from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns, as_strings, check_names
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed

@@ -7,8 +7,8 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
-from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import CursorError
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileStamp, as_paths, find_files, show_call
 
 

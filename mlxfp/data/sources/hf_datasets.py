@@ -16,10 +16,10 @@ from mlxfp.core._optional import optional
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chunk
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, count_rows, infer_schema, read_table, rows_to_chunks, take_in_order
 
 # Streams whose `state_dict` is exact. It is not for others: after a resume, a shuffle buffer is filled with other rows, and mapping by

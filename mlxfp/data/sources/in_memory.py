@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
 from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Position, Source
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_names import check_unique_names
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 

@@ -19,8 +19,8 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.datasets import Position
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
+from mlxfp.core.sources import Position
 from mlxfp.data.sources.column_names import check_names, check_same_names
 from mlxfp.data.sources.file_source import FileSource, find_place, place
 from mlxfp.data.sources.files import BLOCK, FileStamp, blocks, open_bytes, packing, read_bytes

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileStamp, as_paths, show_call, stamp
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import take_in_order

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import field, frozen
 
+from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import Example, RecordBatch, Schema
-from mlxfp.core.conditions import Condition
-from mlxfp.core.datasets import Dataset, Source
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns
 from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.files import FileStamp, Paths

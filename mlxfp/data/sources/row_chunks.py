@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows
-from mlxfp.core.datasets import Position, Source
 from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.core.inference import SAMPLE_ROWS
+from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.sources import Position, Source
 
 ROWS_PULLED = 256  # rows of a chunk: user code and remote streams may be slow, so the first batch should not wait for thousands
 

@@ -201,7 +201,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), CASES, ids=[text[:50] for _, _, text in CASES])
-def test_the_message_is(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+def test_the_message_is(call: Callable[[], Any], kind: type[Exception], text: str):
     with pytest.raises(kind) as caught:
         call()
     assert type(caught.value) is kind

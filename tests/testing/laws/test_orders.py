@@ -53,7 +53,7 @@ def _shuffle(order: Callable[..., Any]) -> Callable[[int], Any]:
     return lambda seed: broken.wrapped(broken.Permuted, seed, order)
 
 
-def test_a_permutation_by_seed_and_epoch_passes() -> None:
+def test_a_permutation_by_seed_and_epoch_passes():
     assert_shuffles(_shuffle(_right), ROWS)
 
 
@@ -68,17 +68,17 @@ def test_a_permutation_by_seed_and_epoch_passes() -> None:
         (_another_each_time, "gives one order for one seed and epoch"),
     ],
 )
-def test_the_law_catches(order: Callable[..., Any], words: str) -> None:
+def test_the_law_catches(order: Callable[..., Any], words: str):
     with pytest.raises(AssertionError, match=words):
         assert_shuffles(_shuffle(order), ROWS)
 
 
-def test_a_few_rows_may_have_one_order_by_chance() -> None:
+def test_a_few_rows_may_have_one_order_by_chance():
     assert_shuffles(_shuffle(_same_every_epoch), from_table({"x": [1, 2]}))
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int) -> None:
+def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int):
     others = from_table(pa.table({"x": [5, 5, -1]}))
     assert_partitions(split((0.5, 0.3, 0.2), seed=0)(ROWS), ROWS, epoch=epoch)
     assert_partitions([shard(index, 3)(ROWS) for index in range(3)], ROWS, epoch=epoch)
@@ -86,7 +86,7 @@ def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int) -> No
         assert_partitions([ROWS, others], whole, epoch=epoch)
 
 
-def test_rows_that_no_part_or_two_parts_have_are_caught() -> None:
+def test_rows_that_no_part_or_two_parts_have_are_caught():
     with pytest.raises(AssertionError, match=r"but they lose \[\"{'x': 1}\", .* and add \[\]"):
         assert_partitions([shard(0, 2)(ROWS)], ROWS)
     with pytest.raises(AssertionError, match=r"but they lose \[\] and add \[\"{'x': 0}\","):

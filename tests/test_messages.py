@@ -74,10 +74,10 @@ CASES: list[Case] = [
     (
         lambda: from_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"])),
         SchemaError,
-        "The table has several columns named 'x'; rename them, for names select columns here.",
+        "Several columns have one name: got 'x' more than once, in the table. Rename them.",
     ),
-    (lambda: from_table({"__row__": [1]}), SchemaError, "The column name '__row__' is reserved; rename the column."),
-    (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table have one length, got {'x': 1, 'y': 2}."),
+    (lambda: from_table({"__row__": [1]}), SchemaError, "A column has a reserved name: got '__row__', in the table. Rename it."),
+    (lambda: from_table({"x": [1], "y": [1, 2]}), ArgumentError, "The columns of a table must have one length, got {'x': 1, 'y': 2}."),
     (
         lambda: from_iterable(row for row in [{"x": 1}]),
         ArgumentTypeError,
@@ -201,7 +201,7 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize(("call", "kind", "text"), CASES, ids=[text[:50] for _, _, text in CASES])
-def test_the_message_is(call: Callable[[], Any], kind: type[Exception], text: str) -> None:
+def test_the_message_is(call: Callable[[], Any], kind: type[Exception], text: str):
     with pytest.raises(kind) as caught:
         call()
     assert type(caught.value) is kind

@@ -74,7 +74,7 @@ def check_types(expected: type | tuple[type, ...], **values: object) -> None:
 
 
 def check_unique(values: Mapping[str, Collection[str]]) -> None:
-    """Raise `ArgumentError` where a list of names repeats one."""
+    """Raise `ArgumentError` where a list of names has a duplicate."""
     for name, items in values.items():
         doubled = sorted({item for item in items if list(items).count(item) > 1})
         if doubled:

@@ -1,6 +1,6 @@
 """The errors that mlxfp raises on purpose.
 
-Each is an `MlxfpError` and also the built-in that fits, so `except ValueError` works as a reader expects.
+Each is an `MlxfpError` and also the built-in error that fits, so `except ValueError` works as expected.
 A message has four parts, in this order: what is wrong, what we got, where, what to do.
 """
 
@@ -23,7 +23,7 @@ class MlxfpError(Exception):
 
 
 class ArgumentError(MlxfpError, ValueError):
-    """An argument has the right type and an impossible value.
+    """An argument has the right type but an invalid value.
 
     >>> import mlxfp as fp
     >>> fp.batch(0)
@@ -53,7 +53,7 @@ class PipelineError(MlxfpError, TypeError):
 
 
 class SchemaError(MlxfpError, TypeError):
-    """Columns or types do not fit what a stage needs.
+    """A column is missing, or has a type that does not fit.
 
     >>> import mlxfp as fp
     >>> fp.schema(fp.pipe(fp.from_examples([{"x": 1}]), fp.select_columns(["y"])))
@@ -64,7 +64,7 @@ class SchemaError(MlxfpError, TypeError):
 
 
 class UnknownNameError(MlxfpError, KeyError):
-    """A name is not among the known ones.
+    """A name is unknown; the message suggests the nearest known name.
 
     >>> import mlxfp as fp
     >>> fp.mix([fp.from_examples([{"x": 1}])], [1], stop="firts")
@@ -97,7 +97,7 @@ class MissingFileError(MlxfpError, FileNotFoundError):
 
 
 class CursorError(MlxfpError, ValueError):
-    """Bytes are not a cursor that can be trusted: wrong format, wrong version or corrupted.
+    """A cursor cannot be used: its bytes have the wrong format or version or are damaged, or the files have changed since.
 
     >>> import mlxfp as fp
     >>> fp.Cursor.from_bytes(b"something else")
@@ -137,7 +137,7 @@ class CheckpointError(MlxfpError, ValueError):
 
 
 class ConfigError(MlxfpError, ValueError):
-    """A configuration has mistakes; the message lists all of them, each with its file and line.
+    """A configuration has errors; the message lists all of them, each with its file and line.
 
     >>> issubclass(ConfigError, ValueError)
     True
@@ -145,7 +145,7 @@ class ConfigError(MlxfpError, ValueError):
 
 
 class MissingExtraError(MlxfpError, ModuleNotFoundError):
-    """An optional package is not installed; the message names the extra of mlxfp that brings it.
+    """An optional package is not installed; the message names the extra of mlxfp that installs it.
 
     >>> issubclass(MissingExtraError, ModuleNotFoundError)
     True
@@ -153,7 +153,7 @@ class MissingExtraError(MlxfpError, ModuleNotFoundError):
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
-    """Build the error for a name that is not known, with the nearest known one.
+    """Build the error for an unknown name, which suggests the nearest known one.
 
     >>> print(unknown_name("collator", "casual", ["causal", "masked"]))
     No collator is named 'casual'. Did you mean 'causal'? Known: causal, masked.
@@ -163,7 +163,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UnknownNameError
 
 
 def listed(names: Iterable[str]) -> str:
-    """Join names for a message, at most 40 of them: a table may have thousands of columns.
+    """Join names for a message, at most 40: a table may have thousands of columns.
 
     >>> listed(["x", "y"]), listed(map(str, range(1000)))[-19:]
     ('x, y', '38, 39 and 960 more')
@@ -174,7 +174,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest known name was meant, if one is near; the text begins with a space, to stand behind a sentence.
+    """Return a question whether the nearest known name was meant, or an empty string; it begins with a space, to follow a sentence.
 
     >>> suggest("casual", ["causal", "masked"]), suggest("x", ["causal"])
     (" Did you mean 'causal'?", '')

@@ -1,7 +1,7 @@
 """Keys: all randomness is a hash of names, epochs and rows, never the state of a generator.
 
-A key is an unsigned 64-bit integer. `fold_in` derives one key from another and a name or number; what comes out does not depend on
-what else was drawn, so chunking, threads, shards and the position of a stage cannot change it.
+A key is an unsigned 64-bit integer. `fold_in` derives a key from another key and a name or number. The result does not depend on what
+else was drawn, so chunking, threads, shards and the position of a stage cannot change it.
 """
 
 from hashlib import blake2b
@@ -32,7 +32,7 @@ def fold_in(key: int, *parts: int | str) -> int:
 
 
 def fold_in_rows(key: int | Keys, rows: NDArray[np.int64] | Keys) -> Keys:
-    """Derive one key for each number of an array: `fold_in(key, row)` for every row, as uint64[N]; `key` is one, or one for each row.
+    """Derive a key for each number of an array: `fold_in(key, row)` for every row, as uint64[N]; `key` is one key, or uint64[N].
 
     >>> bool(fold_in_rows(7, np.arange(3))[2] == fold_in(7, 2))
     True

@@ -1,8 +1,8 @@
 """Trees: nested attrs values, dicts, lists and tuples, taken apart into a structure and its leaves and put together again, exactly.
 
-A tree is an attrs instance, a dict, a list, a tuple, a named tuple or None, holding trees; anything else is a leaf. Subclasses of these
-are leaves: what else they are could not be rebuilt. The structure is a value: equal structures compare equal and hash equal, and a
-tuple is never a list, an empty dict never vanishes, `{"0": x}` never becomes a list and a dot in a key stays a dot.
+A tree is an attrs instance, a dict, a list, a tuple, a named tuple or None, holding trees; anything else is a leaf. Instances of subclasses
+of these are leaves, because any further state that they have could not be rebuilt. The structure is a value that compares and hashes. It
+tells a tuple from a list and `{"0": x}` from `[x]`, and keeps empty dicts and dots in keys.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,7 +37,7 @@ class _Star:
 
 
 def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
-    """Take a tree apart into its structure and its leaves.
+    """Split a tree into its structure and its leaves.
 
     Raises `ArgumentTypeError` for dict keys that are neither str nor int.
 
@@ -48,7 +48,7 @@ def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
     {'a': (3, [4]), 'b': {}, 'c': None}
     """
     leaves: list[Any] = []
-    node = _take_apart(tree, leaves)
+    node = _split(tree, leaves)
     return TreeDef(node, len(leaves)), leaves
 
 
@@ -63,13 +63,13 @@ def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
     """
     if len(leaves) != structure.size:
         raise ArgumentError(f"The tree has {structure.size} leaves, got {len(leaves)}: {structure}.")
-    return _put_together(structure.node, iter(leaves))
+    return _rebuild(structure.node, iter(leaves))
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply a function to every leaf, or to the leaves at the same places of several trees of one structure.
 
-    Raises `ArgumentError` if a tree has another structure than the first.
+    Raises `ArgumentError` if the structure of a tree differs from that of the first.
 
     >>> tree_map(lambda a, b: a + b, {"x": (1, 2)}, {"x": (10, 20)})
     {'x': (11, 22)}
@@ -85,17 +85,17 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def paths(structure: TreeDef) -> tuple[str, ...]:
-    """Name every leaf, in the order of `flatten`, the way Python would reach it; no two leaves share a name.
+    """Name every leaf, in the order of `flatten`, by the Python expression that reaches it; names are unique.
 
     >>> structure, _ = flatten({"layers": [{"weight": 0}], "a.b": 1, "0": 2, 0: 3})
     >>> print(*paths(structure))
     layers[0].weight ['a.b'] ['0'] [0]
     """
-    return tuple(name.removeprefix(".") for name in _names(structure.node, ""))
+    return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
 
 
 def difference(expected: TreeDef, found: TreeDef) -> str:
-    """Say in what two structures differ; the empty string if in nothing.
+    """Say how two structures differ; return an empty string if they are equal.
 
     >>> difference(flatten({"a": 1, "b": 2})[0], flatten({"a": 1, "c": {"d": 2}})[0])
     'Missing: b. Unexpected: c.d.'
@@ -108,7 +108,7 @@ def difference(expected: TreeDef, found: TreeDef) -> str:
     return said or f"The same leaves in other containers or in another order: expected {expected!s:.200}, got {found!s:.200}."
 
 
-def _take_apart(tree: Any, leaves: list[Any]) -> _Node:
+def _split(tree: Any, leaves: list[Any]) -> _Node:
     kind: Any = type(tree)
     keys: Any
     children: Iterable[Any]
@@ -124,14 +124,14 @@ def _take_apart(tree: Any, leaves: list[Any]) -> _Node:
         return _LEAF
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
-    return kind, keys, tuple([_take_apart(child, leaves) for child in children])
+    return kind, keys, tuple([_split(child, leaves) for child in children])
 
 
-def _put_together(node: _Node, leaves: Iterator[Any]) -> Any:
+def _rebuild(node: _Node, leaves: Iterator[Any]) -> Any:
     if not node:
         return next(leaves)
     kind, keys, nodes = node
-    children = [_put_together(child, leaves) for child in nodes]
+    children = [_rebuild(child, leaves) for child in nodes]
     if kind is dict:
         return dict(zip(keys, children, strict=True))
     if kind is list:
@@ -148,7 +148,7 @@ def _put_together(node: _Node, leaves: Iterator[Any]) -> Any:
 
 @cache
 def _fields(kind: Any) -> tuple[str, ...] | None:
-    """Name the fields of a type whose instances are nodes; None for the type of a leaf."""
+    """Return the names of the fields of a node type; None for the type of a leaf."""
     if kind is type(None):
         return ()
     if "__attrs_attrs__" in vars(kind):  # not of a base class alone: a plain subclass may hold more than the fields
@@ -158,11 +158,11 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
     return None
 
 
-def _names(node: _Node, prefix: str) -> Iterator[str]:
+def _leaf_names(node: _Node, prefix: str) -> Iterator[str]:
     if not node:
         yield prefix
         return
     _, keys, children = node
     for place, child in zip(range(len(children)) if keys is None else keys, children, strict=True):
         plain = isinstance(place, str) and place.isidentifier()
-        yield from _names(child, f"{prefix}.{place}" if plain else f"{prefix}[{place!r}]")
+        yield from _leaf_names(child, f"{prefix}.{place}" if plain else f"{prefix}[{place!r}]")

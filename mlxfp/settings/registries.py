@@ -1,4 +1,4 @@
-"""Registries: names to values, as values. Nothing is ever registered into one; `registry | {...}` is another registry."""
+"""Registries: immutable mappings from names to values. A registry never changes; `registry | {...}` is a new registry."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
-    """Sort by name, so that registries with the same entries are equal however they came about."""
+    """Sort by name, so that registries with the same entries are equal however they were made."""
     if isinstance(entries, tuple):  # from attrs.evolve
         return entries
     check_types(Mapping, entries=entries)
@@ -24,10 +24,10 @@ def _entries(entries: Any) -> tuple[tuple[str, Any], ...]:
 
 @frozen(repr=False)
 class Registry(Mapping[str, T]):
-    """An immutable mapping from names to values of one kind, in the order of their names.
+    """An immutable mapping from names to values of one kind, sorted by name.
 
-    A name that is not there raises `UnknownNameError`, a `KeyError`, with the nearest one that is. `registry | {"mine": value}` is a new
-    registry; a name that is there already gets the new value.
+    An unknown name raises `UnknownNameError`, a `KeyError`, which suggests the nearest known one. `registry | {"mine": value}` is a new
+    registry; a name that exists already gets the new value.
 
     >>> shapes = Registry("shape", {"round": 0, "square": 4})
     >>> mine = shapes | {"triangle": 3}
@@ -46,7 +46,7 @@ class Registry(Mapping[str, T]):
         return dict(self.entries)
 
     def __getitem__(self, name: str) -> T:
-        """Return the value; raises `UnknownNameError` for a name that is not there."""
+        """Return the value; raise `UnknownNameError` for an unknown name."""
         if name not in self._found:
             raise unknown_name(self.kind, str(name), self._found)
         return self._found[name]

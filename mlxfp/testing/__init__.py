@@ -1,9 +1,9 @@
-"""Laws to hold your own sources, stages and collators to, and strategies that make inputs for them. Needs hypothesis.
+"""Laws that your own sources, stages and collators can be checked against, and strategies that draw inputs for them. Needs hypothesis.
 
 - `laws`: functions that raise `AssertionError` where a law is broken, showing the smallest case; `laws.check` runs all that apply.
 - `strategies`: hypothesis strategies of tables, examples, stages and whole pipelines.
-- `audit`: what data loaders break of the laws of determinism, permutation, workers and resuming, ours and others'.
-- `probing`: a source with exactly the chunks that you give it, which notes what is read.
+- `audit`: which laws of determinism, permutation, workers and resuming a data loader breaks, ours or another.
+- `probing`: a source with exactly the chunks that you give it, which logs what is read.
 - `comparing`: exact comparison of anything that comes out of a pipeline.
 """
 

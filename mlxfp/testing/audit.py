@@ -1,8 +1,8 @@
-"""Hold data loaders, ours and others', to the laws of determinism, permutation, workers and resuming.
+"""Check data loaders, ours or others, against the laws of determinism, permutation, workers and resuming.
 
-A loader under audit reads the numbers 0 to `rows` - 1, shuffled, one a row. `grain`, `datasets`, `stateful_dataloader` and `pipeline`
-make a `Loader` of a function that makes one of theirs; any other loader is a `Loader` by a function of its own. `examine` returns what
-it found, as values that print.
+A loader under audit reads the numbers 0 to `rows` - 1, shuffled, one in each row. `grain`, `datasets`, `stateful_dataloader` and `pipeline`
+make a `Loader` from a function that makes a loader of that package; for any other loader, write the `run` of a `Loader`. `examine` returns
+its findings, as values that print.
 """
 
 from collections import Counter
@@ -17,6 +17,7 @@ from attrs import field, frozen
 from mlxfp.core.checks import check_callable, check_integer, check_positive
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import iterate
+from mlxfp.testing.laws.orders import ENOUGH
 
 Items = tuple[tuple[int, ...], ...]  # the numbers of the rows in each item of an epoch
 
@@ -33,7 +34,7 @@ class Run(Protocol):
 
 @frozen
 class Loader:
-    """A loader under audit: how to run it, and how many rows it reads. An item may be a number, or any nest of numbers.
+    """A loader under audit: how to run it, and how many rows it reads. An item may be a number, or nested sequences of numbers.
 
     >>> def counting(seed, epoch, workers, state):
     ...     yield from ((number, number) for number in range(0 if state is None else state + 1, 12))
@@ -69,15 +70,16 @@ class Finding:
 
 
 def examine(loader: Loader, *, workers: int = 2) -> tuple[Finding, ...]:
-    """Hold a loader to its laws; return what it breaks, nothing where it breaks none.
+    """Check a loader against the laws, and return a finding for each that it breaks.
 
     - determinism: the same seed, epoch and number of workers give the same items;
     - permutation: an epoch has each row once;
-    - orders: each (seed, epoch) has another order;
-    - workers: any number of `workers` gives the items that none gives;
+    - orders: each (seed, epoch) has a different order;
+    - workers: a run with `workers` workers gives the same items as a run without;
     - resume: from the state after any item, a new run gives exactly the rest.
 
-    A loader that raises breaks the law in question. `workers=0` leaves out what needs workers. Orders are compared from 12 rows on.
+    A loader that raises an error breaks the law being checked. `workers=0` leaves out the checks with workers. Orders are compared from 12
+    rows on. Raises `ArgumentTypeError` for `workers` that is not an int.
 
     >>> import pyarrow as pa
     >>> from mlxfp.core.pipelines import pipe
@@ -94,16 +96,16 @@ def examine(loader: Loader, *, workers: int = 2) -> tuple[Finding, ...]:
     for law, look in _LAWS.items():
         try:
             details = list(look(loader, workers))
-        except Exception as error:  # noqa: BLE001  # whatever a foreign loader raises is what was found
+        except Exception as error:  # noqa: BLE001  # any error of another package's loader is a finding
             details = [f"{loader.name} raised {type(error).__name__}: {error}"]
         found += [Finding(law, detail) for detail in details]
     return tuple(found)
 
 
 def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a loader of Google's grain: `make(seed, workers)` gives a `DataLoader` or dataset that runs for two epochs or more.
+    """Audit a loader of Google's grain: `make(seed, workers)` returns a `DataLoader` or dataset that runs for two epochs or more.
 
-    Its epoch e is what comes after e times `rows` rows, so the rows of a batch must divide them.
+    Its epoch e starts after e times `rows` rows, so `rows` must be a multiple of the batch size.
 
     >>> grain(lambda seed, workers: ..., rows=24).name
     'grain'
@@ -127,7 +129,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
 
 def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
-    """Audit a streamed dataset of Hugging Face: `make(seed)` gives an `IterableDataset`. It has no workers of its own.
+    """Audit a streamed dataset of Hugging Face: `make(seed)` returns an `IterableDataset`. It has no workers of its own.
 
     >>> datasets(lambda seed: ..., rows=24).name
     'datasets'
@@ -145,7 +147,7 @@ def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
 
 
 def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader:
-    """Audit a `StatefulDataLoader` of torchdata: `make(seed, workers)` gives one. Its epochs follow each other as it is iterated.
+    """Audit a `StatefulDataLoader` of torchdata: `make(seed, workers)` returns one. Iterating it again starts the next epoch.
 
     >>> stateful_dataloader(lambda seed, workers: ..., rows=24).name
     'stateful_dataloader'
@@ -166,7 +168,7 @@ def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader
 
 
 def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
-    """Audit a pipeline of ours: `make(seed, workers)` gives a dataset.
+    """Audit a pipeline of ours: `make(seed, workers)` returns a dataset.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> pipeline(lambda seed, workers: from_examples([{"x": 0}]), rows=1).name
@@ -179,7 +181,6 @@ def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     return Loader("pipeline", rows, run)
 
 
-_ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
 _CASES = tuple(product((0, 1), (0, 1)))  # seeds and epochs
 
 
@@ -198,7 +199,7 @@ def _permuting(loader: Loader, workers: int) -> Iterator[str]:
 
 
 def _ordering(loader: Loader, workers: int) -> Iterator[str]:
-    if loader.rows < _ENOUGH:
+    if loader.rows < ENOUGH:
         return
     orders = {case: sum(_items(loader, *case, 0), ()) for case in _CASES}
     alike = [
@@ -219,7 +220,7 @@ def _working(loader: Loader, workers: int) -> Iterator[str]:
 
 def _resuming(loader: Loader, workers: int) -> Iterator[str]:
     for count in sorted({0, workers}):
-        epoch = 0 if count else 1  # starting workers takes seconds, in some loaders anew for each epoch before
+        epoch = 0 if count else 1  # starting workers takes seconds, in some loaders again for each earlier epoch
         whole = [(_numbers(item), deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
         items = tuple(numbers for numbers, _ in whole)
         for stop in [len(whole) // 2] if count else range(1, len(whole)):
@@ -244,7 +245,7 @@ def _items(loader: Loader, seed: int, epoch: int, workers: int) -> Items:
 
 
 def _numbers(item: Any) -> tuple[int, ...]:
-    """Return the numbers in an item: of arrays and tensors of any package, mappings, sequences, in order."""
+    """Return the numbers in an item, in order: in mappings, sequences, and arrays or tensors of any package."""
     if isinstance(item, Mapping):
         return sum(map(_numbers, item.values()), ())
     if isinstance(item, Sequence):

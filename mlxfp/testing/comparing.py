@@ -1,4 +1,4 @@
-"""Exact comparison of whatever comes out of a pipeline, and of the states inside one."""
+"""Exact comparison of anything that comes out of a pipeline, and of the states inside one."""
 
 from collections.abc import Iterator
 from struct import pack
@@ -15,10 +15,10 @@ _MLX = "mlx.core"  # looked up by name: comparing rows must not load MLX
 
 
 def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case for each kind of value
-    """Whether two values are the same, exactly.
+    """Return whether two values are exactly the same.
 
-    Types, dtypes, shapes, lengths and the order of columns count; how Arrow data is chunked, sliced or annotated does not. NaN is NaN,
-    0.0 is not -0.0, 1 is not True and not 1.0. MLX arrays are compared by their bytes. Never raises for what pipelines carry.
+    Types, dtypes, shapes, lengths and the order of columns count; chunks, offsets and metadata of Arrow data do not. NaN equals NaN,
+    0.0 differs from -0.0, and 1 from True and 1.0. MLX arrays are compared by their bytes. Never raises for values of pipelines.
 
     >>> same([float("nan")], [float("nan")]), same({"x": 0.0}, {"x": -0.0}), same(1, True)
     (True, False, False)
@@ -39,7 +39,7 @@ def same(a: object, b: object) -> bool:  # noqa: C901, PLR0911  # one case for e
         case (pa.RecordBatch() | pa.Table(), pa.RecordBatch() | pa.Table()):
             return bool(a.schema.equals(b.schema) and a.num_rows == b.num_rows) and all(map(same, a.columns, b.columns))
         case (pa.ChunkedArray(), pa.ChunkedArray()):
-            return _same_arrays(_joined(a), _joined(b))
+            return _same_arrays(_one_array(a), _one_array(b))
         case (pa.Array(), pa.Array()):
             return _same_arrays(a, b)
         case (Examples(), Examples()):
@@ -59,7 +59,7 @@ def difference(a: object, b: object) -> str | None:
     """
     if same(a, b):
         return None
-    place, left, right = _first(_plain(a), _plain(b), "")
+    place, left, right = _first_difference(_as_containers(a), _as_containers(b), "")
     shown = (f"{left!r:.200}", f"{right!r:.200}")
     if shown[0] == shown[1] or type(left) is not type(right):
         shown = (f"{type(left).__name__} {shown[0]}", f"{type(right).__name__} {shown[1]}")
@@ -103,16 +103,16 @@ def _same_arrays(a: pa.Array, b: pa.Array) -> bool:  # noqa: PLR0911  # one case
     return same(a.to_pylist(), b.to_pylist()) if kind.num_fields else bool(a.equals(b))
 
 
-def _joined(column: pa.ChunkedArray) -> pa.Array:
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
     joined = column.combine_chunks()
     return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
 
 
-def _plain(value: Any) -> Any:
-    """Take apart what `difference` should look into."""
+def _as_containers(value: Any) -> Any:
+    """Turn a value that `difference` should look into, into dicts and lists."""
     match value:
         case Examples():
-            return _plain(value.chunk)
+            return _as_containers(value.chunk)
         case pa.RecordBatch() | pa.Table():
             return {"schema": str(value.schema.remove_metadata()), "rows": value.to_pylist()}
         case pa.Array() | pa.ChunkedArray():
@@ -124,16 +124,16 @@ def _fields(value: Any) -> dict[str, Any]:
     return {field.name: getattr(value, field.name) for field in attrs.fields(type(value)) if field.eq}
 
 
-def _first(a: Any, b: Any, place: str) -> tuple[str, Any, Any]:
-    """Go down to the first place where two different values differ."""
+def _first_difference(a: Any, b: Any, place: str) -> tuple[str, Any, Any]:
+    """Return the first place where two different values differ, and what they are there."""
     for name, left, right in _parts(a, b):
         if not same(left, right):
-            return _first(_plain(left), _plain(right), place + name)
+            return _first_difference(_as_containers(left), _as_containers(right), place + name)
     return place, a, b
 
 
 def _parts(a: Any, b: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Pair the parts of two values, if they have such."""
+    """Pair the parts of two dicts or sequences."""
     if isinstance(a, dict) and isinstance(b, dict) and list(a) == list(b):
         yield from ((f".{name}", a[name], b[name]) for name in a)
     elif isinstance(a, list | tuple) and type(a) is type(b):

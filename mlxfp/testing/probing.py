@@ -1,4 +1,4 @@
-"""A source to look through: exactly the chunks that it was given, and a note of each that is read."""
+"""A source for tests: exactly the chunks that it was given, and a log of those that are read."""
 
 from collections.abc import Iterator, Sequence
 
@@ -14,8 +14,8 @@ from mlxfp.core.sources import Position, Source
 def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) -> Dataset[Example]:
     """Make a dataset of exactly these chunks, without random access.
 
-    Whenever a chunk is read, its number of rows is appended to `log`: so a test sees what was read, and when. Raises `ArgumentError`
-    where there is no chunk, or their schemas differ.
+    Whenever a chunk is read, its number of rows is appended to `log`, so that a test sees what was read and when. Raises `ArgumentError`
+    where there are no chunks, or their schemas differ.
 
     >>> import pyarrow as pa
     >>> log = []
@@ -30,7 +30,7 @@ def from_chunks(chunks: Sequence[RecordBatch], *, log: list[int] | None = None) 
 
 @frozen(repr=False)
 class _FromChunks(Source):
-    """Positions are the number of the chunk to come."""
+    """Positions are the number of the next chunk."""
 
     chunks: tuple[RecordBatch, ...] = field(eq=fingerprint)
     log: list[int] = field(eq=False, repr=False)

@@ -76,12 +76,12 @@ def assert_predicts_what_follows(rows: list[dict[str, Any]], asked: dict[str, An
 
 
 @given(groups(), settings, lengths)
-def test_a_label_is_the_token_that_follows(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any]) -> None:
+def test_a_label_is_the_token_that_follows(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any]):
     assert_predicts_what_follows(rows, {**asked, **fit})
 
 
 @given(groups(), settings, lengths, st.randoms(use_true_random=False))
-def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any], random: Any) -> None:
+def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str, Any], fit: dict[str, Any], random: Any):
     collator = causal(**{**asked, **fit})
     laws.assert_pure_collator(collator, rows)
     laws.assert_list_and_view_agree(collator, rows)
@@ -96,7 +96,7 @@ def test_the_laws_of_collators_hold(rows: list[dict[str, Any]], asked: dict[str,
 
 
 @given(groups(), st.sampled_from([{"pad_multiple": 3}, {"length": 6}, {"lengths": [1, 4, 9]}, {}]))
-def test_the_length_is_the_one_that_is_stated_for_the_longest_row(rows: list[dict[str, Any]], fit: dict[str, Any]) -> None:
+def test_the_length_is_the_one_that_is_stated_for_the_longest_row(rows: list[dict[str, Any]], fit: dict[str, Any]):
     collator: Any = causal(pad_id=0, **fit)
     longest = max(len(row["input_ids"]) for row in rows)
     assert collator(rows)["input_ids"].shape[1] == collator.padded(longest)
@@ -131,21 +131,21 @@ BESIDE = causal_lm._Causal._beside
     ("name", "broken"),
     [("_all_but", _labels_not_shifted), ("_Causal._beside", _prompt_read_at_the_input), ("_Causal._beside", _one_document)],
 )
-def test_the_law_catches_labels_that_are_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
+def test_the_law_catches_labels_that_are_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any):
     assert_predicts_what_follows(CASE, ASKED)
     monkeypatch.setattr(f"mlxfp.collators.causal_lm.{name}", broken)
     with pytest.raises(AssertionError):
         assert_predicts_what_follows(CASE, ASKED)
 
 
-def test_windows_of_one_token_more_fill_a_batch_exactly() -> None:
+def test_windows_of_one_token_more_fill_a_batch_exactly():
     group = bucket_by_length([5], size=2)
     (batch,) = pipe(from_table(numbered([3, 6])), windows(5, stride=4), group, collate(causal(pad_id=0, length=4)))
     assert batch["input_ids"].tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert batch["labels"].tolist() == [[1, 2, 3, 4], [5, 6, 7, 8]]
 
 
-def test_packed_documents_do_not_predict_each_other() -> None:
+def test_packed_documents_do_not_predict_each_other():
     rows = from_examples([{"input_ids": [1, 2, 3], "prompt": [1, 0, 0]}, {"input_ids": [7, 8], "prompt": [0, 0]}])
     group = bucket_by_length([6], size=1)
     (batch,) = pipe(rows, pack(6, aligned=["prompt"]), group, collate(causal(pad_id=0, packed=True, prompt_mask="prompt", length=5)))
@@ -158,18 +158,18 @@ def test_packed_documents_do_not_predict_each_other() -> None:
     }
 
 
-def test_columns_are_carried_along() -> None:
+def test_columns_are_carried_along():
     batch = causal(pad_id=0, carry=["weight", "name"])([{"input_ids": [1, 2], "weight": 0.5, "name": "a"}])
     assert (batch["weight"].tolist(), batch["name"]) == ([0.5], ("a",))
 
 
-def test_rows_without_a_prediction_are_padding() -> None:
+def test_rows_without_a_prediction_are_padding():
     batch = causal(pad_id=9, pad_multiple=2)([{"input_ids": [1]}, {"input_ids": []}])
     assert batch["input_ids"].tolist() == [[9, 9], [9, 9]]
     assert batch["labels"].tolist() == [[-100, -100], [-100, -100]]
 
 
-def test_collators_print_as_they_are_called() -> None:
+def test_collators_print_as_they_are_called():
     assert repr(causal(pad_id=3)) == "causal(pad_id=3)"
     assert repr(causal(pad_id=3, length=8)) == "causal(pad_id=3, lengths=(8,))"
     assert causal(pad_id=3, length=8) == causal(pad_id=3, lengths=[8])
@@ -200,18 +200,18 @@ def test_collators_print_as_they_are_called() -> None:
         ),
     ],
 )
-def test_a_row_that_does_not_fit_is_named(asked: dict[str, Any], row: dict[str, Any], message: str) -> None:
+def test_a_row_that_does_not_fit_is_named(asked: dict[str, Any], row: dict[str, Any], message: str):
     whole = {name: [1, 1] for name in row}
     with pytest.raises(DataError, match=message):
         causal(pad_id=0, **asked)([whole, row])
 
 
-def test_a_column_that_is_missing_is_named() -> None:
+def test_a_column_that_is_missing_is_named():
     with pytest.raises(SchemaError, match=r"collators\.causal needs the column 'segment_ids', which is not there\..* Columns: 'input_ids'"):
         causal(pad_id=0, packed=True)([{"input_ids": [1, 2]}])
 
 
-def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentTypeError, match="pad_id must be an int"):
         causal(pad_id=None)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentTypeError, match="prompt_mask must be a string"):

@@ -37,7 +37,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MissingExtraErro
         (check_callable, len, 3, ArgumentTypeError, "n must be a function, got n=3."),
     ],
 )
-def test_a_check_lets_good_values_pass_and_names_bad_ones(check: Any, good: Any, bad: Any, kind: type[Exception], words: str) -> None:
+def test_a_check_lets_good_values_pass_and_names_bad_ones(check: Any, good: Any, bad: Any, kind: type[Exception], words: str):
     check()
     check(n=good)
     with pytest.raises(kind) as caught:
@@ -45,7 +45,7 @@ def test_a_check_lets_good_values_pass_and_names_bad_ones(check: Any, good: Any,
     assert str(caught.value) == words
 
 
-def test_a_choice_is_one_of_the_known_ones() -> None:
+def test_a_choice_is_one_of_the_known_ones():
     check_choice(("left", "right"), side="left")
     with pytest.raises(UnknownNameError, match=r"No side is named 'lft'. Did you mean 'left'\? Known: left, right."):
         check_choice(("left", "right"), side="lft")
@@ -53,7 +53,7 @@ def test_a_choice_is_one_of_the_known_ones() -> None:
         check_choice(("left", "right"), side=None)
 
 
-def test_columns_that_are_missing_are_named_with_those_that_are_there() -> None:
+def test_columns_that_are_missing_are_named_with_those_that_are_there():
     check_columns(["a"], ["a", "b"], "stage")
     with pytest.raises(SchemaError, match=r"stage needs the columns 'c', 'd', which are not there. Columns: 'a'."):
         check_columns(["c", "a", "d"], ["a"], "stage")
@@ -63,20 +63,20 @@ def test_columns_that_are_missing_are_named_with_those_that_are_there() -> None:
         check_columns(["a"], [], "stage")
 
 
-def test_types_are_checked_and_named() -> None:
+def test_types_are_checked_and_named():
     check_types(int, x=1, y=True)
     check_types((int, str), x="a")
     with pytest.raises(ArgumentTypeError, match=r"x must be int or str, got float: 1.5."):
         check_types((int, str), x=1.5)
 
 
-def test_names_that_repeat_are_told() -> None:
+def test_names_that_repeat_are_told():
     check_unique({"columns": ["a", "b"]})
     with pytest.raises(ArgumentError, match=r"columns repeats 'a', 'b'; each name may appear once."):
         check_unique({"columns": ["b", "a", "c", "a", "b"]})
 
 
-def test_every_error_is_ours_and_a_built_in_one() -> None:
+def test_every_error_is_ours_and_a_built_in_one():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MlxfpError) and kind is not MlxfpError]
     assert len(kinds) >= 10
     for kind in kinds:
@@ -85,13 +85,13 @@ def test_every_error_is_ours_and_a_built_in_one() -> None:
         assert kind.__doc__
 
 
-def test_the_message_of_an_unknown_name_is_not_quoted() -> None:
+def test_the_message_of_an_unknown_name_is_not_quoted():
     error = unknown_name("collator", "x", [])
     assert str(error) == "No collator is named 'x'. Known: none."
     assert isinstance(error, KeyError)
 
 
-def test_an_optional_package_is_imported_or_its_extra_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_optional_package_is_imported_or_its_extra_named(monkeypatch: pytest.MonkeyPatch):
     assert optional("json", extra="x", needed_by="y").__name__ == "json"
     with pytest.raises(MissingExtraError, match=r'^y needs nothing_here. Install it with: pip install "mlxfp\[x\]"$'):
         optional("nothing_here.inside", extra="x", needed_by="y")
@@ -101,7 +101,7 @@ def test_an_optional_package_is_imported_or_its_extra_named(monkeypatch: pytest.
         optional("broken_package.inside", extra="x", needed_by="y")
 
 
-def test_a_package_that_lacks_another_one_says_so_itself(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_lacks_another_one_says_so_itself(tmp_path: Any, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "needs_more.py").write_text("import nothing_here_either\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'nothing_here_either'") as caught:
@@ -109,7 +109,7 @@ def test_a_package_that_lacks_another_one_says_so_itself(tmp_path: Any, monkeypa
     assert not isinstance(caught.value, MissingExtraError)
 
 
-def test_the_laws_without_hypothesis_name_the_extra() -> None:
+def test_the_laws_without_hypothesis_name_the_extra():
     script = "import sys; sys.modules['hypothesis'] = None; import mlxfp.testing.laws"
     root = Path(__file__).parent.parent.parent
     run = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, check=False)

@@ -45,38 +45,38 @@ def map_names(examples: Any) -> list[str]:
 
 
 @given(pipelines(), st.integers(0, 2))
-def test_random_pipelines_continue_exactly_from_every_cursor(dataset: Dataset[Any], epoch: int) -> None:
+def test_random_pipelines_continue_exactly_from_every_cursor(dataset: Dataset[Any], epoch: int):
     laws.assert_resumable(dataset, epoch=epoch)
 
 
 @given(pipelines(), st.integers(0, 2))
-def test_random_pipelines_obey_the_laws_of_datasets_and_stages(dataset: Dataset[Any], epoch: int) -> None:
+def test_random_pipelines_obey_the_laws_of_datasets_and_stages(dataset: Dataset[Any], epoch: int):
     laws.assert_repeatable(dataset, epoch=epoch)
     laws.assert_described(dataset, epoch=epoch)
     laws.assert_pure_stages(dataset, epoch=epoch)
 
 
 @given(pipelines())
-def test_random_pipelines_are_values(dataset: Dataset[Any]) -> None:
+def test_random_pipelines_are_values(dataset: Dataset[Any]):
     laws.assert_value(dataset)
 
 
 @given(pipelines(), pipelines())
-def test_random_pipelines_refuse_each_others_cursors_unless_they_are_equal(a: Dataset[Any], b: Dataset[Any]) -> None:
+def test_random_pipelines_refuse_each_others_cursors_unless_they_are_equal(a: Dataset[Any], b: Dataset[Any]):
     if a != b:
         laws.assert_refused(a, b)
         laws.assert_refused(b, a)
 
 
 @given(sources(), st.integers(1, 3))
-def test_batches_resume_as_examples_do(dataset: Dataset[Example], size: int) -> None:
+def test_batches_resume_as_examples_do(dataset: Dataset[Example], size: int):
     batches = pipe(dataset, batch(size), collate(total), repeat(2))
     laws.assert_resumable(batches)
     laws.assert_described(batches)
 
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 3))
-def test_a_cursor_is_exact_in_chunks_longer_than_what_becomes_rows_at_once(places: list[int], epoch: int) -> None:
+def test_a_cursor_is_exact_in_chunks_longer_than_what_becomes_rows_at_once(places: list[int], epoch: int):
     dataset = pipe(from_table({"x": range(1000)}), filter(_odd), shuffle(3, buffer=7))
     items = list(iterate(dataset, epoch=epoch))
     for place in places:
@@ -88,7 +88,7 @@ def _odd(row: Example) -> bool:
     return bool(row["x"] % 2)
 
 
-def test_an_item_comes_with_the_cursor_after_it() -> None:
+def test_an_item_comes_with_the_cursor_after_it():
     items = list(iterate(pipe(NUMBERS, batch(4))))
     assert [len(item) for item, _ in items] == [4, 4, 2]
     assert all(isinstance(item, Examples) for item, _ in items)
@@ -96,7 +96,7 @@ def test_an_item_comes_with_the_cursor_after_it() -> None:
     assert list(iterate(pipe(NUMBERS, batch(4)), items[-1][1])) == []
 
 
-def test_the_epoch_of_a_cursor_wins_over_the_argument() -> None:
+def test_the_epoch_of_a_cursor_wins_over_the_argument():
     dataset = pipe(NUMBERS, shuffle(0))
     first, cursor = next(iterate(dataset, epoch=5))
     rest = [item for item, _ in iterate(dataset, cursor, epoch=9)]
@@ -104,14 +104,14 @@ def test_the_epoch_of_a_cursor_wins_over_the_argument() -> None:
     assert [first, *rest] == [item for item, _ in iterate(dataset, epoch=5)] != list(dataset)
 
 
-def test_an_endless_dataset_resumes() -> None:
+def test_an_endless_dataset_resumes():
     dataset = pipe(from_iterable(lambda: ({"x": i} for i in count())), batch(3))
     items = list(islice(iterate(dataset), 200))
     again = Cursor.from_bytes(items[149][1].to_bytes())
     assert [item for item, _ in islice(iterate(dataset, again), 50)] == [item for item, _ in items[150:]]
 
 
-def test_a_cursor_of_another_pipeline_is_refused_with_the_first_difference() -> None:
+def test_a_cursor_of_another_pipeline_is_refused_with_the_first_difference():
     _, cursor = next(iterate(pipe(NUMBERS, batch(2))))
     with pytest.raises(CursorMismatchError) as caught:
         iterate(pipe(NUMBERS, batch(3)), cursor)
@@ -125,14 +125,14 @@ def test_a_cursor_of_another_pipeline_is_refused_with_the_first_difference() -> 
         iterate(pipe(NUMBERS, batch(2), take(1)), cursor)
 
 
-def test_a_cursor_with_states_for_other_stages_is_refused() -> None:
+def test_a_cursor_with_states_for_other_stages_is_refused():
     dataset = pipe(NUMBERS, batch(2))
     _, cursor = next(iterate(dataset))
     with pytest.raises(CursorError, match=r"The cursor holds the states of 2 stages, and the pipeline has 1: pipe\(from_table"):
         iterate(pipe(NUMBERS, batch(2)), evolve(cursor, base=Snapshot(0, states=(None, None))))
 
 
-def test_cursors_are_compared_by_value_with_arrays_and_chunks_in_their_states() -> None:
+def test_cursors_are_compared_by_value_with_arrays_and_chunks_in_their_states():
     dataset = pipe(from_table({"x": [1.0, float("nan"), 3.0]}), shuffle(0, buffer=2), batch(2))
     a, b = (list(iterate(dataset)) for _ in range(2))
     assert [cursor for _, cursor in a] == [cursor for _, cursor in b]
@@ -141,12 +141,12 @@ def test_cursors_are_compared_by_value_with_arrays_and_chunks_in_their_states() 
     assert Snapshot(0, states=(np.arange(3),)) == Snapshot(0, states=(np.arange(3),)) != Snapshot(0, states=(np.arange(4),))
 
 
-def test_iterating_over_what_is_no_dataset_says_what_to_do() -> None:
+def test_iterating_over_what_is_no_dataset_says_what_to_do():
     with pytest.raises(ArgumentTypeError, match=r"iterate works on a dataset, got list: \[1\]. Start with a source"):
         iterate([1])  # type: ignore[arg-type]  # the mistake that is tested
 
 
-def test_a_cursor_of_a_pipeline_without_a_fingerprint_cannot_be_written() -> None:
+def test_a_cursor_of_a_pipeline_without_a_fingerprint_cannot_be_written():
     lock = threading.Lock()
     dataset = pipe(NUMBERS, filter(lambda row: lock is not None))
     _, cursor = next(iterate(dataset))
@@ -155,7 +155,7 @@ def test_a_cursor_of_a_pipeline_without_a_fingerprint_cannot_be_written() -> Non
         cursor.to_bytes()
 
 
-def test_an_error_says_what_was_being_read_and_by_which_stage() -> None:
+def test_an_error_says_what_was_being_read_and_by_which_stage():
     dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()})), repeat(2))
     with pytest.raises(ZeroDivisionError) as caught:
         list(iterate(dataset, epoch=1))
@@ -165,7 +165,7 @@ def test_an_error_says_what_was_being_read_and_by_which_stage() -> None:
     assert notes.count("reading from from_table(10 rows), epoch 2") == 1
 
 
-def test_items_before_an_error_come_out_first() -> None:
+def test_items_before_an_error_come_out_first():
     dataset = pipe(NUMBERS, batch(2), map(lambda row: {"y": 1 // (row["x"] - 5)}, schema=pa.schema({"y": pa.int64()})))
     items: list[Any] = []
     with pytest.raises(ZeroDivisionError):
@@ -185,20 +185,20 @@ async def collected(dataset: Dataset[Any], cursor: Cursor | None = None, *, stop
 
 
 @given(pipelines(), st.integers(0, 2))
-def test_aiterate_yields_what_iterate_yields(dataset: Dataset[Any], epoch: int) -> None:
+def test_aiterate_yields_what_iterate_yields(dataset: Dataset[Any], epoch: int):
     found, expected = asyncio.run(collected(dataset, epoch=epoch)), list(iterate(dataset, epoch=epoch))
     assert same([item for item, _ in found], [item for item, _ in expected])
     assert [cursor for _, cursor in found] == [cursor for _, cursor in expected]
 
 
-def test_aiterate_resumes_and_ends_its_thread_when_left_early() -> None:
+def test_aiterate_resumes_and_ends_its_thread_when_left_early():
     (item, cursor), *_ = asyncio.run(collected(NUMBERS, stop=3))
     assert item == {"x": 0}
     assert [row["x"] for row, _ in asyncio.run(collected(NUMBERS, cursor))] == list(range(1, 10))
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
 
 
-def test_leaving_a_run_early_closes_the_source() -> None:
+def test_leaving_a_run_early_closes_the_source():
     closed: list[str] = []
 
     def rows() -> Iterator[Example]:
@@ -213,7 +213,7 @@ def test_leaving_a_run_early_closes_the_source() -> None:
     assert closed == ["closed"]
 
 
-def test_rows_of_a_group_keep_their_source_rows() -> None:
+def test_rows_of_a_group_keep_their_source_rows():
     groups = pipe(from_examples([{"x": x} for x in range(7)]), filter(_odd), batch(2))
     assert [group.rows.tolist() for group in groups] == [[1, 3], [5]]
 

@@ -65,7 +65,7 @@ class Same(Wrapper):
         return self.dataset.source.read(epoch, position)
 
 
-def test_a_source_and_stages_of_ones_own_obey_the_laws() -> None:
+def test_a_source_and_stages_of_ones_own_obey_the_laws():
     dataset = pipe(Dataset(Squares(5)), Halve(), Passes(), batch(2))
     assert [[row["x"] for row in group] for group in dataset] == [[0, 0], [2, 4], [8]]
     laws.assert_reads(Squares(5))
@@ -76,7 +76,7 @@ def test_a_source_and_stages_of_ones_own_obey_the_laws() -> None:
     assert repr(dataset) == "pipe(squares(count=5), halve(), passes(), batch(size=2))"
 
 
-def test_what_a_source_does_not_say_is_not_known() -> None:
+def test_what_a_source_does_not_say_is_not_known():
     source = Squares(5)
     assert (source.level, source.indexable, source.length(), source.exact_length(), source.version(), source.notes()) == (
         "examples",
@@ -92,13 +92,13 @@ def test_what_a_source_does_not_say_is_not_known() -> None:
         source.take(0, np.array([1]))
 
 
-def test_what_a_stage_does_not_say_is_not_known() -> None:
+def test_what_a_stage_does_not_say_is_not_known():
     assert length(pipe(NUMBERS, Passes())) is None
     assert length(pipe(NUMBERS, Halve())) == 9
     assert (Passes().start(0), Passes().finish(()), Passes().notes()) == ((), (), ())
 
 
-def test_a_wrapper_is_like_what_it_holds() -> None:
+def test_a_wrapper_is_like_what_it_holds():
     inner = pipe(NUMBERS, batch(2))
     wrapped = Same(inner)
     assert (wrapped.level, wrapped.length(), wrapped.exact_length(), wrapped.version(), wrapped.schema()) == (
@@ -114,7 +114,7 @@ def test_a_wrapper_is_like_what_it_holds() -> None:
     assert Same(Dataset(Squares(3))).exact_length() is None
 
 
-def test_levels_follow_the_stages() -> None:
+def test_levels_follow_the_stages():
     groups = pipe(NUMBERS, batch(2))
     batches = pipe(groups, collate(dict))  # type: ignore[arg-type]  # never run
     assert (NUMBERS.level, groups.level, pipe(groups, unbatch()).level, batches.level, pipe(batches, take(1)).level) == (
@@ -130,14 +130,14 @@ def test_levels_follow_the_stages() -> None:
         pipe(batches, batch(2))  # type: ignore[call-overload]  # the mistake that is tested
 
 
-def test_a_combinator_is_a_value_that_prints_as_its_call() -> None:
+def test_a_combinator_is_a_value_that_prints_as_its_call():
     assert take(3) == take(3) != take(4)
     assert repr(shuffle(2)) == "shuffle(seed=2)"
     assert Combinator(Same, {})(NUMBERS) == Dataset(Same(NUMBERS))
 
 
 @given(sources(), st.data())
-def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject) -> None:
+def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject):
     rows = list(pipe(dataset, shuffle(0)))
     if not dataset.indexable:
         with pytest.raises(PipelineError, match=r"needs random access, and from_\w+\((?s:.*)\) has none"):
@@ -154,11 +154,11 @@ def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data
 
 
 @given(st.lists(st.integers(0, 6), max_size=9), st.integers(0, 2))
-def test_random_access_goes_through_row_wise_stages_and_views(indices: list[int], epoch: int) -> None:
+def test_random_access_goes_through_row_wise_stages_and_views(indices: list[int], epoch: int):
     laws.assert_random_access(pipe(NUMBERS, Halve(), shuffle(1), skip(1), take(7)), np.array(indices, np.int64), epoch=epoch)
 
 
-def test_what_stands_in_the_way_of_random_access_is_named() -> None:
+def test_what_stands_in_the_way_of_random_access_is_named():
     with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and filter\(predicate=bool\) has none. Put load\(\) or"):
         pipe(NUMBERS, filter(bool))[0]
     with pytest.raises(PipelineError, match=r"dataset\[0\] needs random access, and from_iterable\(.*\) has none"):
@@ -174,18 +174,18 @@ class Countless(Squares):
         return True
 
 
-def test_a_source_with_random_access_must_say_how_many_rows_it_has() -> None:
+def test_a_source_with_random_access_must_say_how_many_rows_it_has():
     with pytest.raises(PipelineError, match=r"countless\(count=3\) can take rows by number and must say how many there are"):
         Dataset(Countless(3))[0]
 
 
-def test_rows_by_number_carry_their_numbers_and_keys() -> None:
+def test_rows_by_number_carry_their_numbers_and_keys():
     chunk = take_rows(pipe(NUMBERS, Halve()), 2, np.array([8, 0]))
     assert chunk.column("__row__").to_pylist() == [8, 0]
     assert chunk.column("x").to_pylist() == [4, 0]
 
 
-def test_an_error_in_random_access_says_what_was_being_read_once() -> None:
+def test_an_error_in_random_access_says_what_was_being_read_once():
     dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // row["x"]}, schema=pa.schema({"y": pa.int64()})), shuffle(0))
     with pytest.raises(ZeroDivisionError) as caught:
         dataset[:]

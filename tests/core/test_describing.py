@@ -28,11 +28,11 @@ NUMBERS = from_table({"x": range(5), "text": list("abcde")})
 
 
 @given(pipelines())
-def test_any_pipeline_can_be_explained(dataset: Dataset[Any]) -> None:
+def test_any_pipeline_can_be_explained(dataset: Dataset[Any]):
     assert len(explain(dataset).splitlines()) >= 2 * len(dataset.parts)
 
 
-def test_an_explanation_names_parts_columns_counts_and_costs() -> None:
+def test_an_explanation_names_parts_columns_counts_and_costs():
     dataset = pipe(NUMBERS, shuffle(0), filter(bool), shuffle(0, buffer=2), drop_columns(["text"]), repeat(None), batch(2))
     assert explain(dataset) == (
         "from_table(5 rows)\n"
@@ -52,7 +52,7 @@ def test_an_explanation_names_parts_columns_counts_and_costs() -> None:
     )
 
 
-def test_joined_datasets_are_explained_side_by_side() -> None:
+def test_joined_datasets_are_explained_side_by_side():
     lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(1))])).splitlines()
     assert [line for line in lines if line.startswith("  | ") and "examples:" not in line] == [
         "  | from_table(5 rows)",
@@ -62,17 +62,17 @@ def test_joined_datasets_are_explained_side_by_side() -> None:
     assert lines[-1] == "    examples: x int64, text string; 10 of them; random access"
 
 
-def test_a_pipeline_that_cannot_work_is_explained_all_the_same() -> None:
+def test_a_pipeline_that_cannot_work_is_explained_all_the_same():
     text = explain(pipe(NUMBERS, select_columns(["nothing"]), batch(2)))
     assert "schema not known (select_columns needs the column 'nothing', which is not there. Columns: 'x', 'text'.)" in text
     assert "batch(size=2)" in text
 
 
-def test_a_dataset_without_columns_says_so() -> None:
+def test_a_dataset_without_columns_says_so():
     assert "examples: no columns; 5 of them" in explain(pipe(NUMBERS, drop_columns(["x", "text"])))
 
 
-def test_a_length_is_known_or_none() -> None:
+def test_a_length_is_known_or_none():
     assert length(NUMBERS) == 5
     assert length(pipe(NUMBERS, batch(2))) == 3
     assert length(pipe(NUMBERS, batch(2, drop_last=True), repeat(3))) == 6
@@ -80,20 +80,20 @@ def test_a_length_is_known_or_none() -> None:
     assert length(from_iterable([{"x": 1}])) is None
 
 
-def test_what_is_loaded_is_read_for_its_length_and_not_to_explain_it() -> None:
+def test_what_is_loaded_is_read_for_its_length_and_not_to_explain_it():
     dataset = pipe(NUMBERS, filter(lambda row: row["x"] > 1), load())
     assert known_length(dataset) is None
     assert "length known only by reading" in explain(dataset)
     assert length(dataset) == 3
 
 
-def test_functions_of_datasets_say_what_they_need() -> None:
+def test_functions_of_datasets_say_what_they_need():
     for function in (schema, length, explain):
         with pytest.raises(ArgumentTypeError, match=rf"{function.__name__} works on a dataset, got int: 3. Start with a source"):
             function(3)  # type: ignore[operator]  # the mistake that is tested
 
 
-def test_a_schema_is_that_of_the_rows_that_come_out() -> None:
+def test_a_schema_is_that_of_the_rows_that_come_out():
     declared = pa.schema({"z": pa.float32()})
     assert schema(pipe(NUMBERS, map(lambda row: {"z": 0.5}, schema=declared), batch(3))) == declared
 
@@ -112,5 +112,5 @@ class Gone(Source):
         raise MissingFileError("gone.csv is not there.")
 
 
-def test_a_source_that_cannot_be_read_is_explained_all_the_same() -> None:
+def test_a_source_that_cannot_be_read_is_explained_all_the_same():
     assert explain(Dataset(Gone())) == "gone()\n    examples: schema not known (gone.csv is not there.); length not known"

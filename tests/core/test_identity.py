@@ -30,7 +30,7 @@ from tests.core import values
 from tests.core.values import VALUES, Place, Point, double, nested, ping
 
 
-def test_values_that_differ_have_different_fingerprints() -> None:
+def test_values_that_differ_have_different_fingerprints():
     found: dict[str, Any] = {}
     for value in VALUES:
         text = fingerprint(value)
@@ -68,12 +68,12 @@ EQUAL: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("a", "b"), EQUAL, ids=lambda value: f"{value!r:.40}")
-def test_equal_values_have_one_fingerprint(a: Any, b: Any) -> None:
+def test_equal_values_have_one_fingerprint(a: Any, b: Any):
     assert fingerprint(a) == fingerprint(b)
 
 
 @given(st.data())
-def test_the_layout_of_a_table_is_no_part_of_its_fingerprint(data: st.DataObject) -> None:
+def test_the_layout_of_a_table_is_no_part_of_its_fingerprint(data: st.DataObject):
     table = data.draw(tables(min_columns=1))
     chunks = data.draw(rechunkings(table))
     order = pa.array(range(table.num_rows), pa.int64())
@@ -82,25 +82,25 @@ def test_the_layout_of_a_table_is_no_part_of_its_fingerprint(data: st.DataObject
 
 
 @given(tables(min_columns=1), tables(min_columns=1))
-def test_tables_have_one_fingerprint_exactly_if_they_are_the_same(a: pa.Table, b: pa.Table) -> None:
+def test_tables_have_one_fingerprint_exactly_if_they_are_the_same(a: pa.Table, b: pa.Table):
     assert (fingerprint(a) == fingerprint(b)) == same(a, b)
 
 
 @given(tables(min_columns=1, min_rows=2), st.data())
-def test_any_other_order_of_rows_is_another_fingerprint(table: pa.Table, data: st.DataObject) -> None:
+def test_any_other_order_of_rows_is_another_fingerprint(table: pa.Table, data: st.DataObject):
     order = data.draw(st.permutations(range(table.num_rows)))
     other = table.take(pa.array(order, pa.int64()))
     assert (fingerprint(other) == fingerprint(table)) == same(other, table)
 
 
-def test_a_table_of_many_rows_is_hashed_in_parts() -> None:
+def test_a_table_of_many_rows_is_hashed_in_parts():
     rows = 2 * 65_536 + 1
     table = pa.table({"x": range(rows)})
     assert fingerprint(table) == fingerprint(pa.concat_tables([table.slice(0, 70_000), table.slice(70_000)]))
     assert fingerprint(table) != fingerprint(pa.table({"x": [*range(rows - 1), 0]}))
 
 
-def test_functions_differ_by_what_they_close_over_and_by_the_globals_they_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_differ_by_what_they_close_over_and_by_the_globals_they_name(monkeypatch: pytest.MonkeyPatch):
     def times(factor: Any) -> Any:
         return lambda row: row * factor
 
@@ -112,14 +112,14 @@ def test_functions_differ_by_what_they_close_over_and_by_the_globals_they_name(m
     assert fingerprint(ping) == before[2]
 
 
-def test_running_a_function_does_not_change_its_fingerprint() -> None:
+def test_running_a_function_does_not_change_its_fingerprint():
     before = fingerprint(double)
     for x in range(2000):
         double({"x": x})
     assert fingerprint(double) == before
 
 
-def test_methods_of_built_in_values_differ_by_the_value() -> None:
+def test_methods_of_built_in_values_differ_by_the_value():
     lookup, other = {"a": 1}, {"a": 2}
     assert fingerprint(lookup.get) == fingerprint({"a": 1}.get) != fingerprint(other.get)
     assert fingerprint(dict.fromkeys) != fingerprint(dict.get)
@@ -128,7 +128,7 @@ def test_methods_of_built_in_values_differ_by_the_value() -> None:
 HANDLE = SimpleNamespace()
 
 
-def test_an_attribute_with_the_name_of_a_global_is_no_global() -> None:
+def test_an_attribute_with_the_name_of_a_global_is_no_global():
     def asks(row: Any) -> Any:
         return row.HANDLE
 
@@ -140,7 +140,7 @@ def test_an_attribute_with_the_name_of_a_global_is_no_global() -> None:
         fingerprint(names)
 
 
-def test_a_function_may_name_its_own_version() -> None:
+def test_a_function_may_name_its_own_version():
     def opaque(row: Any) -> Any:
         return json if row else open  # only named
 
@@ -150,7 +150,7 @@ def test_a_function_may_name_its_own_version() -> None:
     assert fingerprint(opaque) != first
 
 
-def test_a_cell_that_is_not_filled_yet_does_not_stop_it() -> None:
+def test_a_cell_that_is_not_filled_yet_does_not_stop_it():
     def outer() -> str:
         def inner() -> Any:
             return later
@@ -162,14 +162,14 @@ def test_a_cell_that_is_not_filled_yet_does_not_stop_it() -> None:
     assert outer() == outer()
 
 
-def test_what_has_no_content_of_its_own_says_what_to_do() -> None:
+def test_what_has_no_content_of_its_own_says_what_to_do():
     with pytest.raises(FingerprintError, match=r"A SimpleNamespace has no fingerprint: namespace\(x=1\). Make its class a frozen attrs"):
         fingerprint(SimpleNamespace(x=1))
     with pytest.raises(FingerprintError, match=r"A ndarray has no fingerprint"):
         fingerprint(np.array([None, object()]))
 
 
-def test_an_error_inside_a_function_names_the_function() -> None:
+def test_an_error_inside_a_function_names_the_function():
     handle = SimpleNamespace()
     with pytest.raises(FingerprintError) as caught:
         fingerprint(lambda row: (row, handle))
@@ -177,7 +177,7 @@ def test_an_error_inside_a_function_names_the_function() -> None:
     assert re.match(r"which the function .*<lambda> uses. Or name the function's version yourself: .*__fingerprint__ = 'v1'.", note)
 
 
-def test_comparable_is_the_value_itself_where_there_is_no_fingerprint() -> None:
+def test_comparable_is_the_value_itself_where_there_is_no_fingerprint():
     handle = SimpleNamespace()
     assert comparable(handle) is handle
     assert comparable([math.nan]) == comparable([math.nan])
@@ -190,7 +190,7 @@ print(*[fingerprint(value) for value in VALUES])
 """
 
 
-def test_fingerprints_are_the_same_in_every_process() -> None:
+def test_fingerprints_are_the_same_in_every_process():
     root = Path(__file__).parent.parent.parent
     runs = [
         subprocess.run(
@@ -201,14 +201,14 @@ def test_fingerprints_are_the_same_in_every_process() -> None:
     assert runs[0].stdout.split() == runs[1].stdout.split() == [fingerprint(value) for value in VALUES]
 
 
-def test_the_identity_of_a_pipeline_names_every_part_in_order() -> None:
+def test_the_identity_of_a_pipeline_names_every_part_in_order():
     dataset = pipe(from_table({"x": [1, 2]}), take(2), batch(2), repeat(3))
     assert [text for text, _ in identify(dataset)] == ["from_table(2 rows)", "take(count=2)", "batch(size=2)", "repeat(epochs=3)"]
     other = pipe(from_table({"x": [1, 2]}), take(1), batch(2), repeat(3))
     assert [a[1] == b[1] for a, b in zip(identify(dataset), identify(other), strict=True)] == [True, False, True, True]
 
 
-def test_the_first_difference_is_told() -> None:
+def test_the_first_difference_is_told():
     a, b, c = ("a", "1"), ("b", "2"), ("c", "3")
     assert difference((a, b), (a, b)) is None
     assert difference((a, b), (a, c)) == ("b", "c")

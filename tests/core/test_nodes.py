@@ -42,7 +42,7 @@ A, B = from_table({"x": [1]}), from_table({"x": [2]})
     ],
     ids=repr,
 )
-def test_what_a_part_prints_makes_it_again(part: Any) -> None:
+def test_what_a_part_prints_makes_it_again(part: Any):
     laws.assert_prints(part, NAMES)
 
 
@@ -54,19 +54,19 @@ class _TwoWords(Part):
     secret: int = attrs.field(default=2, repr=False)
 
 
-def test_defaults_datasets_and_what_is_not_to_be_shown_are_left_out() -> None:
+def test_defaults_datasets_and_what_is_not_to_be_shown_are_left_out():
     assert repr(_TwoWords(A)) == "two_words()"
     assert repr(_TwoWords(A, 2, (1.0,), 3)) == "two_words(hidden=2)"  # type: ignore[arg-type]  # equal to the default, as Python sees it
     assert repr(_TwoWords(A, True, (2,))) == "two_words(hidden=True, options=(2,))"
     assert repr(_TwoWords(A, 1, [1])) == "two_words(options=[1])"  # type: ignore[arg-type]  # a list is no tuple
 
 
-def test_names_of_classes_become_names_of_functions() -> None:
+def test_names_of_classes_become_names_of_functions():
     kinds = [type(name, (), {}) for name in ("_Batch", "_BatchByTokens", "MapChunks", "_FromHF", "Top2Rows")]
     assert [label(kind) for kind in kinds] == ["batch", "batch_by_tokens", "map_chunks", "from_hf", "top2_rows"]
 
 
-def test_long_values_are_cut_and_functions_named() -> None:
+def test_long_values_are_cut_and_functions_named():
     assert brief(len) == "len"
     assert brief(test_long_values_are_cut_and_functions_named) == "test_long_values_are_cut_and_functions_named"
     assert brief(functools.partial(max, 1)) == "partial(max, 1)"
@@ -74,7 +74,7 @@ def test_long_values_are_cut_and_functions_named() -> None:
     assert brief("x" * 200) == "'" + "x" * 59 + "..." + "x" * 15 + "'"
 
 
-def test_parts_are_told_in_the_order_of_the_pipe() -> None:
+def test_parts_are_told_in_the_order_of_the_pipe():
     dataset = pipe(A, take(2), batch(2), repeat(2), prefetch(1))
     assert list(map(repr, flat_parts(dataset))) == [
         "from_table(1 rows)",
@@ -86,14 +86,14 @@ def test_parts_are_told_in_the_order_of_the_pipe() -> None:
     assert repr(dataset) == f"pipe({', '.join(map(repr, flat_parts(dataset)))})"
 
 
-def test_joined_datasets_stay_one_part_with_leaves() -> None:
+def test_joined_datasets_stay_one_part_with_leaves():
     joined = concat([pipe(A, repeat(2)), concat([B, A])])
     assert len(children(joined.source)) == 2
     assert len(list(flat_parts(pipe(joined, take(1))))) == 2
     assert list(leaves(joined)) == [A.source, B.source, A.source]
 
 
-def test_a_predicate_prints_by_its_name() -> None:
+def test_a_predicate_prints_by_its_name():
     assert repr(pipe(A, filter(bool))) == "pipe(from_table(1 rows), filter(predicate=bool))"
     assert repr(from_chunks([pa.record_batch({"x": [1, 2]})])) == "pipe(from_chunks([2]))"
     assert isinstance(A, Dataset)

@@ -21,17 +21,17 @@ ROWS = [take(4), skip(1), shuffle(0), shuffle(0, buffer=2), repeat(2), select_co
 
 
 @given(st.lists(st.sampled_from(ROWS), max_size=10))
-def test_any_row_of_stages_can_be_composed_in_any_way(stages: list[object]) -> None:
+def test_any_row_of_stages_can_be_composed_in_any_way(stages: list[object]):
     laws.assert_pipes(NUMBERS, *stages)  # type: ignore[arg-type]  # stages of many types
 
 
-def test_composing_nothing_changes_nothing() -> None:
+def test_composing_nothing_changes_nothing():
     assert compose()(NUMBERS) is NUMBERS
     assert pipe(NUMBERS) is NUMBERS
     assert repr(compose()) == "compose()"
 
 
-def test_a_composition_is_a_value() -> None:
+def test_a_composition_is_a_value():
     recipe = compose(take(4), compose(batch(2), repeat(3)))
     assert recipe == compose(compose(take(4), batch(2)), repeat(3)) != compose(take(4), batch(2))
     assert pickle.loads(pickle.dumps(recipe)) == recipe
@@ -39,14 +39,14 @@ def test_a_composition_is_a_value() -> None:
     assert repr(recipe) == "compose(take(count=4), batch(size=2), repeat(epochs=3))"
 
 
-def test_what_is_no_function_is_named_by_its_place() -> None:
+def test_what_is_no_function_is_named_by_its_place():
     with pytest.raises(ArgumentTypeError, match=r"argument 3 of pipe must be a function, got argument 3 of pipe=5"):
         pipe(NUMBERS, batch(2), 5)  # type: ignore[arg-type, call-overload]  # the mistake that is tested
     with pytest.raises(ArgumentTypeError, match=r"argument 1 of compose must be a function, got argument 1 of compose=None"):
         compose(None)  # type: ignore[arg-type, call-overload]  # the same
 
 
-def test_a_misplaced_stage_says_where_it_belongs() -> None:
+def test_a_misplaced_stage_says_where_it_belongs():
     with pytest.raises(
         PipelineError, match=r"^shuffle\(seed=0\) takes examples, got groups from batch\(size=2\). Move it before batch, or put"
     ):
@@ -57,6 +57,6 @@ def test_a_misplaced_stage_says_where_it_belongs() -> None:
         pipe(NUMBERS, unbatch())  # type: ignore[call-overload]  # the same
 
 
-def test_a_stage_on_what_is_no_dataset_says_how_to_begin() -> None:
+def test_a_stage_on_what_is_no_dataset_says_how_to_begin():
     with pytest.raises(ArgumentTypeError, match=r"batch\(size=2\) works on a dataset, got list: \[1, 2\]. Start with a source, as in pipe"):
         pipe([1, 2], batch(2))  # type: ignore[call-overload]  # the mistake that is tested

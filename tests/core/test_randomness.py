@@ -16,27 +16,27 @@ MANY = 100_000
 
 
 @given(KEYS, st.lists(st.integers(-(2**63), 2**63 - 1)))
-def test_one_number_gives_the_key_that_it_gives_among_many(key: int, rows: list[int]) -> None:
+def test_one_number_gives_the_key_that_it_gives_among_many(key: int, rows: list[int]):
     assert fold_in_rows(key, np.array(rows, np.int64)).tolist() == [fold_in(key, row) for row in rows]
 
 
 @given(st.lists(KEYS), PARTS)
-def test_one_key_gives_the_key_that_it_gives_among_many(keys: list[int], parts: list[int | str]) -> None:
+def test_one_key_gives_the_key_that_it_gives_among_many(keys: list[int], parts: list[int | str]):
     assert fold_into_rows(np.array(keys, np.uint64), *parts).tolist() == [fold_in(key, *parts) for key in keys]
 
 
 @given(KEYS, PARTS, PARTS)
-def test_folding_in_turn_is_folding_at_once(key: int, first: list[int | str], second: list[int | str]) -> None:
+def test_folding_in_turn_is_folding_at_once(key: int, first: list[int | str], second: list[int | str]):
     assert fold_in(key, *first, *second) == fold_in(fold_in(key, *first), *second)
     assert 0 <= fold_in(key, *first) < 2**64
 
 
 @given(KEYS, st.sets(st.integers(0, 2**64 - 1), max_size=50))
-def test_different_numbers_never_give_the_same_key(key: int, numbers: set[int]) -> None:
+def test_different_numbers_never_give_the_same_key(key: int, numbers: set[int]):
     assert len({fold_in(key, number) for number in numbers}) == len(numbers)
 
 
-def test_names_and_their_order_matter() -> None:
+def test_names_and_their_order_matter():
     parts: list[tuple[int | str, ...]] = [("a",), ("b",), ("a", "b"), ("b", "a"), ("ab",), ("a", 1), (1, "a"), (1,), ("1",), (0,), ()]
     assert len({fold_in(7, *part) for part in parts}) == len(parts)
 
@@ -55,7 +55,7 @@ def _stages(key: int) -> NDArray[np.uint64]:
 
 @pytest.mark.parametrize("keys", [_rows, _seeds, _stages])
 @pytest.mark.parametrize("key", [0, 1, 2**64 - 1])
-def test_keys_are_spread_evenly(keys: Callable[[int], NDArray[np.uint64]], key: int) -> None:
+def test_keys_are_spread_evenly(keys: Callable[[int], NDArray[np.uint64]], key: int):
     found = keys(key)
     bits = np.unpackbits(found.view(np.uint8)).reshape(-1, 64)
     count = len(found)
@@ -69,14 +69,14 @@ def test_keys_are_spread_evenly(keys: Callable[[int], NDArray[np.uint64]], key: 
         assert chi < modulus - 1 + 6 * (2 * (modulus - 1)) ** 0.5, "each remainder is as frequent as any other"
 
 
-def test_the_statistics_catch_keys_that_only_count() -> None:
+def test_the_statistics_catch_keys_that_only_count():
     with pytest.raises(AssertionError):
         test_keys_are_spread_evenly(lambda key: np.arange(MANY, dtype=np.uint64) + np.uint64(key), 0)
     with pytest.raises(AssertionError):
         test_keys_are_spread_evenly(lambda key: _rows(key) | np.uint64(1), 0)
 
 
-def test_one_bit_of_the_key_or_the_row_changes_half_of_the_bits() -> None:
+def test_one_bit_of_the_key_or_the_row_changes_half_of_the_bits():
     rng = generator(3)
     keys = rng.integers(0, 2**63, 2000, dtype=np.uint64)
     for bit in range(0, 63, 7):
@@ -86,12 +86,12 @@ def test_one_bit_of_the_key_or_the_row_changes_half_of_the_bits() -> None:
         assert 31 < np.bitwise_count(rows).mean() < 33
 
 
-def test_keys_never_change_for_cursors_and_caches_outlive_a_version() -> None:
+def test_keys_never_change_for_cursors_and_caches_outlive_a_version():
     assert fold_in(0, 1) == 0xDCE423FC82C0D5B8
     assert fold_in(7, "dropout", 3) == 0x0300F7193EC5C6D4
     assert fold_in_rows(7, np.arange(3)).tolist() == [236966933211079599, 12966676493058619558, 3270201391739464176]
     assert generator(5).integers(0, 1000, 4).tolist() == [206, 733, 52, 590]
 
 
-def test_generators_are_functions_of_their_key() -> None:
+def test_generators_are_functions_of_their_key():
     assert generator(5).random() == generator(5).random() != generator(6).random()

@@ -29,7 +29,7 @@ INT, TEXT = pa.schema({"x": pa.int64()}), pa.schema({"x": pa.string()})
 
 
 @given(pipelines())
-def test_every_part_states_what_comes_out_of_it(dataset: Dataset[Any]) -> None:
+def test_every_part_states_what_comes_out_of_it(dataset: Dataset[Any]):
     for place, stated in enumerate(resolve(dataset).schemas):
         so_far: Dataset[Any] = Dataset(dataset.source, dataset.stages[:place])
         assert stated.equals(schema(so_far))
@@ -37,14 +37,14 @@ def test_every_part_states_what_comes_out_of_it(dataset: Dataset[Any]) -> None:
 
 
 @given(st.data())
-def test_what_is_inferred_does_not_depend_on_where_chunks_end(data: st.DataObject) -> None:
+def test_what_is_inferred_does_not_depend_on_where_chunks_end(data: st.DataObject):
     table = TABLE.slice(0, data.draw(st.integers(0, 9)))
     stages = [flat_map(lambda row: [row] * (row["x"] % 3)), batch(2, drop_last=True), map(lambda row: {"z": row["x"] / 2})]
     found = [pipe(from_chunks(data.draw(rechunkings(table))), *stages) for _ in range(2)]
     assert schema(found[0]) == schema(found[1])
 
 
-def test_a_function_is_run_on_the_first_rows_only() -> None:
+def test_a_function_is_run_on_the_first_rows_only():
     seen: list[int] = []
 
     def watch(row: Any) -> Any:
@@ -61,42 +61,42 @@ def test_a_function_is_run_on_the_first_rows_only() -> None:
     assert len(seen) == SAMPLE_ROWS, "what was found is kept"
 
 
-def test_rows_that_a_filter_leaves_out_first_are_passed_over() -> None:
+def test_rows_that_a_filter_leaves_out_first_are_passed_over():
     dataset = pipe(from_table(TABLE), filter(lambda row: row["x"] > 290), map(lambda row: {"x": str(row["x"])}))
     assert schema(dataset) == TEXT
     assert [row["x"] for row in dataset][:2] == ["291", "292"]
 
 
-def test_an_endless_source_is_enough() -> None:
+def test_an_endless_source_is_enough():
     numbers = from_iterable(lambda: ({"x": x} for x in count()))
     assert schema(pipe(numbers, map(lambda row: {"x": str(row["x"])}), batch(2), repeat(None))) == TEXT
 
 
-def test_the_sample_is_the_same_before_and_after_a_shuffle() -> None:
+def test_the_sample_is_the_same_before_and_after_a_shuffle():
     dataset = pipe(from_table(TABLE), shuffle(0), map(lambda row: {"x": row["x"] if row["x"] < 128 else str(row["x"])}))
     assert schema(dataset) == INT
 
 
-def test_a_declared_schema_needs_no_rows() -> None:
+def test_a_declared_schema_needs_no_rows():
     log: list[int] = []
     dataset = pipe(from_chunks(TABLE.to_batches(), log=log), map(lambda row: {"x": str(row["x"])}, schema=TEXT))
     assert schema(dataset) == TEXT
     assert log == []
 
 
-def test_a_later_row_that_does_not_fit_is_named() -> None:
+def test_a_later_row_that_does_not_fit_is_named():
     dataset = pipe(from_table(TABLE), map(lambda row: {"x": row["x"] if row["x"] < 200 else "many"}))
     with pytest.raises(SchemaError, match=r"Column 'x' of row 200: 'many' does not fit the type int64. Make the values of a column one"):
         list(dataset)
 
 
-def test_a_stage_that_does_not_fit_says_where() -> None:
+def test_a_stage_that_does_not_fit_says_where():
     with pytest.raises(SchemaError, match=r"select_columns needs the column 'z', which is not there. Columns: 'y'.") as caught:
         schema(pipe(from_table(TABLE), drop_columns(["x"]), select_columns(["z"])))
     assert caught.value.__notes__ == ["while finding the schema after select_columns(columns=('z',)), stage 2 of from_table(300 rows)"]
 
 
-def test_a_function_that_fails_on_the_sample_says_so() -> None:
+def test_a_function_that_fails_on_the_sample_says_so():
     with pytest.raises(ZeroDivisionError) as caught:
         schema(pipe(from_table(TABLE), map(lambda row: {"x": 1 // row["x"]})))
     notes = "\n".join(caught.value.__notes__)
@@ -104,7 +104,7 @@ def test_a_function_that_fails_on_the_sample_says_so() -> None:
     assert "while finding the schema after map(" in notes
 
 
-def test_of_a_function_that_no_row_reaches_nothing_is_known() -> None:
+def test_of_a_function_that_no_row_reaches_nothing_is_known():
     nothing = pipe(from_table(TABLE.slice(0, 0)), map(lambda row: {"z": 1}))
     assert (schema(nothing).names, list(nothing)) == ([], [])
     assert schema(pipe(from_table(TABLE.slice(0, 0)), map(dict, schema=TABLE.schema))) == TABLE.schema
@@ -113,7 +113,7 @@ def test_of_a_function_that_no_row_reaches_nothing_is_known() -> None:
     assert "if no row reached a function before it, declare what that returns with schema=" in caught.value.__notes__[0]
 
 
-def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema() -> None:
+def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema():
     draw = map(lambda row, random: {"x": int(random.integers(100))}, seed=0, schema=INT)
     rows = pipe(from_table(TABLE.slice(0, 3)), draw, filter(lambda row: row["x"] == 61))
     dataset = pipe(rows, map(lambda row: {"z": row["x"]}))
@@ -123,6 +123,6 @@ def test_rows_that_come_in_a_later_epoch_alone_need_a_declared_schema() -> None:
         list(iterate(dataset, epoch=epoch))
 
 
-def test_the_head_has_the_hidden_columns_of_epoch_0() -> None:
+def test_the_head_has_the_hidden_columns_of_epoch_0():
     chunks = list(head(from_chunks(TABLE.slice(0, 4).to_batches(max_chunksize=2))))
     assert [chunk.column("__row__").to_pylist() for chunk in chunks] == [[0, 1], [2, 3]]

@@ -30,7 +30,7 @@ TYPES: Any = {"x": pa.int64()}
         lambda: from_iterable([{"x": 1}], schema=TYPES),
     ],
 )
-def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]) -> None:
+def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
     with pytest.raises(ArgumentTypeError, match=r"schema must be a pyarrow schema, as in pa\.schema\(\{'x': pa\.int64\(\)\}\), got dict"):
         make()
 
@@ -51,12 +51,12 @@ def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]) -> None:
         (lambda: ROWS["x"], r"index must be int or integer or slice, got str: 'x'\."),
     ],
 )
-def test_other_kinds_are_named_too(make: Callable[[], Any], message: str) -> None:
+def test_other_kinds_are_named_too(make: Callable[[], Any], message: str):
     with pytest.raises(ArgumentTypeError, match=message):
         make()
 
 
-def test_arrays_are_lists() -> None:
+def test_arrays_are_lists():
     assert len(split(np.array([0.5, 0.5]), seed=0)(ROWS)) == 2  # type: ignore[arg-type]
     assert len(list(mix([ROWS, ROWS], np.array([1, 1]), stop="all"))) == 2  # type: ignore[arg-type]
     assert ROWS[np.int64(0)] == {"x": 1}

@@ -229,7 +229,7 @@ every_source = pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
 
 
 @every_member
-def test_every_stage_obeys_the_laws_of_values(member: Member) -> None:
+def test_every_stage_obeys_the_laws_of_values(member: Member):
     dataset, other = member.stage(from_table(SIX_ROWS)), member.other(from_table(SIX_ROWS))
     laws.assert_value(dataset)
     laws.assert_told_apart(dataset, other)
@@ -239,7 +239,7 @@ def test_every_stage_obeys_the_laws_of_values(member: Member) -> None:
 
 @every_member
 @given(data=st.data())
-def test_every_stage_obeys_the_laws_of_stages_and_cursors(member: Member, data: st.DataObject) -> None:
+def test_every_stage_obeys_the_laws_of_stages_and_cursors(member: Member, data: st.DataObject):
     table, epoch = data.draw(tables(COMPLETE)), data.draw(st.integers(0, 2))
     chunks, others = data.draw(rechunkings(table)), data.draw(rechunkings(table))
     dataset = member.stage(from_chunks(chunks))
@@ -256,7 +256,7 @@ def test_every_stage_obeys_the_laws_of_stages_and_cursors(member: Member, data: 
 
 
 @every_member
-def test_every_stage_looks_at_no_more_columns_than_it_says(member: Member) -> None:
+def test_every_stage_looks_at_no_more_columns_than_it_says(member: Member):
     dataset = member.stage(from_table(SIX_ROWS))
     for name in schema(dataset).names:
         laws.assert_plans_agree(select_columns([name])(dataset))
@@ -264,7 +264,7 @@ def test_every_stage_looks_at_no_more_columns_than_it_says(member: Member) -> No
 
 @pytest.mark.parametrize("member", [each for each in MEMBERS if each.stage(from_table(SIX_ROWS)).indexable], ids=lambda member: member.name)
 @given(data=st.data())
-def test_every_stage_with_random_access_obeys_its_laws(member: Member, data: st.DataObject) -> None:
+def test_every_stage_with_random_access_obeys_its_laws(member: Member, data: st.DataObject):
     table, epoch = data.draw(tables(COMPLETE)), data.draw(st.integers(0, 2))
     dataset = member.stage(from_table(table))
     laws.assert_described(dataset, epoch=epoch)
@@ -276,7 +276,7 @@ def test_every_stage_with_random_access_obeys_its_laws(member: Member, data: st.
 
 @every_source
 @given(data=st.data())
-def test_every_source_obeys_the_laws_of_sources(make: Callable[[pa.Table], Dataset[Any]], data: st.DataObject) -> None:
+def test_every_source_obeys_the_laws_of_sources(make: Callable[[pa.Table], Dataset[Any]], data: st.DataObject):
     table, epoch = data.draw(tables(COMPLETE)), data.draw(st.integers(0, 2))
     dataset = make(table)
     laws.assert_reads(dataset.source, epoch=epoch)
@@ -291,26 +291,26 @@ def test_every_source_obeys_the_laws_of_sources(make: Callable[[pa.Table], Datas
 
 @pytest.mark.parametrize("member", [member for member in MEMBERS if member.name.startswith("shuffle")], ids=lambda member: member.name)
 @pytest.mark.parametrize("make", [from_table, lambda table: from_chunks(table.to_batches(max_chunksize=5))], ids=["table", "stream"])
-def test_every_shuffle_is_a_permutation(member: Member, make: Callable[[pa.Table], Dataset[Any]]) -> None:
+def test_every_shuffle_is_a_permutation(member: Member, make: Callable[[pa.Table], Dataset[Any]]):
     buffer = {"buffer": 3} if "buffered" in member.name else {}
     laws.assert_shuffles(partial(shuffle, **buffer), make(pa.table({"x": range(30)})))
 
 
 @pytest.mark.parametrize("stage", [shuffle(0), skip(2), take(3), shard(1, 2), shard(0, 3, ends="drop"), shard(2, 3, ends="pad")], ids=repr)
 @given(table=tables(COMPLETE))
-def test_rows_by_number_are_the_rows_of_the_stream(stage: Transform, table: pa.Table) -> None:
+def test_rows_by_number_are_the_rows_of_the_stream(stage: Transform, table: pa.Table):
     chunks = table.to_batches() or [pa.RecordBatch.from_pylist([], schema=table.schema)]
     laws.assert_same_items(stage(from_table(table)), stage(from_chunks(chunks)), epoch=1)
 
 
 @given(table=tables(COMPLETE), depth=st.integers(1, 3), place=st.integers(1, 9))
-def test_prefetching_changes_nothing_errors_included(table: pa.Table, depth: int, place: int) -> None:
+def test_prefetching_changes_nothing_errors_included(table: pa.Table, depth: int, place: int):
     rows = pipe_half(from_table(table), 1)
     laws.assert_transparent(prefetch(depth), rows)
     laws.assert_transparent(prefetch(depth), batch(2)(map(FailsOn(place), schema=NUMBERS)(from_table(table))))
 
 
-def test_select_takes_rows_by_number() -> None:
+def test_select_takes_rows_by_number():
     rows = from_table({"x": range(9)})
     dataset = select([3, 0, 3])(rows)
     laws.assert_value(dataset)

@@ -50,6 +50,12 @@ def blocked(dataset: Dataset[Any], size: int) -> Dataset[Any]:
     return Dataset(attrs.evolve(source, block_size=size))
 
 
+def in_chunks(dataset: Dataset[Any], rows: int) -> Dataset[Any]:
+    """Read the same Parquet or Arrow files in chunks of another size."""
+    source: Any = dataset.source
+    return Dataset(attrs.evolve(source, chunk_rows=rows))
+
+
 def plain(table: pa.Table) -> pa.Table:
     """Leave out what a source does not state: which columns are never null."""
     return pa.table(table.columns, pa.schema([(field.name, field.type) for field in table.schema])).combine_chunks()

@@ -70,7 +70,7 @@ def test_a_value_comes_back_from_plain_values(whole):
     assert all(type(value) in (bool, int, float, str, list, dict, type(None)) for value in plain.values())
 
 
-def test_an_integer_is_a_number() -> None:
+def test_an_integer_is_a_number():
     made = structure({"count": 1, "share": 2}, Whole)
     assert (made.share, type(made.share)) == (2.0, float)
 
@@ -111,7 +111,7 @@ def test_every_mistake_names_its_place(values, mistake):
     assert str(caught.value) == f"A mistake in the configuration:\n  {mistake}"
 
 
-def test_mistakes_come_in_the_order_of_the_values_and_with_their_origins() -> None:
+def test_mistakes_come_in_the_order_of_the_values_and_with_their_origins():
     values = {"b": {"words": [1, "a", 2]}, "a": {"share": "x", "count": -1, "odd": 3}}
     with pytest.raises(ConfigError) as caught:
         structure(values, dict[str, Whole], what="the files", origin=lambda place: "mine" if place[0] == "a" else "")
@@ -125,7 +125,7 @@ def test_mistakes_come_in_the_order_of_the_values_and_with_their_origins() -> No
     ]
 
 
-def test_an_error_that_is_no_mistake_of_the_values_is_not_hidden() -> None:
+def test_an_error_that_is_no_mistake_of_the_values_is_not_hidden():
     with pytest.RaisesGroup(RuntimeError):
         structure({"count": 1, "limit": 13}, Whole)
 

@@ -60,7 +60,7 @@ def test_every_value_of_a_file_has_its_line(tmp_path_factory, values):
     assert all(isinstance(place[-1], int) or f'"{place[-1]}":' in text[line - 1] for place, line in lines.items())
 
 
-def test_what_is_merged_in_has_no_line_of_its_own(tmp_path: Path) -> None:
+def test_what_is_merged_in_has_no_line_of_its_own(tmp_path: Path):
     (tmp_path / "a.yaml").write_text("base: &base\n  x: 1\nmine:\n  <<: *base\n  y: [2,\n    3]\n")
     document = read_document(tmp_path / "a.yaml")
     assert document.values == {"base": {"x": 1}, "mine": {"y": [2, 3], "x": 1}}
@@ -69,13 +69,13 @@ def test_what_is_merged_in_has_no_line_of_its_own(tmp_path: Path) -> None:
     assert [document.line(place) for place in places] == ["line 3", "line 6", "line 3", "", ""]
 
 
-def test_json_that_is_no_yaml_has_no_lines(tmp_path: Path) -> None:
+def test_json_that_is_no_yaml_has_no_lines(tmp_path: Path):
     (tmp_path / "a.json").write_text('{"a": "\x7f"}')
     assert read_document(tmp_path / "a.json").values == {"a": "\x7f"}
     assert read_document(tmp_path / "a.json").line(("a",)) == ""
 
 
-def test_a_mark_of_the_encoding_is_passed_over(tmp_path: Path) -> None:
+def test_a_mark_of_the_encoding_is_passed_over(tmp_path: Path):
     for name, text in (("a.yaml", "a: 1"), ("a.json", '{"a": 1}')):
         (tmp_path / name).write_text(text, "utf-8-sig")
         assert read_document(tmp_path / name).values == {"a": 1}
@@ -132,12 +132,12 @@ def test_json_is_held_to_its_own_rules(tmp_path, text, message):
         read_document(tmp_path / "a.json")
 
 
-def test_a_file_that_is_not_there_is_called_what_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_called_what_it_is(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"There is no recipe at '.*a\.yaml'\. Give the path of a YAML or JSON file\."):
         read_document(tmp_path / "a.yaml", what="recipe")
 
 
-def test_writing_changes_nothing_for_others_that_use_the_parser() -> None:
+def test_writing_changes_nothing_for_others_that_use_the_parser():
     from ruamel.yaml.representer import SafeRepresenter
 
     before = dict(SafeRepresenter.yaml_representers)

@@ -43,7 +43,7 @@ def right(seed: int, epoch: int, workers: int) -> list[list[int]]:
 UNSEEDED = np.random.default_rng(0)
 
 
-def drawn_anew(seed: int, epoch: int, workers: int) -> Any:
+def drawn_differently(seed: int, epoch: int, workers: int) -> Any:
     return UNSEEDED.permutation(ROWS)
 
 
@@ -70,7 +70,7 @@ def backwards_with_workers(seed: int, epoch: int, workers: int) -> Any:
 @pytest.mark.parametrize(
     ("loader", "law", "detail"),
     [
-        (made(drawn_anew), "determinism", "mine with 2 workers gives other items when it is run again: item 0 is"),
+        (made(drawn_differently), "determinism", "mine with 2 workers gives other items when it is run again: item 0 is"),
         (made(without_the_first), "permutation", r"in epoch 1 of seed 1 loses the rows \[\d+, \d+, \d+, \d+\] and repeats \[\]$"),
         (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 loses the rows \[\] and repeats \[7\]$"),
         (made(of_the_sum), "orders", r"mine has one order for \(seed 0, epoch 1\) and \(seed 1, epoch 0\)$"),

@@ -68,7 +68,7 @@ SAME: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize(("a", "b"), DIFFERENT, ids=lambda value: f"{value!r:.30}")
-def test_what_differs_in_any_way_is_not_the_same(a: Any, b: Any) -> None:
+def test_what_differs_in_any_way_is_not_the_same(a: Any, b: Any):
     assert not same(a, b)
     assert not same(b, a)
     assert difference(a, b) is not None
@@ -77,13 +77,13 @@ def test_what_differs_in_any_way_is_not_the_same(a: Any, b: Any) -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), SAME, ids=lambda value: f"{value!r:.30}")
-def test_nan_and_layout_do_not_make_a_difference(a: Any, b: Any) -> None:
+def test_nan_and_layout_do_not_make_a_difference(a: Any, b: Any):
     assert same(a, b)
     assert difference(a, b) is None
 
 
 @given(st.data())
-def test_tables_are_the_same_however_they_are_chunked(data: st.DataObject) -> None:
+def test_tables_are_the_same_however_they_are_chunked(data: st.DataObject):
     table = data.draw(tables())
     again = pa.Table.from_batches(data.draw(rechunkings(table)))
     assert same(table, again)
@@ -91,20 +91,20 @@ def test_tables_are_the_same_however_they_are_chunked(data: st.DataObject) -> No
 
 
 @given(tables(), tables())
-def test_comparing_tables_is_comparing_their_rows_in_python(a: pa.Table, b: pa.Table) -> None:
+def test_comparing_tables_is_comparing_their_rows_in_python(a: pa.Table, b: pa.Table):
     by_rows = a.schema.equals(b.schema) and a.num_rows == b.num_rows and same(a.to_pylist(), b.to_pylist())
     assert same(a, b) == by_rows
 
 
 @given(tables(min_columns=1, min_rows=2), st.data())
-def test_leaving_out_a_row_or_a_column_or_a_name_is_seen(table: pa.Table, data: st.DataObject) -> None:
+def test_leaving_out_a_row_or_a_column_or_a_name_is_seen(table: pa.Table, data: st.DataObject):
     place = data.draw(st.integers(0, table.num_columns - 1))
     assert not same(table, table.slice(1))
     assert not same(table, table.remove_column(place))
     assert not same(table, table.rename_columns([f"{name}?" if at == place else name for at, name in enumerate(table.column_names)]))
 
 
-def test_the_first_difference_is_named_by_its_place() -> None:
+def test_the_first_difference_is_named_by_its_place():
     assert difference([{"x": 1}, {"x": (1, 2.0)}], [{"x": 1}, {"x": (1, -0.0)}]) == "[1].x[1]: 2.0, not -0.0"
     assert difference([1], [1, 2]) == ".length: 1, not 2".lstrip(".")
     assert difference(1, True) == "all: int 1, not bool True"

@@ -17,7 +17,7 @@ CHUNKS = [pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": []}, schema=pa.s
 
 
 @given(st.data())
-def test_the_probe_obeys_the_laws_of_sources(data: st.DataObject) -> None:
+def test_the_probe_obeys_the_laws_of_sources(data: st.DataObject):
     dataset = from_chunks(data.draw(rechunkings(data.draw(tables(min_columns=1)))))
     laws.assert_reads(dataset.source)
     laws.assert_resumable(dataset)
@@ -25,7 +25,7 @@ def test_the_probe_obeys_the_laws_of_sources(data: st.DataObject) -> None:
     laws.assert_value(dataset)
 
 
-def test_every_read_is_noted_when_it_happens() -> None:
+def test_every_read_is_noted_when_it_happens():
     log: list[int] = []
     items = iterate(from_chunks(CHUNKS, log=log))
     assert log == []
@@ -37,14 +37,14 @@ def test_every_read_is_noted_when_it_happens() -> None:
     assert log == [2, 0, 1, 2, 0, 1]
 
 
-def test_the_log_is_no_part_of_the_value() -> None:
+def test_the_log_is_no_part_of_the_value():
     log = [1]
     assert from_chunks(CHUNKS, log=log) == from_chunks(CHUNKS) == pickle.loads(pickle.dumps(from_chunks(CHUNKS)))
     assert from_chunks(CHUNKS) != from_chunks(CHUNKS[1:])
     assert repr(from_chunks(CHUNKS)) == "pipe(from_chunks([2, 0, 1]))"
 
 
-def test_chunks_of_several_schemas_or_none_are_refused() -> None:
+def test_chunks_of_several_schemas_or_none_are_refused():
     with pytest.raises(ArgumentError, match=r"from_chunks needs chunks of one schema, got those of \[\]."):
         from_chunks([])
     with pytest.raises(ArgumentError, match=r"from_chunks needs chunks of one schema, got those of \[\['x'\], \['y'\]\]."):

@@ -65,7 +65,7 @@ def _has(kind: Callable[[pa.DataType], bool]) -> Callable[[pa.Table], bool]:
         _has(lambda kind: pa.types.is_struct(kind) and any(pa.types.is_list(field.type) for field in kind)),
     ],
 )
-def test_wild_tables_are_reached(wanted: Callable[[pa.Table], bool]) -> None:
+def test_wild_tables_are_reached(wanted: Callable[[pa.Table], bool]):
     find(tables(), wanted, settings=REACHING)
 
 
@@ -86,20 +86,20 @@ def test_wild_tables_are_reached(wanted: Callable[[pa.Table], bool]) -> None:
         (pa.bool_(), None),
     ],
 )
-def test_odd_values_are_reached(kind: pa.DataType, value: Any) -> None:
+def test_odd_values_are_reached(kind: pa.DataType, value: Any):
     wanted = tables(pa.schema({"x": kind}))
     find(wanted, lambda table: any(same(found, value) for found in table["x"].to_pylist()), settings=REACHING)
 
 
 @given(tables())
-def test_tables_are_valid(table: pa.Table) -> None:
+def test_tables_are_valid(table: pa.Table):
     table.validate(full=True)
     assert not set(HIDDEN) & set(table.column_names)
     assert all(field.nullable or not table[field.name].null_count for field in table.schema)
 
 
 @given(schemas(min_columns=2, max_columns=3), st.data())
-def test_a_schema_that_is_given_is_kept(schema: pa.Schema, data: st.DataObject) -> None:
+def test_a_schema_that_is_given_is_kept(schema: pa.Schema, data: st.DataObject):
     table = data.draw(tables(schema, min_rows=2, max_rows=3))
     assert 2 <= len(schema) <= 3
     assert table.schema.equals(schema)
@@ -109,30 +109,30 @@ def test_a_schema_that_is_given_is_kept(schema: pa.Schema, data: st.DataObject) 
     assert all(list(row) == schema.names for row in rows)
 
 
-def test_impossible_schemas_are_refused() -> None:
+def test_impossible_schemas_are_refused():
     with pytest.raises(ArgumentError, match=r"min_columns must be at least 0, got min_columns=-1"):
         schemas(min_columns=-1)
 
 
 @given(st.data())
-def test_rechunkings_keep_the_rows(data: st.DataObject) -> None:
+def test_rechunkings_keep_the_rows(data: st.DataObject):
     table = data.draw(tables(min_columns=1))
     assert same(pa.Table.from_batches(data.draw(rechunkings(table))), table)
 
 
 @given(token_lists(vocab_size=5, min_rows=2, max_rows=3, max_length=4))
-def test_token_lists_stay_within_their_limits(rows: list[list[int]]) -> None:
+def test_token_lists_stay_within_their_limits(rows: list[list[int]]):
     assert 2 <= len(rows) <= 3
     assert all(len(row) <= 4 and all(0 <= token < 5 for token in row) for row in rows)
 
 
 @given(schemas(), st.data())
-def test_templates_fit_their_schema(schema: pa.Schema, data: st.DataObject) -> None:
+def test_templates_fit_their_schema(schema: pa.Schema, data: st.DataObject):
     data.draw(templates(schema)).check(schema)
 
 
 @given(sources(max_rows=4))
-def test_sources_have_no_stages_and_few_rows(dataset: Dataset[Any]) -> None:
+def test_sources_have_no_stages_and_few_rows(dataset: Dataset[Any]):
     assert dataset.stages == ()
     assert len(list(dataset)) <= 4
 
@@ -155,7 +155,7 @@ def drawn() -> list[list[str]]:
     return found
 
 
-def test_pipelines_reach_every_part(drawn: list[list[str]]) -> None:
+def test_pipelines_reach_every_part(drawn: list[list[str]]):
     assert {name for parts in drawn for name in parts} >= set(KINDS)
 
 
@@ -163,7 +163,7 @@ def test_pipelines_reach_every_part(drawn: list[list[str]]) -> None:
     "kinds",
     [("filter", "shuffle"), ("shuffle", "batch"), ("shuffle", "shuffle"), ("filter", "batch"), ("batch", "unbatch")],
 )
-def test_pipelines_reach_parts_in_a_row(drawn: list[list[str]], kinds: tuple[str, ...]) -> None:
+def test_pipelines_reach_parts_in_a_row(drawn: list[list[str]], kinds: tuple[str, ...]):
     assert any(_in_order(parts, kinds) for parts in drawn)
 
 
@@ -173,7 +173,7 @@ def _in_order(parts: list[str], kinds: tuple[str, ...]) -> bool:
 
 
 @given(st.data())
-def test_stages_fit_whatever_stands_before_them(data: st.DataObject) -> None:
+def test_stages_fit_whatever_stands_before_them(data: st.DataObject):
     dataset = data.draw(pipelines(max_stages=2))
     assert isinstance(data.draw(stages(dataset))(dataset), Dataset)
     shorter = data.draw(stages(dataset, longer=False))(dataset)
@@ -182,7 +182,7 @@ def test_stages_fit_whatever_stands_before_them(data: st.DataObject) -> None:
 
 
 @given(batches({"x": (2, 3)}, classes=4, max_rows=3))
-def test_batches_of_given_arrays_have_labels_and_one_number_of_rows(batch: dict[str, Any]) -> None:
+def test_batches_of_given_arrays_have_labels_and_one_number_of_rows(batch: dict[str, Any]):
     rows = len(batch["labels"])
     assert 1 <= rows <= 3
     assert batch["x"].shape == (rows, 2, 3)
@@ -191,7 +191,7 @@ def test_batches_of_given_arrays_have_labels_and_one_number_of_rows(batch: dict[
 
 
 @given(batches())
-def test_batches_hold_arrays_and_text_of_one_number_of_rows(batch: dict[str, Any]) -> None:
+def test_batches_hold_arrays_and_text_of_one_number_of_rows(batch: dict[str, Any]):
     assert all(isinstance(value, mx.array | tuple) for value in batch.values())
     assert len({len(value) for value in batch.values()}) <= 1
 
@@ -205,13 +205,13 @@ def test_batches_hold_arrays_and_text_of_one_number_of_rows(batch: dict[str, Any
         lambda batch: not batch,
     ],
 )
-def test_wild_batches_are_reached(wanted: Callable[[dict[str, Any]], bool]) -> None:
+def test_wild_batches_are_reached(wanted: Callable[[dict[str, Any]], bool]):
     find(batches(), wanted, settings=REACHING)
 
 
 @settings(max_examples=15)
 @given(train_states())
-def test_states_of_training_are_saved_and_loaded_as_they_are(state: Any) -> None:
+def test_states_of_training_are_saved_and_loaded_as_they_are(state: Any):
     with TemporaryDirectory() as folder:
         assert_saves(state, Path(folder))
 
@@ -224,16 +224,16 @@ def test_states_of_training_are_saved_and_loaded_as_they_are(state: Any) -> None
         lambda state: state.step > 9,
     ],
 )
-def test_states_of_many_kinds_are_reached(wanted: Callable[[Any], Any]) -> None:
+def test_states_of_many_kinds_are_reached(wanted: Callable[[Any], Any]):
     find(train_states(), wanted, settings=REACHING)
 
 
 @settings(max_examples=25)
 @given(tokenizers(), st.lists(st.text(st.characters(codec="utf-8"), max_size=9), min_size=1, max_size=3))
-def test_tokenizers_of_every_kind_encode_as_they_tokenize(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_tokenizers_of_every_kind_encode_as_they_tokenize(tokenizer: Tokenizer, texts: list[str]):
     assert_encodes_each_row(tokenize(tokenizer), tokenizer, texts)
 
 
 @pytest.mark.parametrize("kind", ["BPE", "WordPiece", "Unigram"])
-def test_every_kind_of_tokenizer_is_reached(kind: str) -> None:
+def test_every_kind_of_tokenizer_is_reached(kind: str):
     find(tokenizers(), lambda tokenizer: f'"type":"{kind}"' in tokenizer.json, settings=REACHING)

@@ -48,12 +48,12 @@ def columns(draw: st.DrawFn) -> tuple[pa.Array, int]:
 
 
 @given(columns(), st.integers(0, 99), st.sampled_from(["right", "left"]))
-def test_padding_a_chunk_is_padding_each_row(case: tuple[pa.Array, int], pad_id: int, side: Any) -> None:
+def test_padding_a_chunk_is_padding_each_row(case: tuple[pa.Array, int], pad_id: int, side: Any):
     column, length = case
     assert_pads(stage_of(pad(length, pad_id=pad_id, side=side)), column, length=length, pad_id=pad_id, side=side)
 
 
-def test_the_law_catches_padding_on_the_wrong_side_and_a_mask_by_value() -> None:
+def test_the_law_catches_padding_on_the_wrong_side_and_a_mask_by_value():
     column = pa.array([[0, 5], [7]], pa.list_(pa.int32()))
 
     class MaskByValue:
@@ -69,7 +69,7 @@ def test_the_law_catches_padding_on_the_wrong_side_and_a_mask_by_value() -> None
             assert_pads(broken, column, length=3, pad_id=0, side="right")
 
 
-def test_rows_of_one_length_with_a_mask() -> None:
+def test_rows_of_one_length_with_a_mask():
     rows = from_examples([{"input_ids": [5, 6], "label": 1}, {"input_ids": [], "label": 0}])
     assert list(pipe(rows, pad(3, pad_id=9))) == [
         {"input_ids": [5, 6, 9], "label": 1, "attention_mask": [1, 1, 0]},
@@ -77,18 +77,18 @@ def test_rows_of_one_length_with_a_mask() -> None:
     ]
 
 
-def test_other_columns_of_the_same_rows_take_their_own_filling() -> None:
+def test_other_columns_of_the_same_rows_take_their_own_filling():
     rows = from_examples([{"input_ids": [5, 6], "labels": [1, 2]}])
     assert list(pipe(rows, pad(3, pad_id=0), pad(3, pad_id=-100, column="labels", mask=None))) == [
         {"input_ids": [5, 6, 0], "labels": [1, 2, -100], "attention_mask": [1, 1, 0]}
     ]
 
 
-def test_the_stage_prints_as_its_call() -> None:
+def test_the_stage_prints_as_its_call():
     assert repr(pad(4, pad_id=0, side="left")) == "pad(length=4, pad_id=0, side='left')"
 
 
-def test_rows_that_do_not_fit_are_named() -> None:
+def test_rows_that_do_not_fit_are_named():
     stage = stage_of(pad(2, pad_id=0))
     for rows, message in (
         ([[1], [1, 2, 3]], r"pad\(length=2\) got a row of column 'input_ids' that has 3 values: row 31\. Cut rows with tokenize"),
@@ -100,7 +100,7 @@ def test_rows_that_do_not_fit_are_named() -> None:
             stage.apply(chunk)
 
 
-def test_columns_and_arguments_are_checked_before_any_row() -> None:
+def test_columns_and_arguments_are_checked_before_any_row():
     with pytest.raises(SchemaError, match="pad needs lists of numbers in column 'input_ids', got string"):
         _ = pipe(from_examples([{"input_ids": "a"}]), pad(3, pad_id=0)).resolved
     with pytest.raises(SchemaError, match="pad needs the column 'ids', which is not there"):

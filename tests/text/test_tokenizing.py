@@ -70,7 +70,7 @@ def stage_of(transform: Callable[[Dataset[Any]], Dataset[Any]]) -> Any:
 )
 def test_a_chunk_is_tokenized_as_the_tokenizer_does_each_row(
     place: int, rows: Rows, *, pair: bool, max_length: int | None, side: Truncation, special: bool
-) -> None:
+):
     tokenizer = framings()[place]
     expected = reference(tokenizer, rows, pair=pair, max_length=max_length, side=side, special=special)
     truncation: Truncation = side if max_length is not None else "right"
@@ -79,7 +79,7 @@ def test_a_chunk_is_tokenized_as_the_tokenizer_does_each_row(
 
 
 @given(st.sampled_from(["wordpiece", "bpe", "unigram"]), st.lists(TEXTS, max_size=6))
-def test_a_chunk_is_encoded_as_each_text(kind: Any, texts: list[str]) -> None:
+def test_a_chunk_is_encoded_as_each_text(kind: Any, texts: list[str]):
     tokenizer = trained(kind)
     for column in (pa.array(texts, pa.string()), pa.array(texts, pa.large_string())):
         assert encode_chunk(tokenizer, column).to_pylist() == [tokenizer.encode(text, special=False) for text in texts]
@@ -87,7 +87,7 @@ def test_a_chunk_is_encoded_as_each_text(kind: Any, texts: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
 @pytest.mark.parametrize("max_length", [None, 16])
-def test_real_tokenizers_are_followed_token_for_token(data_folder: Path, name: str, max_length: int | None) -> None:
+def test_real_tokenizers_are_followed_token_for_token(data_folder: Path, name: str, max_length: int | None):
     tokenizer = load_tokenizer(data_folder / "tokenizers" / name)
     lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").splitlines()[:400]
     rows = list(zip(lines, reversed(lines), strict=True))
@@ -113,7 +113,7 @@ def _second_first(lengths: Any, room: int) -> Any:
 
 
 @pytest.mark.parametrize(("name", "broken"), [("cut", _forget_special), ("cut", _always_right), ("fit", _second_first)])
-def test_the_law_catches_truncation_that_is_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
+def test_the_law_catches_truncation_that_is_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any):
     rows = [("year old male in class", "a paid class in the year old"), ("in", "male")]
     tokenizer = trained("wordpiece")
     expected = reference(tokenizer, rows, pair=True, max_length=7, side="left", special=True)
@@ -124,21 +124,21 @@ def test_the_law_catches_truncation_that_is_off(monkeypatch: pytest.MonkeyPatch,
         assert_tokenizes_alike(stage.apply, rows, expected)
 
 
-def test_the_law_catches_a_text_that_lost_its_special_tokens() -> None:
+def test_the_law_catches_a_text_that_lost_its_special_tokens():
     rows = [("in class", "")]
     expected = reference(trained("bpe"), rows, pair=False, max_length=None, side="right", special=True)
     with pytest.raises(AssertionError):
         assert_tokenizes_alike(stage_of(tokenize(trained("bpe"), special=False)).apply, rows, expected)
 
 
-def test_a_row_has_its_tokens_beside_its_other_columns() -> None:
+def test_a_row_has_its_tokens_beside_its_other_columns():
     tokenizer = trained("wordpiece")
     (row,) = pipe(from_examples([{"text": "in class 3", "label": 1}]), tokenize(tokenizer))
     assert row["label"] == 1
     assert tokenizer.tokens(row["input_ids"]) == ["[CLS]", "in", "class", "3", "[SEP]"]
 
 
-def test_a_pair_says_which_ids_belong_to_which_text() -> None:
+def test_a_pair_says_which_ids_belong_to_which_text():
     tokenizer = trained("wordpiece")
     (row,) = pipe(from_examples([{"text": "in class", "reply": "male"}]), tokenize(tokenizer, pair="reply"))
     assert tokenizer.tokens(row["input_ids"]) == ["[CLS]", "in", "class", "[SEP]", "male", "[SEP]"]
@@ -146,7 +146,7 @@ def test_a_pair_says_which_ids_belong_to_which_text() -> None:
     assert (row["input_ids"], row["token_type_ids"]) == tokenizer.encode_pair("in class", "male")
 
 
-def test_text_in_dictionary_and_view_columns_is_text_too() -> None:
+def test_text_in_dictionary_and_view_columns_is_text_too():
     tokenizer = trained("bpe")
     texts = pa.array(["in class", "male", "in class"])
     expected = [tokenizer.encode(text) for text in texts.to_pylist()]
@@ -157,7 +157,7 @@ def test_text_in_dictionary_and_view_columns_is_text_too() -> None:
         assert stage.apply(chunk)["input_ids"].to_pylist() == expected
 
 
-def test_stages_are_values() -> None:
+def test_stages_are_values():
     stage = tokenize(trained("bpe"), pair="b", max_length=9, truncation="left")
     copy = pickle.loads(pickle.dumps(stage))
     assert copy == stage
@@ -167,7 +167,7 @@ def test_stages_are_values() -> None:
     assert repr(tokenize(trained("bpe"), max_length=9)) == "tokenize(tokenizer=Tokenizer(BPE, vocab_size=300), max_length=9)"
 
 
-def test_threads_with_other_lengths_do_not_disturb_each_other() -> None:
+def test_threads_with_other_lengths_do_not_disturb_each_other():
     tokenizer = trained("bpe")
     chunk = pa.record_batch({"text": ["a 22 year old male travelling in class"] * 200})
     stages = [stage_of(tokenize(tokenizer, max_length=length)) for length in range(3, 11)]
@@ -176,13 +176,13 @@ def test_threads_with_other_lengths_do_not_disturb_each_other() -> None:
     assert [out["input_ids"].to_pylist() for out in found] == [stage.apply(chunk)["input_ids"].to_pylist() for stage in stages * 4]
 
 
-def test_a_missing_text_is_named_with_its_row() -> None:
+def test_a_missing_text_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
     with pytest.raises(DataError, match=r"tokenize needs text in column 'text', which is missing in row 41\. Leave such rows out"):
         stage_of(tokenize(trained("bpe"))).apply(chunk)
 
 
-def test_a_row_that_is_too_long_is_named_where_cutting_is_refused() -> None:
+def test_a_row_that_is_too_long_is_named_where_cutting_is_refused():
     chunk = number_rows(pa.record_batch({"text": ["in", "in class in class"]}), 0, 7)
     stage = stage_of(tokenize(trained("wordpiece"), max_length=5, truncation="error"))
     with pytest.raises(DataError, match=r"tokenize gave 6 ids for row 8, above max_length=5\. Choose truncation="):
@@ -190,7 +190,7 @@ def test_a_row_that_is_too_long_is_named_where_cutting_is_refused() -> None:
     assert stage.apply(chunk.slice(0, 1)).num_rows == 1
 
 
-def test_columns_are_checked_before_any_row() -> None:
+def test_columns_are_checked_before_any_row():
     rows = from_examples([{"text": 5, "label": "x"}])
     with pytest.raises(SchemaError, match=r"tokenize needs text in column 'text', got int64\. Write values as text with template first"):
         _ = pipe(rows, tokenize(trained("bpe"))).resolved
@@ -200,7 +200,7 @@ def test_columns_are_checked_before_any_row() -> None:
         _ = pipe(rows, tokenize(trained("bpe"), column="label", pair="reply")).resolved
 
 
-def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+def test_arguments_that_cannot_work_are_refused_at_once():
     tokenizer = trained("bpe")
     with pytest.raises(ArgumentTypeError, match="tokenizer must be Tokenizer, got str"):
         tokenize("bert-base-uncased")  # type: ignore[arg-type]  # the mistake under test

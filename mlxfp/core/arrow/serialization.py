@@ -1,7 +1,7 @@
-"""Plain values as bytes that are safe to read from anyone: JSON, Arrow IPC and a checksum. Nothing is ever unpickled or executed.
+"""Plain values as bytes that are safe to read from any source: JSON, Arrow IPC and a checksum. Nothing is ever unpickled or executed.
 
 Layout: 8 bytes magic, 2 bytes version, 16 bytes BLAKE2b digest of the rest, 4 bytes length of the JSON, the JSON, the blobs. In the
-JSON, plain values stand for themselves, arrays are tuples, and `{"tag": ...}` marks everything else; blobs are named by (offset, size).
+JSON, plain values are written as they are, tuples as arrays, and everything else as `{"tag": ...}`; blobs are located by [offset, size].
 """
 
 import json
@@ -30,7 +30,7 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Read what `pack` wrote; raises `CursorError` for anything else, whatever the bytes are."""
+    """Read what `pack` wrote; raise `CursorError` for any other bytes."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"A cursor is read from bytes, got {type(data).__name__}.")
     data = bytes(data)
@@ -42,13 +42,13 @@ def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
     if version != _VERSION:
         raise CursorError(f"The cursor has version {version}, and this mlxfp reads version {_VERSION}. Use the mlxfp that wrote it.")
     if len(data) < _HEAD or blake2b(data[26:], digest_size=16).digest() != data[10:26]:
-        raise CursorError(f"The cursor is damaged: its {len(data)} bytes do not have the checksum that was written. Use an earlier one.")
+        raise CursorError(f"The cursor is damaged: its {len(data)} bytes do not have the checksum that was written. Use an earlier cursor.")
     size = int.from_bytes(data[26:30], "little")
     try:
         return _decode(json.loads(data[30 : 30 + size]), kinds, data[30 + size :])
     except CursorError:
         raise
-    except Exception as error:  # bytes made by hand, with a right checksum: whatever fails, it is not a cursor
+    except Exception as error:  # bytes made by hand with a correct checksum can fail anywhere: they are not a cursor
         raise CursorError(f"The cursor cannot be read: {type(error).__name__}: {error}. Use what Cursor.to_bytes() returned.") from error
 
 
@@ -65,14 +65,14 @@ def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  
         case dict():
             return {"tag": "dict", "items": [[_encode(k, kinds, blobs), _encode(v, kinds, blobs)] for k, v in value.items()]}
         case bytes():
-            return {"tag": "bytes", "at": _blob(value, blobs)}
+            return {"tag": "bytes", "at": _add_blob(value, blobs)}
         case pa.RecordBatch():
-            return {"tag": "chunk", "at": _blob(_ipc(value), blobs)}
+            return {"tag": "chunk", "at": _add_blob(_chunk_to_bytes(value), blobs)}
         case pa.Schema():
-            return {"tag": "schema", "at": _blob(value.serialize().to_pybytes(), blobs)}
+            return {"tag": "schema", "at": _add_blob(value.serialize().to_pybytes(), blobs)}
         case np.generic() | np.ndarray() if value.dtype.kind in _NUMBERS:
             plain = np.ascontiguousarray(value)
-            return {"tag": "numbers", "dtype": plain.dtype.str, "shape": list(np.shape(value)), "at": _blob(plain.tobytes(), blobs)}
+            return {"tag": "numbers", "dtype": plain.dtype.str, "shape": list(np.shape(value)), "at": _add_blob(plain.tobytes(), blobs)}
     for tag, kind in kinds.items():
         if type(value) is kind:
             return {"tag": tag, "fields": [_encode(getattr(value, f.name), kinds, blobs) for f in attrs.fields(kind) if f.eq]}
@@ -93,50 +93,52 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: bytes) -> Any:  # noqa
         case "dict":
             return {_decode(k, kinds, blobs): _decode(v, kinds, blobs) for k, v in value["items"]}
         case "bytes":
-            return _cut(value["at"], blobs)
+            return _blob_at(value["at"], blobs)
         case "chunk":
-            return _chunk(_cut(value["at"], blobs))
+            return _chunk_from_bytes(_blob_at(value["at"], blobs))
         case "schema":
-            return _named(pa.ipc.read_schema(pa.py_buffer(_cut(value["at"], blobs))))
+            return _with_checked_names(pa.ipc.read_schema(pa.py_buffer(_blob_at(value["at"], blobs))))
         case "numbers":
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
-                raise CursorError(f"The cursor holds numbers of the type {dtype}, which no cursor writes.")
-            array = np.frombuffer(_cut(value["at"], blobs), dtype).reshape(value["shape"])
+                raise CursorError(
+                    f"The cursor holds numbers of the type {dtype}, which a cursor never contains. Use what Cursor.to_bytes() returned."
+                )
+            array = np.frombuffer(_blob_at(value["at"], blobs), dtype).reshape(value["shape"])
             return array if value["shape"] else array[()]
     kind = kinds[value["tag"]]
     return kind(*(_decode(item, kinds, blobs) for item in value["fields"]))
 
 
-def _blob(data: bytes, blobs: list[bytes]) -> list[int]:
+def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
     at = [sum(map(len, blobs)), len(data)]
     blobs.append(data)
     return at
 
 
-def _cut(at: list[int], blobs: bytes) -> bytes:
+def _blob_at(at: list[int], blobs: bytes) -> bytes:
     start, size = at
     if not 0 <= start <= start + size <= len(blobs):
-        raise CursorError(f"The cursor names bytes {start} to {start + size} of {len(blobs)}.")
+        raise CursorError(f"The cursor refers to bytes {start} to {start + size} of {len(blobs)}. Use what Cursor.to_bytes() returned.")
     return blobs[start : start + size]
 
 
-def _ipc(chunk: pa.RecordBatch) -> bytes:
+def _chunk_to_bytes(chunk: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, chunk.schema) as writer:
         writer.write_batch(chunk)
     return bytes(sink.getvalue().to_pybytes())
 
 
-def _chunk(data: bytes) -> pa.RecordBatch:
+def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
-    chunk.validate(full=True)  # offsets made by hand could point outside their buffers
-    _named(chunk.schema)
+    chunk.validate(full=True)  # in bytes made by hand, offsets could point outside their buffers
+    _with_checked_names(chunk.schema)
     return chunk
 
 
-def _named(schema: pa.Schema) -> pa.Schema:
-    """Read the names of the columns, for Arrow does so late, and they could be no text."""
+def _with_checked_names(schema: pa.Schema) -> pa.Schema:
+    """Read the names of the columns, which Arrow decodes only when they are used, and which may not be text."""
     list(schema.names)
     return schema

@@ -6,16 +6,17 @@ from itertools import pairwise
 import attrs
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
-from attrs import field, frozen
+from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import check_text, check_types, check_unique
+from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
-from mlxfp.data.sources.csv_quotes import count_lines, last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.files import FileStamp, Paths, as_strings, blocks, check_names, packed
+from mlxfp.data.sources.column_names import as_columns, as_strings, check_names
+from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.files import Paths, blocks, packed
 from mlxfp.data.sources.line_files import (
     Block,
     Fault,
@@ -23,6 +24,7 @@ from mlxfp.data.sources.line_files import (
     Opening,
     as_types,
     check_block,
+    count_lines,
     fails,
     first_failure,
     guard,
@@ -30,14 +32,14 @@ from mlxfp.data.sources.line_files import (
     type_code,
 )
 
-# What pandas takes for a missing value (pandas.read_csv, na_values), so that files read there read the same here.
+# What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
 NULL_VALUES = (
     *("", " ", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 
-_DELIMITERS = ",;\t|"  # those that files have: what to suggest in place of a wrong one
-_HEADER_BLOCK = 1 << 16  # bytes read to find a header: it is read anew for every file, and again on resuming
+_DELIMITERS = ",;\t|"  # common ones, to suggest one where the given delimiter is wrong
+_HEADER_BLOCK = 1 << 16  # bytes read to find a header, for every file and again on resuming
 
 
 def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword-only
@@ -51,17 +53,18 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
 ) -> Dataset[Example]:
     r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip and zstd by suffix.
 
-    The first record names the columns, unless `columns` does because the files have no header; an empty name becomes `column_<place>`.
+    The first record names the columns; an empty name becomes `column_<place>`. For files without a header, give the names with `columns`.
     Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text. `schema` declares
-    other types for some columns, as in `{"zip": pa.string()}`, without which 01234 is a number. Values in `null_values` are null, quoted
-    or not, in text too. Blank lines are skipped. `quote=None` takes quotes for text, `delimiter="\t"` reads tab-separated files. Several
-    files need the same columns, in any order. Files elsewhere are named by an address, as in `s3://bucket/a.csv` or `https://...`, with
-    the extra `remote` (fsspec).
+    other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as a number. Values in `null_values` are null,
+    quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"` reads tab-separated
+    files. Several files need the same columns, in any order. Remote files are named by an address, as in `s3://bucket/a.csv` or
+    `https://...`, with the extra `remote` (fsspec).
 
-    Memory holds about one block, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and line
-    for a value that does not fit its column, a record with too many or too few fields, a header that looks as if it had another
-    delimiter, a quote that is never closed, text that is not UTF-8, or a file without a header; `SchemaError` for files whose columns
-    differ; `MissingFileError` if there is no such file.
+    Memory holds about one block, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a delimiter or
+    quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its column, a
+    record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that is not
+    UTF-8, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in `schema` that is not a
+    column; and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -78,12 +81,11 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     check_types((str, type(None)), quote=quote)
     for name, mark in (("delimiter", delimiter), ("quote", quote)):
         if mark is not None and (len(mark) != 1 or not mark.isascii() or mark in "\r\n"):
-            raise ArgumentError(f"{name} must be one ASCII character and no newline, got {name}={mark!r}.")
+            raise ArgumentError(f"{name} must be one ASCII character other than a newline, got {name}={mark!r}.")
     if delimiter == quote:
         raise ArgumentError(f"delimiter and quote must differ, got {delimiter!r} for both.")
-    names = None if columns is None else as_strings("columns", columns)
+    names = as_columns(columns)
     if names is not None:
-        check_unique({"columns": names})
         check_names(names, "columns=")
     return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values), types=as_types(schema)))
 
@@ -94,17 +96,10 @@ class _ReadCsv(LineSource):
     quote: str | None = '"'
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
-    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that are looked at; None: all
     suffixes = packed(".csv", ".tsv")
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, kept=tuple(columns))
-
-    def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-        return super().inferred(files) if self.kept is None else attrs.evolve(self, kept=None).inferred(files)
-
-    def looked_at(self, schema: Schema) -> Schema:
-        return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
 
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)
@@ -133,7 +128,7 @@ class _ReadCsv(LineSource):
         return Fault(at, f"A quote is never closed: got {shorten(data[at:].decode())}", "Close it, or read quotes as text with quote=None.")
 
     def _header(self, path: str, start: Opening) -> Opening:
-        """Find the first record that is not blank."""
+        """Read the header: the first record that is not blank."""
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
             check_block(self, Block(data, start, path, line, line, end))
@@ -148,7 +143,7 @@ class _ReadCsv(LineSource):
                 check_names(names, path)
                 if len(names) == 1 and (other := self._other_delimiter(records)):
                     raise DataError(
-                        f"A file has one column, and its header looks like several: got {shorten(names[0])}, in line {line} of {path}. "
+                        f"A file has one column, but its header looks like several: got {shorten(names[0])}, in line {line} of {path}. "
                         f"Give delimiter={other!r}, or rename the column."
                     )
                 return Opening(offset + len(header), line + count_lines(header), names)
@@ -157,7 +152,7 @@ class _ReadCsv(LineSource):
         )
 
     def _other_delimiter(self, records: bytes) -> str | None:
-        """Find a delimiter that splits the first two records, or the only one, into as many fields each."""
+        """Find a delimiter that splits the first two records into the same number of fields, more than one."""
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
             first = [records[start:end].decode().strip("\r\n") for start, end in pairwise(ends[:3])]
@@ -167,7 +162,7 @@ class _ReadCsv(LineSource):
         return None
 
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
-        """Find the first record that cannot be parsed, and why; slow beside parsing, which only says that there is one."""
+        """Find the first record that cannot be parsed, and why. Slower than parsing, so it runs only after parsing has failed."""
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
         start, end = first_failure(ends, lambda stop: self._table(data[:stop], names, kinds))
         record = data[start:end]
@@ -175,7 +170,7 @@ class _ReadCsv(LineSource):
         if len(fields) != len(names):
             what = f"A record has {len(fields)} fields where there are {len(names)} columns: got {shorten(record.decode())}"
             other = next((mark for mark in _DELIMITERS if len(split_fields(record.decode(), mark, self.quote)) == len(names) > 1), None)
-            cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, with which it has as many"
+            cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, which gives as many"
             return Fault(start, what, f"{cure}, or correct the record.")
         typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
         name, text = next(pair for pair in typed if self._misfit(record, names, pair[0], kinds))
@@ -204,7 +199,7 @@ class _ReadCsv(LineSource):
 
 
 def _wider(text: str) -> pa.DataType:
-    """Return a type that a value fits which a column's type does not."""
+    """Return a type that the value fits."""
     try:
         float(text)
     except ValueError:

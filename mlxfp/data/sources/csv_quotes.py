@@ -1,7 +1,7 @@
 """Where CSV records end: at the newlines outside quoted fields.
 
-A field is quoted if a quote is its first character; inside it, a doubled quote stands for one, and a single one ends the quoting. A quote
-anywhere else is text. This is what Arrow's parser and Python's csv module do, so a cut found here is one for them.
+A field is quoted if a quote is its first character; inside it, a doubled quote means one, and a single one ends the quoting. A quote
+anywhere else is text. Arrow's parser and Python's csv module follow the same rules, so they see records end at the same places.
 """
 
 import re
@@ -10,28 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-_LF, _CR = 10, 13
-_PIECE = 1 << 16  # bytes looked at together: what numpy makes of them stays in the cache
-
-
-def count_lines(data: bytes) -> int:
-    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r.
-
-    >>> count_lines(b"a\r\nb\rc\n")
-    3
-    """
-    codes = np.frombuffer(data, np.uint8)
-    has_returns = b"\r" in data
-    count = 0
-    for first in range(0, len(codes), _PIECE):
-        piece = codes[first : first + _PIECE]
-        count += int(np.count_nonzero(piece == _LF))
-        if has_returns:
-            after = codes[first + 1 : first + 1 + _PIECE]
-            returns = piece == _CR
-            returns[: len(after)] &= after != _LF
-            count += int(np.count_nonzero(returns))
-    return count
+from mlxfp.data.sources.line_files import CR, LF, PIECE
 
 
 def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
@@ -41,8 +20,8 @@ def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.in
     [9, 11]
     """
     codes = np.frombuffer(data, np.uint8)
-    newline = codes == _LF
-    returns = codes == _CR
+    newline = codes == LF
+    returns = codes == CR
     returns[:-1] &= ~newline[1:]  # the \r of \r\n ends nothing
     ends = np.flatnonzero(newline | returns)
     outside: NDArray[np.int64] = ends[np.searchsorted(_edges(data, delimiter, quote), ends) % 2 == 0]
@@ -50,7 +29,7 @@ def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.in
 
 
 def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
-    r"""Return the last of the record ends that stay ends whatever follows: not a final \r, which a \n may follow. 0 if there is none."""
+    r"""Return the last record end that no following byte can undo, or 0: a final \r is not one, because a \n may follow it."""
     last = _last_newline(data, len(data) - data.endswith(b"\r"))
     if quote is None or quote.encode() not in data or _is_outside(data, last, delimiter, quote):
         return last
@@ -65,7 +44,7 @@ def _last_newline(data: bytes, end: int) -> int:
 
 
 def open_quote(data: bytes, delimiter: str, quote: str | None) -> int | None:
-    """Return the offset of the quote that is never closed, if there is one; `data` starts at a record."""
+    """Return the offset of a quote that is never closed, or None; `data` starts at a record."""
     edges = _edges(data, delimiter, quote)
     return int(edges[-1]) if len(edges) % 2 else None
 
@@ -86,18 +65,18 @@ def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
 
 
 def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
-    """Say whether quoting is off at `end`; False also means that this quick look cannot tell.
+    """Say whether quoting is off at `end`; False also means that this quick test cannot tell.
 
-    If every second quote, from the first on, stands where a field can begin or right behind the quote that it doubles, then every quote
-    turns quoting on or off: by induction over the quotes. In nearly all files it is so, and numpy sees it ten times faster than a regex.
+    If every second quote, from the first on, is where a field can begin or directly after the quote that it doubles, then (by induction)
+    every quote turns quoting on or off. This holds in nearly all files, and numpy checks it ten times faster than a regex.
     """
     codes = np.frombuffer(data, np.uint8)
     begins = np.zeros(256, bool)
-    begins[[_LF, _CR, ord(delimiter), ord(quote)]] = True
+    begins[[LF, CR, ord(delimiter), ord(quote)]] = True
     count = 0
-    for first in range(0, end, _PIECE):
-        quotes = np.flatnonzero(codes[first : min(first + _PIECE, end)] == ord(quote)) + first
-        before = np.maximum(quotes[count % 2 :: 2] - 1, 0)  # a field begins at the first byte too: a quote there sees itself
+    for first in range(0, end, PIECE):
+        quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
+        before = np.maximum(quotes[count % 2 :: 2] - 1, 0)  # a field begins at the first byte too: a quote there is compared with itself
         if not begins[codes[before]].all():
             return False
         count += len(quotes)
@@ -105,7 +84,7 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
 
 
 def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    """Return the places at which quoting is turned on and off, in turn: int64[N]."""
+    """Return the offsets at which quoting is turned on and off, alternately: int64[N]."""
     if quote is None:
         return np.empty(0, np.int64)
     fields = _quoted_field(delimiter, quote).finditer(data)
@@ -114,6 +93,6 @@ def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _quoted_field(delimiter: str, quote: str) -> re.Pattern[bytes]:
-    """Match a quoted field, up to its closing quote (group 1) or the end; not a quote amid an unquoted field."""
+    """Match a quoted field, up to its closing quote (group 1) or the end; not a quote inside an unquoted field."""
     q, d = re.escape(quote), re.escape(delimiter)
     return re.compile(rf"{q}(?<![^{d}\r\n]{q})(?:[^{q}]++|{q}{q})*+({q}?)".encode())

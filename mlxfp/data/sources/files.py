@@ -1,7 +1,7 @@
-"""Finding files and reading them in blocks.
+"""Finding files, opening them, and reading them in blocks.
 
 Paths are kept as they were written and looked up when a dataset is read, never when it is built. The order of the files is part of what a
-dataset is: paths come in the order given, what a folder or a pattern stands for comes sorted by name.
+dataset is: paths come in the order given, the files of a folder or a pattern sorted by name.
 """
 
 import os
@@ -14,16 +14,13 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_text
-from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
-from mlxfp.core.sources import Position
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError
 from mlxfp.data.sources.remote_files import find_remote, is_remote, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 BLOCK = 1 << 19  # bytes parsed at a time: CSV, JSON and text are fastest from 256 KB to 1 MB (measured: 64 KB to 4 MB)
-LARGEST_RECORD = 1 << 28  # bytes. Beyond it a quote that is never closed is likelier than a record, and memory should not fill to find out
+LARGEST_RECORD = 1 << 28  # bytes; a longer record is probably a quote that is never closed, and must not fill the memory
 
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
 
@@ -34,7 +31,7 @@ class FileStamp:
 
     path: str
     size: int  # bytes on disk
-    modified: int  # nanoseconds; of a file elsewhere, a number that stands for what is said of its version
+    modified: int  # nanoseconds; of a remote file, a hash of its version
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -53,18 +50,6 @@ def as_paths(path: Any) -> tuple[str, ...]:
     return paths
 
 
-def as_strings(name: str, values: Any) -> tuple[str, ...]:
-    """Return a sequence of strings as a tuple; raise for anything else, also for one string."""
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise ArgumentTypeError(
-            f"{name} must be a sequence of strings, got {name}={values!r:.60}. One string goes in a list, as in [{values!r:.60}]."
-        )
-    several = tuple(values)
-    for value in several:
-        check_text(**{name: value})
-    return several
-
-
 def show_call(call: str, paths: tuple[str, ...]) -> str:
     """Put the paths in front of the arguments of a call: `read_csv('a.csv')`."""
     head, _, rest = call.partition("(")
@@ -79,16 +64,16 @@ def packed(*suffixes: str) -> tuple[str, ...]:
 
 
 def packing(path: str) -> str | None:
-    """Return how a file is compressed, by its suffix; to read from the middle of one, all that stands before is decompressed."""
+    """Return how a file is compressed, by its suffix; to read from the middle of it, everything before must be decompressed."""
     return _PACKINGS.get(Path(path).suffix.lower())
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files that paths, patterns and folders stand for.
+    """Return the files that paths, patterns and folders name.
 
-    `~` is the home folder. In a pattern, `**` stands for folders at any depth. A folder stands for the files directly in it that have one
-    of the suffixes and no dot in front. What has a scheme, as in `s3://bucket/train.csv`, is looked up there (extra `remote`). Raises
-    `MissingFileError` for a path that stands for nothing.
+    `~` is the home folder. In a pattern, `**` matches folders at any depth. A folder names the files directly in it that have one of the
+    suffixes and do not start with a dot. A path with a scheme, as in `s3://bucket/train.csv`, is looked up there (extra `remote`). Raises
+    `MissingFileError` for a path that matches no file.
     """
     return tuple(file for path in paths for file in _find(path, suffixes))
 
@@ -96,7 +81,7 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
 def _find(path: str, suffixes: tuple[str, ...]) -> list[FileStamp]:
     if is_remote(path):
         return [FileStamp(*file) for file in find_remote(path, suffixes)]
-    return [_stamp(file) for file in _expand(Path(path).expanduser(), suffixes)]
+    return [stamp(file) for file in _expand(Path(path).expanduser(), suffixes)]
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -119,17 +104,18 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
         )
     found = sorted(match for match in map(Path, glob(str(path), recursive=True)) if match.is_file())  # noqa: PTH207  # Path.glob refuses /
     if not found:
-        raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern; ** stands for any depth.")
+        raise MissingFileError(f"No file matches {str(path)!r}, searched from {Path.cwd()}. Check the pattern; ** matches any depth.")
     return found
 
 
-def _stamp(path: Path) -> FileStamp:
+def stamp(path: Path) -> FileStamp:
+    """Look a local file up."""
     found = path.stat()
     return FileStamp(str(path), found.st_size, found.st_mtime_ns)
 
 
 def open_bytes(path: str) -> pa.NativeFile:
-    """Open a file for reading, decompressed."""
+    """Open a local or remote file for reading, decompressed."""
     if not is_remote(path):
         return pa.input_stream(path, compression=packing(path))
     opened = open_remote(path)
@@ -139,12 +125,12 @@ def open_bytes(path: str) -> pa.NativeFile:
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
     """Yield the file from `offset` on in blocks of whole records, each with the offset after it; None after the last, which may be empty.
 
-    `cut` says how many bytes of what was read are whole records. A block is what is whole in the `size` bytes from its offset on; only if
-    that is nothing, in twice as many, and so on: so where blocks end depends on where they begin and on nothing before. Offsets count
+    `cut` returns how many of the bytes read are whole records. A block holds the whole records in the `size` bytes from its offset on; if
+    there are none, those in twice as many bytes, and so on. So the end of a block depends only on where it begins. Offsets count
     uncompressed bytes: a plain file is entered at `offset`, a compressed one (by its suffix) is decompressed from the start.
     """
     with open_bytes(path) as stream:
-        _enter(stream, offset, path)
+        enter(stream, offset, path)
         rest, wanted = b"", size
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
@@ -155,7 +141,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
             elif wanted >= LARGEST_RECORD:
                 raise DataError(
                     f"A record does not end: got {wanted:,} bytes without an end, from byte {offset:,} of {path} on. Look there for a "
-                    "newline that is missing, or in CSV for a quote that is never closed (quote=None reads quotes as text)."
+                    "missing newline, or in CSV for a quote that is never closed (quote=None reads quotes as text)."
                 )
             else:
                 wanted *= 2
@@ -169,7 +155,8 @@ def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
     return start
 
 
-def _enter(stream: Any, offset: int, path: str) -> None:
+def enter(stream: Any, offset: int, path: str) -> None:
+    """Move to a byte of the decompressed file."""
     if stream.seekable():
         stream.seek(offset)
         return
@@ -178,7 +165,7 @@ def _enter(stream: Any, offset: int, path: str) -> None:
 
 
 def read_bytes(stream: Any, size: int, path: str) -> bytes:
-    """Read so many bytes at most; raise `DataError` for a compressed file that is damaged."""
+    """Read at most `size` bytes; raise `DataError` for a compressed file that is damaged."""
     try:
         data: bytes = stream.read(size)
     except OSError as error:
@@ -186,58 +173,3 @@ def read_bytes(stream: Any, size: int, path: str) -> bytes:
             raise
         raise DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download it again.") from error
     return data
-
-
-def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
-    """Make the position `at` in file `number`, with what shows whether the files are still the same when it is used."""
-    return number, at, rest, files[number].size if number < len(files) else 0, len(files)
-
-
-def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
-    """Return (number, at, rest) of a position; raise `CursorError` if the files have changed since it was made."""
-    if position is None:
-        return 0, 0, 0
-    match position:
-        case (int(number), int(at), int(rest), int(size), int(count)) if min(number, at, rest) >= 0 and number <= count:
-            pass
-        case _:
-            raise CursorError(f"The cursor has no position in files: {position!r:.80}. Use what Cursor.to_bytes() returned.")
-    if count != len(files):
-        raise CursorError(
-            f"The files have changed since the cursor was made: there were {count}, now {len(files)}. Restore them, or start anew."
-        )
-    if number < count and files[number].size != size:
-        now = files[number]
-        raise CursorError(
-            f"A file has changed since the cursor was made: it had {size:,} bytes, now {now.size:,}: {now.path}. Restore it, or start anew."
-        )
-    return number, at, rest
-
-
-def file_at(files: tuple[FileStamp, ...], position: Position) -> str | None:
-    """Name the file, of several, that a position is in; None at the end of the last one."""
-    number, _, _ = find_place(files, position)
-    return files[number].path if len(files) > 1 and number < len(files) else None
-
-
-def check_names(names: Sequence[str], path: str) -> None:
-    """Raise `SchemaError` if a file has no columns, two of one name, or one with a reserved name."""
-    if not names:
-        raise SchemaError(f"A table has no columns, in {path}. Leave it out.")
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise SchemaError(
-            f"Several columns have one name: got {', '.join(map(repr, doubled))} more than once, in {path}. Rename them in the file."
-        )
-    reserved = sorted(set(names) & set(HIDDEN))
-    if reserved:
-        raise SchemaError(f"A column has a reserved name: got {reserved[0]!r}, in {path}. Rename it in the file.")
-
-
-def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], first: str) -> None:
-    """Raise `SchemaError` unless a file has the columns that the first file has, in any order."""
-    if sorted(names) == sorted(expected):
-        return
-    missing = ", ".join(repr(name) for name in expected if name not in names) or "nothing"
-    extra = ", ".join(repr(name) for name in names if name not in expected) or "nothing"
-    raise SchemaError(f"Two files have different columns: {path} lacks {missing} and adds {extra}, compared with {first}. Read them apart.")

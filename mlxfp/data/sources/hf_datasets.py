@@ -1,10 +1,9 @@
-"""Datasets of the Hugging Face package `datasets`: tables as they are, streams as they come."""
+"""Datasets of the Hugging Face package `datasets`: tables, and streams."""
 
 import copy
 import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import attrs
@@ -16,30 +15,29 @@ from numpy.typing import NDArray
 from mlxfp.core._optional import optional
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
-from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows, one_chunk
+from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
+from mlxfp.data.sources.row_chunks import ROWS_PULLED, count_rows, infer_schema, read_table, rows_to_chunks, take_in_order
 
-_ROWS_PULLED = 256  # rows of a chunk of a stream: it may be slow, so the first batch should not wait for thousands
-
-# Streams whose `state_dict` says exactly where they are. Of others it does not: a shuffle buffer is filled anew after a resume, and mapping
-# by batches may skip one.
+# Streams whose `state_dict` is exact. It is not for others: after a resume, a shuffle buffer is filled with other rows, and mapping by
+# batches may skip one.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
 
 
 def from_hf(dataset: Any) -> Dataset[Example]:
-    """Make a dataset of one of the Hugging Face package `datasets`, a `Dataset` or an `IterableDataset`.
+    """Make a dataset from one of the Hugging Face package `datasets`: a `Dataset` or an `IterableDataset`.
 
-    Of a `Dataset`, the Arrow table is used as it is, memory-mapped where it was, without a copy; rows can be taken in any order, and those
-    chosen by `select` or `shuffle` are looked up by their number. An `IterableDataset` is streamed, and `epoch` is handed to its
-    `set_epoch`; where its features are not known, types are inferred from the first 128 rows. It resumes by its `state_dict` where that is
-    exact, else by reading again what stands before, as where it shuffles through a buffer.
+    The Arrow table of a `Dataset` is used without a copy, memory-mapped if it was; rows can be taken in any order, and those chosen by
+    `select` or `shuffle` are looked up by their number. An `IterableDataset` is streamed, and its `set_epoch` is called with the epoch;
+    where its features are not known, types are inferred from the first 128 rows. It resumes by its `state_dict` where that is exact.
+    Otherwise, for example with a shuffle buffer, the rows before the cursor are read again and dropped.
 
-    Columns are those of the table: no format of `with_format` applies, images and sound stay structs of `bytes` and `path`, labels stay
-    numbers, and arrays of fixed shape are lists. Raises `ArgumentTypeError` for anything else, also for a `DatasetDict`: pass a split.
+    Columns are those of the table: formats set by `with_format` are ignored, images and sound stay structs of `bytes` and `path`, labels
+    stay numbers, and arrays of fixed shape become lists. Raises `ArgumentTypeError` for anything else, including a `DatasetDict`: pass one
+    of its splits.
 
     >>> class Rows:  # what from_hf uses of a datasets.Dataset
     ...     data, _indices, _fingerprint = pa.table({"x": [1, 2, 3]}), pa.table({"indices": [2, 0]}), "9f3a"
@@ -60,15 +58,15 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 
 
 def _table_identity(held: Any) -> Any:
-    """Identify a table by the hash of its history that `datasets` keeps: data on disk need not be read for it."""
+    """Identify a table by the hash that `datasets` keeps of how it was made, so that the data need not be read."""
     known = getattr(held, "_fingerprint", None)
     return known if known is not None else fingerprint((held.data, held._indices))  # noqa: SLF001  # there is no public name
 
 
 @frozen(repr=False)
 class _FromHf(Source):
-    held: Any = field(eq=_table_identity)  # not its table: what is memory-mapped is pickled as the name of a file
-    kept: tuple[str, ...] | None = None  # the columns that are looked at; None: all
+    held: Any = field(eq=_table_identity)  # not its table: `datasets` pickles a memory-mapped table as the name of its file
+    kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
 
     @property
     def indexable(self) -> bool:
@@ -76,13 +74,13 @@ class _FromHf(Source):
 
     @property
     def table(self) -> pa.Table:
-        """The rows before any were chosen."""
-        whole = _plain(getattr(self.held.data, "table", self.held.data))
+        """All rows, before `select` or `shuffle`."""
+        whole = _without_hf_types(getattr(self.held.data, "table", self.held.data))
         return whole if self.kept is None else whole.select(list(self.kept))
 
     @cached_property
     def rows(self) -> Rows:
-        """Those rows, to be taken by number."""
+        """The same rows, to be taken by number."""
         return rows_of(self.table)
 
     @property
@@ -95,15 +93,8 @@ class _FromHf(Source):
         return self.table.schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        first, count = position or 0, self.length()
-        if self.chosen is None:
-            for chunk in self.table.slice(first).to_batches(max_chunksize=CHUNK_ROWS):
-                first += chunk.num_rows
-                yield chunk, first
-        else:
-            for at in range(first, count, CHUNK_ROWS):
-                stop = min(at + CHUNK_ROWS, count)
-                yield self.take(epoch, np.arange(at, stop)), stop
+        first = position or 0
+        yield from read_table(self.table, first) if self.chosen is None else take_in_order(self, epoch, first, CHUNK_ROWS)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices if self.chosen is None else self.chosen.take(pa.array(indices)).to_numpy().astype(np.int64))
@@ -122,17 +113,17 @@ class _FromHf(Source):
 
 
 def _stream_identity(held: Any) -> Any:
-    """Identify a stream by what it reads and how, as `datasets` hashes it; a class of another package says it by `__fingerprint__`."""
+    """Identify a stream by the hash that `datasets` computes of what it reads and how; a class of another package has `__fingerprint__`."""
     if hasattr(type(held), "__fingerprint__"):
         return held.__fingerprint__()
     hasher = optional("datasets.fingerprint", extra="hf", needed_by="The fingerprint of a stream in from_hf").Hasher
-    fresh = _opened(held, 0)
+    fresh = _open_stream(held, 0)
     try:
         return hasher.hash((str(fresh.features), fresh._ex_iterable, fresh._distributed))  # noqa: SLF001  # there is no public name
-    except Exception as error:  # whatever it holds that cannot be pickled
+    except Exception as error:  # raised by anything that it holds and that cannot be pickled
         raise FingerprintError(
             f"A stream of datasets has no fingerprint: {type(error).__name__}: {error}, in {held!r:.80}. Make its functions and their "
-            "arguments plain values, or load what they use inside of them."
+            "arguments plain values, or load what they use inside them."
         ) from error
 
 
@@ -145,28 +136,26 @@ def _compared(held: Any) -> Any:
 
 @frozen(repr=False)
 class _FromHfStream(Source):
-    """Positions are what `state_dict` returned, as JSON, or the number of rows before them."""
+    """A stream. Positions are its `state_dict` as JSON where that is exact, else the number of rows before them."""
 
     held: Any = field(eq=_compared)
 
     def schema(self) -> Schema:
         if self.held.features is not None:
-            return _plain(self.held.features.arrow_schema.empty_table()).schema
-        rows = list(islice(_opened(self.held, 0), SAMPLE_ROWS))
-        return from_rows(rows, None, range(len(rows))).schema
+            return _without_hf_types(self.held.features.arrow_schema.empty_table()).schema
+        return infer_schema(_open_stream(self.held, 0))
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        schema, stream = self.schema(), _opened(self.held, epoch)
-        exact, skipped, done = _is_exact(stream), 0, 0
+        schema, stream = self.schema(), _open_stream(self.held, epoch)
+        exact, skipped = _is_exact(stream), 0
         if position is not None and isinstance(position, str) is not exact:
-            raise CursorError(f"The cursor is of another version of datasets: got {position!r:.60}, in {self!r}. Start the epoch anew.")
+            raise CursorError(f"The cursor is of another version of datasets: got {position!r:.60}, in {self!r}. Start the epoch again.")
         if exact and position is not None:
             stream.load_state_dict(json.loads(position))
         elif position is not None:
             skipped = position
-        for chunk in _chunks(stream, schema):
-            done += chunk.num_rows
-            if done > skipped:  # positions are ends of chunks, which are the same each time
+        for chunk, done in count_rows(_chunks_of_stream(stream, schema), 0):
+            if done > skipped:  # positions are ends of chunks, and the chunks are the same each time
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
 
     def notes(self) -> tuple[str, ...]:
@@ -179,8 +168,8 @@ class _FromHfStream(Source):
         return f"from_hf(stream of {'unknown columns' if self.held.features is None else ', '.join(self.held.features)})"
 
 
-def _opened(held: Any, epoch: int) -> Any:
-    """Return a stream of its own at the start of an epoch: iterating changes what a stream holds."""
+def _open_stream(held: Any, epoch: int) -> Any:
+    """Return a copy of the stream at the start of an epoch: iterating changes a stream."""
     stream = copy.deepcopy(held).with_format(None if held.features is None else "arrow")
     stream.set_epoch(epoch)
     return stream
@@ -193,21 +182,16 @@ def _is_exact(stream: Any) -> bool:
     return type(part).__name__ in _EXACT and getattr(stream, "_distributed", None) is None
 
 
-def _chunks(stream: Any, schema: Schema) -> Iterator[RecordBatch]:
-    if stream.features is not None:
-        for table in stream.iter(_ROWS_PULLED):
-            yield one_chunk(_plain(table).cast(schema))
-        return
-    first = 0
-    for rows in chunked(stream, _ROWS_PULLED):
-        yield from_rows(rows, schema, range(first, first + len(rows)))
-        first += len(rows)
+def _chunks_of_stream(stream: Any, schema: Schema) -> Iterator[RecordBatch]:
+    if stream.features is None:
+        return rows_to_chunks(stream, schema, 0)
+    return (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
 
 
-def _plain(table: pa.Table) -> pa.Table:
-    """Leave out what only `datasets` understands: its metadata, and its types for arrays of fixed shape, which are lists underneath."""
+def _without_hf_types(table: pa.Table) -> pa.Table:
+    """Drop what only `datasets` understands: its metadata, and its types for arrays of fixed shape, which are stored as lists."""
     for place, column in enumerate(table.schema):
-        if isinstance(column.type, pa.ExtensionType):  # made in Python: Arrow's own, such as tensors, are no instances of it
+        if isinstance(column.type, pa.ExtensionType):  # defined in Python: Arrow's own, such as tensors, are not instances of it
             pieces = [piece.storage for piece in table.column(place).chunks]
             table = table.set_column(place, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)

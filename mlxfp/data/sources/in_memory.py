@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
-from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, Example, RecordBatch, Schema, check_schema, chunked, from_rows
+from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
-from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
+from mlxfp.data.sources.column_names import check_unique_names
+from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 
 
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset of a list of mappings, held in memory as an Arrow table.
+    """Make a dataset from a list of mappings, held in memory as an Arrow table.
 
-    Columns are those of all examples, null where one lacks it; types are inferred from all values unless `schema` is given. numpy arrays
-    of one shape become tensor columns. Raises `SchemaError` naming the first value that does not fit.
+    The columns are the keys of all examples; a missing key is null. Types are inferred from all values unless `schema` is given. numpy
+    arrays of one shape become tensor columns. Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` naming
+    the first value that does not fit its column.
 
     >>> list(from_examples([{"x": 1, "name": "a"}, {"x": 2}]))
     [{'x': 1, 'name': 'a'}, {'x': 2, 'name': None}]
@@ -33,33 +35,36 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     See also: `from_table` for columns, `from_iterable` for more than memory holds.
     """
     check_schema(schema)
-    rows = list(examples)
-    for place, row in enumerate(rows):
-        if not isinstance(row, Mapping):
-            raise ArgumentTypeError(
-                f"Every example must be a mapping of column names to values, got {type(row).__name__} at {place}: {row!r:.60}."
-            )
+    rows = [check_example(row, place) for place, row in enumerate(examples)]
     return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
 
 
 def from_table(table: Any) -> Dataset[Example]:
-    """Make a dataset of a table of another library, without copying it where the library allows that.
+    """Make a dataset from a table of another library, without copying it where the library allows that.
 
-    Takes whatever has `__arrow_c_stream__` or `__arrow_c_array__`: pyarrow, polars, pandas, DuckDB, Hugging Face datasets; and a mapping
-    of column names to sequences or numpy arrays. Raises `ArgumentTypeError` for anything else.
+    Takes any object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Hugging Face datasets), or a mapping
+    of column names to sequences or numpy arrays of one length; an array of more than one axis becomes a tensor column.
+
+    Raises `ArgumentTypeError` for anything else, `ArgumentError` for columns of different lengths, and `SchemaError` for a column name that
+    is repeated or reserved.
 
     >>> [row["x"] for row in from_table(pa.table({"x": [1, 2]}))]
     [1, 2]
+
+    See also: `from_examples` for a list of dicts.
     """
     return Dataset(_FromTable(_as_table(table)))
 
 
 def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]], *, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset of an iterable of mappings, read as it is needed; it may be endless.
+    """Make a dataset from an iterable of mappings, read lazily; it may be endless.
 
-    The iterable is iterated anew for every epoch, so a generator will not do: pass the function that makes it. Without `schema`, the first
-    128 examples are read once more to infer it. Resuming pulls and drops the examples before the cursor. At most 256 examples are pulled
-    ahead of the ones that come out.
+    Every epoch iterates again, so a generator cannot be passed: pass the function that makes it. Without `schema`, the first 128 examples
+    are read once more to infer it. Resuming reads the examples before the cursor again, and drops them. At most 256 examples are read
+    ahead of those that come out.
+
+    Raises `ArgumentTypeError` for an iterator, or for anything that cannot be iterated; while reading, for an example that is not a
+    mapping, and `SchemaError` for a value that does not fit its column.
 
     >>> from itertools import count
     >>> next(iter(from_iterable(lambda: ({"x": i} for i in count()))))
@@ -73,7 +78,7 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
         )
     if not (callable(examples) or isinstance(examples, Iterable)):
         raise ArgumentTypeError(f"from_iterable needs an iterable or a function that returns one, got {type(examples).__name__}.")
-    return Dataset(_FromIterable(examples, schema))
+    return Dataset(FromIterable(examples, schema))
 
 
 @frozen(repr=False)
@@ -93,10 +98,7 @@ class _FromTable(Source):
         return self.table.schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        first = position or 0
-        for chunk in self.table.slice(first).to_batches(max_chunksize=CHUNK_ROWS):
-            first += chunk.num_rows
-            yield chunk, first
+        yield from read_table(self.table, position or 0)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices)
@@ -119,43 +121,35 @@ class _FromExamples(_FromTable):
 
 
 @frozen(repr=False)
-class _FromIterable(Source):
+class FromIterable(Source):
+    """Examples that are iterated again for every epoch. Positions are the number of examples before them."""
+
     examples: Iterable[Example] | Callable[[], Iterable[Example]] = field(eq=comparable)
     _schema: Schema | None = None
 
     def schema(self) -> Schema:
-        if self._schema is not None:
-            return self._schema
-        rows = list(islice(self._examples(), SAMPLE_ROWS))
-        return from_rows(rows, None, range(len(rows))).schema
+        """Return the declared schema, or infer it from the first examples."""
+        return infer_schema(self._examples()) if self._schema is None else self._schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        schema, first = self.schema(), position or 0
-        for rows in chunked(islice(self._examples(), first, None), _ROWS_PULLED):
-            yield from_rows(rows, schema, range(first, first + len(rows))), first + len(rows)
-            first += len(rows)
+        """Yield chunks of examples."""
+        first = position or 0
+        yield from count_rows(rows_to_chunks(islice(self._examples(), first, None), self.schema(), first), first)
 
     def notes(self) -> tuple[str, ...]:
-        return ("resuming pulls and drops the examples before the cursor",)
+        """Say what resuming costs."""
+        return ("resuming reads the examples before the cursor again, and drops them",)
 
     def _examples(self) -> Iterator[Example]:
-        made = self.examples() if callable(self.examples) else self.examples
-        for place, row in enumerate(made):
-            if not isinstance(row, Mapping):
-                raise ArgumentTypeError(
-                    f"Every example must be a mapping of column names to values, got {type(row).__name__} at {place}: {row!r:.60}."
-                )
-            yield row
-
-
-_ROWS_PULLED = 256  # rows of a chunk from an iterable: user code may be slow, so the first batch should not wait for thousands
+        examples = self.examples() if callable(self.examples) else self.examples
+        return (check_example(row, place) for place, row in enumerate(examples))
 
 
 def _as_table(table: Any) -> pa.Table:
     if isinstance(table, pa.Table):
         made = table
     elif isinstance(table, Mapping):
-        made = pa.Table.from_batches([_columns(table)])
+        made = pa.Table.from_batches([_from_columns(table)])
     elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
         made = pa.table(table)
     else:
@@ -163,26 +157,19 @@ def _as_table(table: Any) -> pa.Table:
             f"from_table needs a table with __arrow_c_stream__ or a mapping of columns, got {type(table).__name__}. "
             "For a list of dicts use from_examples, for anything that yields dicts from_iterable."
         )
-    names = made.schema.names
-    doubled = sorted({name for name in names if names.count(name) > 1})
-    if doubled:
-        raise SchemaError(f"The table has several columns named {doubled[0]!r}; rename them, for names select columns here.")
-    reserved = [name for name in names if name in HIDDEN]
-    if reserved:
-        raise SchemaError(f"The column name {reserved[0]!r} is reserved; rename the column.")
+    check_unique_names(made.schema.names, "the table")
     movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
     return made if movable.equals(made.schema) else made.cast(movable)
 
 
-def _columns(columns: Mapping[str, Any]) -> RecordBatch:
+def _from_columns(columns: Mapping[str, Any]) -> RecordBatch:
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
-        raise ArgumentError(f"The columns of a table have one length, got {sizes}.")
-    arrays = {name: _array(column) for name, column in columns.items()}
-    return pa.RecordBatch.from_pydict(arrays)
+        raise ArgumentError(f"The columns of a table must have one length, got {sizes}.")
+    return pa.RecordBatch.from_pydict({name: _to_array(column) for name, column in columns.items()})
 
 
-def _array(column: Any) -> pa.Array:
+def _to_array(column: Any) -> pa.Array:
     if isinstance(column, np.ndarray) and column.ndim > 1:
         return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
     made = pa.array(column)

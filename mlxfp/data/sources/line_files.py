@@ -1,8 +1,8 @@
 """The source behind every format whose records end at newlines: CSV, JSON lines, text.
 
-Files are read in blocks of whole records, and a block becomes a chunk. A position is (file, byte offset, line) and, to notice that the
-files have changed, the size of the file and the number of files. Types are inferred once, from the first block with a record in it;
-every block, that one too, is then parsed with these types, so a value that does not fit is an error and never another type.
+Files are read in blocks of whole records, and each block becomes a chunk. A position is (file, byte offset, line). Types are inferred once,
+from the first block that has a record. Every block, including that one, is then parsed with these types, so a value that does not fit is
+always an error and never changes a type.
 """
 
 import re
@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any
 
 import attrs
 import numpy as np
@@ -20,44 +20,32 @@ from attrs import field, frozen
 
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
-from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.csv_quotes import count_lines
-from mlxfp.data.sources.files import (
-    BLOCK,
-    FileStamp,
-    as_paths,
-    blocks,
-    check_names,
-    check_same_names,
-    file_at,
-    find_files,
-    find_place,
-    open_bytes,
-    packing,
-    place,
-    read_bytes,
-    show_call,
-)
+from mlxfp.core.sources import Position
+from mlxfp.data.sources.column_names import check_names, check_same_names
+from mlxfp.data.sources.file_source import FileSource, find_place, place
+from mlxfp.data.sources.files import BLOCK, FileStamp, blocks, open_bytes, packing, read_bytes
 
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
-_ESCAPED = re.compile("[\udc80-\udcff]")  # what Python makes of bytes that are not UTF-8
+_ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8
 _MARK = b"\xef\xbb\xbf"  # the byte order mark that some programs put in front of UTF-8
+LF, CR = 10, 13
+PIECE = 1 << 16  # bytes looked at together: so few that numpy's results stay in the CPU's cache
 
 
 @frozen
 class Opening:
-    """What stands before the first record of a file: a byte order mark, a header."""
+    """What comes before the first record of a file: a byte order mark, a header."""
 
     offset: int
     line: int = 1
-    names: tuple[str, ...] = ()  # the columns in the file's own order, where it says so
+    names: tuple[str, ...] = ()  # the columns in the order of the file, where it has a header
 
 
 @frozen
 class Block:
-    """Whole records of a file, and where they stand."""
+    """Whole records of a file, and where they are."""
 
     data: bytes
     opening: Opening
@@ -69,7 +57,7 @@ class Block:
 
 @frozen
 class Fault:
-    """Why a block cannot be parsed: where in the block the record begins, what is wrong and what we got, what to do."""
+    """Why a block cannot be parsed: the offset of the record in the block, what is wrong with what we got, and what to do."""
 
     at: int
     what: str
@@ -77,87 +65,68 @@ class Fault:
 
 
 @frozen(repr=False)
-class LineSource(Source):
-    """Files of records that end at newlines. A format says how to parse a block, and why a block cannot be parsed."""
+class LineSource(FileSource):
+    """Files of records that end at newlines. A format has `suffixes`, and says how to parse a block or why a block cannot be parsed."""
 
-    paths: tuple[str, ...] = field(converter=as_paths, repr=False)
     types: Types = field(default=(), kw_only=True, repr=False)
-    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # the rows are the same for any size, the cursors are not
-    suffixes: ClassVar[tuple[str, ...]]
+    _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
     @abstractmethod
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
-        """Parse whole records, with the types of `schema` or, without it, inferred types; or say which record cannot be parsed."""
+        """Parse whole records, with the types of `schema` or else inferred ones; return a `Fault` for a record that cannot be parsed."""
 
     def opening(self, path: str) -> Opening:
-        """Read what stands before the first record."""
+        """Read what comes before the first record."""
         with open_bytes(path) as stream:
             return Opening(len(_MARK) if read_bytes(stream, len(_MARK), path) == _MARK else 0)
 
     def cut(self, data: bytes) -> int:
-        """Return how many of the bytes are whole records, whatever follows them."""
+        """Return how many of the bytes are whole records, whatever bytes follow."""
         return data.rfind(b"\n") + 1
 
     def unended(self, data: bytes) -> Fault | None:
-        """Find the record that the end of the file cuts off."""
+        """Find a record that the end of the file cuts off."""
         return None
 
     def finished(self, schema: Schema, path: str) -> Schema:
-        """Return the schema that an inferred one stands for: with the declared types, and types that hold whatever follows."""
+        """Complete an inferred schema: with the declared types, and without types that later values seldom fit, such as null."""
         kinds = dict(self.types)
         return pa.schema([(f.name, kinds.get(f.name) or settled(f.type)) for f in schema])
 
     def schema(self) -> Schema:
         """Infer the types from the first block with a record in it."""
-        return self.looked_at(self.inferred(self.files())[0])
-
-    def looked_at(self, schema: Schema) -> Schema:
-        """Leave out the columns that need not be read."""
-        return schema
+        return self.select(self.inferred(self.files())[0])
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-        """Return the schema, and the file that shows it."""
-        return _infer(self, files)
-
-    def files(self) -> tuple[FileStamp, ...]:
-        """Find the files."""
-        return find_files(self.paths, self.suffixes)
-
-    def file_of(self, position: Position) -> str | None:
-        """Name the file that a position is in."""
-        return file_at(self.files(), position)
+        """Return the schema of all columns, and the path of the file that it was inferred from."""
+        return _infer(attrs.evolve(self, kept=None), files)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""
         files = self.files()
         first, offset, line = find_place(files, position)
-        schema, shown_by = self.inferred(files)
+        schema, inferred_from = self.inferred(files)
         for number in range(first, len(files)):
             path = files[number].path
             opening = self.opening(path)
-            check_same_names(opening.names or schema.names, path, schema.names, shown_by)
+            check_same_names(opening.names or schema.names, path, schema.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, self._block_size):
-                chunk = _parse(self, block, self.looked_at(schema))
+                chunk = _parse(self, block, self.select(schema))
                 if chunk.num_rows:
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
 
-    def version(self) -> tuple[tuple[str, int, int], ...]:
-        """Return path, size and time of every file."""
-        return tuple(attrs.astuple(file) for file in self.files())
-
     def notes(self) -> tuple[str, ...]:
-        """Say what resuming costs."""
+        """Say what resuming in a compressed file costs."""
         try:
             compressed = any(packing(file.path) for file in self.files())
         except MissingFileError:
             return ()
-        return ("resuming inside a compressed file decompresses what stands before",) if compressed else ()
+        return ("resuming inside a compressed file decompresses everything before the cursor",) if compressed else ()
 
     def __repr__(self) -> str:
-        types = f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
-        call = super().__repr__().removesuffix(")")
-        return show_call(f"{call}{', ' if types and not call.endswith('(') else ''}{types})", self.paths)
+        types = f", schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
+        return f"{super().__repr__().removesuffix(')')}{types})"
 
 
 def check_block(source: LineSource, block: Block) -> None:
@@ -186,7 +155,7 @@ def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBat
     check_block(source, block)
     try:
         parsed = source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # Arrow's name for a type that its reader does not know
+    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
         raise SchemaError(
             f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
         ) from error
@@ -195,17 +164,37 @@ def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBat
     return parsed
 
 
+def count_lines(data: bytes) -> int:
+    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r.
+
+    >>> count_lines(b"a\r\nb\rc\n")
+    3
+    """
+    codes = np.frombuffer(data, np.uint8)
+    has_returns = b"\r" in data
+    count = 0
+    for first in range(0, len(codes), PIECE):
+        piece = codes[first : first + PIECE]
+        count += int(np.count_nonzero(piece == LF))
+        if has_returns:
+            after = codes[first + 1 : first + 1 + PIECE]
+            returns = piece == CR
+            returns[: len(after)] &= after != LF
+            count += int(np.count_nonzero(returns))
+    return count
+
+
 def _data_error(fault: Fault, block: Block) -> DataError:
     return DataError(f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}. {fault.cure}")
 
 
 def guard(data: bytes) -> bytes:
-    """Put a blank line in front where Arrow needs it: it drops a byte order mark at the start of what it reads, and fails on nothing."""
+    """Put a blank line in front where Arrow needs it: Arrow drops a byte order mark at the start, and fails on empty data."""
     return data if data and not data.startswith(_MARK) else b"\n" + data
 
 
 def fails(parse: Callable[[], object]) -> bool:
-    """Say whether Arrow refuses the data."""
+    """Say whether Arrow rejects the data."""
     try:
         parse()
     except pa.ArrowInvalid:
@@ -214,13 +203,13 @@ def fails(parse: Callable[[], object]) -> bool:
 
 
 def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[int, int]:
-    """Return (start, end) of the first record whose presence makes `parse(end)` fail, given that parsing all of them does."""
+    """Return (start, end) of the first record with which `parse(end)` fails, given that parsing all records fails."""
     which = bisect_left(ends, 1, key=lambda end: int(fails(lambda: parse(end))))
     return (ends[which - 1] if which else 0), ends[which]
 
 
 def settled(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a column that was inferred as `kind`: text stays text, be it a date, and what was always null becomes text."""
+    """Return the type for a column that was inferred as `kind`: dates and times stay text, and a column of nulls becomes text."""
     if pa.types.is_null(kind) or pa.types.is_temporal(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -247,7 +236,7 @@ def type_code(kind: pa.DataType) -> str:
 
 
 def shorten(value: object) -> str:
-    """Print a value in one line that is not too long, for messages."""
+    """Print a value in at most 80 characters, for messages."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -266,7 +255,7 @@ def as_types(schema: Any) -> Types:
 
 @lru_cache(maxsize=256)
 def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
-    """Find the schema, and the file that shows it: the first one with a record, else the first one."""
+    """Infer the schema from the first file with a record, or else from the first file; return it with the path of that file."""
     samples = _samples(source, files)
     first = next(samples)
     sample, path = next((pair for pair in chain([first], samples) if pair[0].num_rows), first)
@@ -276,7 +265,7 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
-    """Yield every block with inferred types, and its file; at least one."""
+    """Yield every block, parsed with inferred types, and the path of its file; at least one block."""
     for path in (file.path for file in files):
         opening = source.opening(path)
         for block in _blocks(source, path, opening, (opening.offset, opening.line), _SAMPLE):

@@ -1,4 +1,4 @@
-"""Files elsewhere, named by an address such as `s3://bucket/train.csv`: found and opened through fsspec."""
+"""Remote files, named by an address such as `s3://bucket/train.csv`: found and opened through fsspec."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from glob import has_magic
@@ -12,16 +12,16 @@ from mlxfp.core.errors import ArgumentError, MissingExtraError, MissingFileError
 
 File = tuple[str, int, int]  # address, size in bytes, and a number that changes when the file does
 
-# Bytes fetched beyond those asked for: the own choices of file systems, up to 50 MB, are fetched in vain wherever reading stops or begins
-# anew, and smaller ones wait too often for an answer (some 50 ms of an object store).
+# Bytes fetched ahead of those asked for. The defaults of fsspec's file systems, up to 50 MB, are wasted whenever reading starts or stops;
+# smaller ones wait too often for an answer (some 50 ms from an object store).
 _AHEAD = 1 << 22
 
-# What file systems say that changes with a file, the surest first. A listing and a question about one file agree in these alone.
+# Attributes of a file that change with its content, the most reliable first; listings and requests for one file agree only on these.
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is an address with a scheme in front.
+    """Return whether a path is an address with a scheme.
 
     >>> is_remote("https://example.org/a.csv"), is_remote("data/a.csv")
     (True, False)
@@ -29,14 +29,19 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
-def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
-    """Return the files that an address stands for.
+def is_shown(name: str) -> bool:
+    """Return whether neither a file nor a folder that it is in starts with a dot."""
+    return not any(part.startswith(".") for part in name.split("/"))
 
-    Patterns and folders are looked up as those of local paths are, where the place has such: of HTTP, an address is one file. Raises
-    `MissingFileError` where there is none.
+
+def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
+    """Return the files that an address names.
+
+    Patterns and folders are looked up as for local paths, where the file system has them; an HTTP address is one file. Raises
+    `MissingFileError` where there is no file.
     """
     system, path = _split(address)
-    found = [about for about in _look_up(_find, system, path, suffixes) if about["type"] == "file"]
+    found = [about for about in _look_up(system, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
     if not found:
         raise MissingFileError(
             f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
@@ -45,32 +50,32 @@ def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
 
 
 def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
-    """Return the files in a folder and below it, with their names below it in place of addresses.
+    """Return the files in a folder and in the folders below it, with their names below the folder instead of addresses.
 
-    Raises `MissingFileError` where there is none, or no folder: HTTP has none.
+    Raises `MissingFileError` where there is no folder, as for HTTP, or no file in it.
     """
     system, path = _split(address)
     below = f"{path.rstrip('/')}/"
-    found = [] if _is_http(address) else _look_up(_find_below, system, path)
+    found = [] if _is_http(address) else _look_up(system, lambda: system.find(path, detail=True).values())
     named = {about["name"].removeprefix(below): about for about in found if about["name"].startswith(below)}
-    shown = [name for name in named if _is_shown(name) and name.lower().endswith(suffixes)]
+    shown = [name for name in named if is_shown(name) and name.lower().endswith(suffixes)]
     if not shown:
         raise MissingFileError(f"No file in the folder {address!r} or below it ends in {', '.join(suffixes)}. Check the address.")
     return tuple(sorted((name, *_describe(system, named[name])[1:]) for name in shown))
 
 
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
-    """Return the content of files below a folder, fetched at once where the place allows it."""
+    """Return the content of files below a folder, fetched together where the file system can."""
     system, path = _split(folder)
-    ends = [None] * len(names)  # from the beginning to the end; cat() would take [ in a name for a pattern
+    ends = [None] * len(names)  # whole files; cat() would read a [ in a name as a pattern
     read: list[bytes] = system.cat_ranges([f"{path.rstrip('/')}/{name}" for name in names], ends, ends, on_error="raise")
     return read
 
 
 def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
-    """Open a file for reading from any byte on: where the place allows it, only the parts that are read are fetched.
+    """Open a file for reading from any byte on; only the parts that are read are fetched, where the file system can.
 
-    `exactly` fetches what is asked for and nothing ahead of it, for a reader that jumps and asks for much at a time.
+    `exactly` fetches nothing ahead: for a reader that jumps, and asks for large parts.
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
@@ -92,31 +97,23 @@ def _is_http(address: str) -> bool:
     return address.startswith(("http://", "https://"))
 
 
-def _look_up(find: Callable[..., Iterable[Mapping[str, Any]]], system: Any, *arguments: Any) -> list[Mapping[str, Any]]:
-    """Call a function that finds files; nothing is found where nothing is, and what is there now, not when it was looked up before."""
+def _look_up(system: Any, find: Callable[[], Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+    """Call a function that finds files, without cached listings; return nothing where the path does not exist."""
     system.invalidate_cache()
     try:
-        return list(find(system, *arguments))
+        return list(find())
     except FileNotFoundError:
         return []
 
 
 def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping[str, Any]]:
     if has_magic(path) and not _is_http(path):
-        return system.glob(path, detail=True).values()  # type: ignore[no-any-return]  # fsspec says nothing of types
+        return system.glob(path, detail=True).values()  # type: ignore[no-any-return]  # fsspec has no types
     about = system.info(path)
     if about["type"] != "directory":
         return [about]
     within = [(each["name"].rsplit("/", 1)[-1].lower(), each) for each in system.ls(path, detail=True)]
     return [each for name, each in within if not name.startswith(".") and name.endswith(suffixes)]
-
-
-def _find_below(system: Any, path: str) -> Iterable[Mapping[str, Any]]:
-    return system.find(path, detail=True).values()  # type: ignore[no-any-return]  # the same
-
-
-def _is_shown(name: str) -> bool:
-    return not any(part.startswith(".") for part in name.split("/"))
 
 
 def _describe(system: Any, about: Mapping[str, Any]) -> File:

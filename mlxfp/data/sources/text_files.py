@@ -18,12 +18,12 @@ _NAME = "text"
 def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[Example]:
     r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip and zstd by suffix.
 
-    There is one column, `text`. A row is a line without its \n or \r\n, blank lines included; the newline at the end of a file begins no
-    line. With `by="file"`, a row is a whole file as it is, of 256 MB at most. A byte order mark is left out. Files elsewhere are named by
-    an address, as in `s3://bucket/a.txt` or `https://...`, with the extra `remote` (fsspec).
+    There is one column, `text`. A row is a line without its \n or \r\n; blank lines are rows too, and the newline at the end of a file
+    does not begin another line. With `by="file"`, a row is a whole file, of at most 256 MB. A byte order mark is left out. Remote files are
+    named by an address, as in `s3://bucket/a.txt` or `https://...`, with the extra `remote` (fsspec).
 
-    By line, memory holds about 1 MB, whatever the size of a file, and resuming starts there. Reading raises `DataError` naming file and
-    line for text that is not UTF-8; `MissingFileError` if there is no such file.
+    By line, memory holds about 1 MB, whatever the size of a file, and resuming starts at a block of lines. Reading raises `DataError`
+    naming file and line for text that is not UTF-8, and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -32,7 +32,7 @@ def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[E
     ...     list(read_text(Path(folder, "a.txt")))
     [{'text': 'To be, or not to be,'}, {'text': 'that is the question.'}]
 
-    See also: `read_jsonl` for text with labels beside it.
+    See also: `read_jsonl` for text with labels.
     """
     check_choice(("line", "file"), by=by)
     return Dataset(_ReadText(path, by))
@@ -47,7 +47,7 @@ class _ReadText(LineSource):
         return super().cut(data) if self.by == "line" else 0
 
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch:
-        texts = _lines(data) if self.by == "line" else pa.array([data.decode()])
+        texts = _split_lines(data) if self.by == "line" else pa.array([data.decode()])
         return pa.RecordBatch.from_arrays([texts], names=[_NAME])
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
@@ -57,7 +57,7 @@ class _ReadText(LineSource):
         return len(self.files()) if self.by == "file" else None
 
 
-def _lines(data: bytes) -> pa.Array:
+def _split_lines(data: bytes) -> pa.Array:
     if not data:
         return pa.array([], pa.string())
     text = data.replace(b"\r\n", b"\n") if b"\r" in data else data

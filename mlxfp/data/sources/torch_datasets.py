@@ -1,4 +1,4 @@
-"""Datasets of PyTorch: anything with `__getitem__` and `__len__`, or with `__iter__`, whatever it was made for."""
+"""PyTorch datasets: any object with `__getitem__` and `__len__`, or with `__iter__`; torch itself is not needed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -9,28 +9,26 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_unique
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import comparable
-from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.files import as_strings
-from mlxfp.data.sources.in_memory import _FromIterable
-
-_ROWS_PULLED = 256  # rows of a chunk: user code may be slow, so the first batch should not wait for thousands
+from mlxfp.data.sources.column_names import as_columns
+from mlxfp.data.sources.in_memory import FromIterable
+from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, take_in_order
 
 
 def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Schema | None = None) -> Dataset[Example]:
-    """Make a dataset of a PyTorch dataset: map-style (`__getitem__` and `__len__`), with random access, or iterable-style (`__iter__`).
+    """Make a dataset from a PyTorch dataset: map-style (`__getitem__` and `__len__`), with random access, or iterable-style (`__iter__`).
 
-    Items are mappings, or tuples whose parts `columns` names; a single value is a tuple of one. Tensors, on any device, numpy arrays and
-    Pillow images become numbers, lists (one axis) or fixed-shape tensors (more). Without `schema`, types are inferred from the first 128
-    items, which are read once more for it. An item must be the same each time it is asked for: randomness belongs into `map(seed=)`. An
-    iterable is iterated anew for every epoch, and resuming pulls and drops the items before the cursor.
+    Items are mappings, or tuples whose parts `columns` names; a single value counts as a tuple of one. Tensors (on any device), numpy
+    arrays and Pillow images become numbers, lists (one axis) or fixed-shape tensors (more axes). Without `schema`, types are inferred from
+    the first 128 items, which are read once more. An item must be the same each time it is read: use `map(seed=)` for randomness. An
+    iterable-style dataset is iterated again for every epoch, and resuming reads the items before the cursor again, and drops them.
 
-    Raises `ArgumentError` for tuples without `columns`, `DataError` for a tuple of another length, naming the item.
+    Raises `ArgumentTypeError` for other objects and for iterators, `ArgumentError` where `columns` is empty or repeats a name. Reading
+    raises `ArgumentError` for tuples without `columns`, and `DataError` naming the item for a tuple of another length.
 
     >>> class Squares:
     ...     def __len__(self): return 3
@@ -41,19 +39,16 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
 
     See also: `from_hf`, `from_iterable`.
     """
-    names = None if columns is None else as_strings("columns", columns)
-    check_unique({"columns": names or ()})
-    if names == ():
-        raise ArgumentError("columns must name at least one column, got none.")
+    items = _Items(dataset, as_columns(columns))
     streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch gives those a __getitem__ too
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
-        return Dataset(_FromTorch(_Items(dataset, names), schema))
+        return Dataset(_FromTorch(items, schema))
     if not hasattr(dataset, "__iter__") or isinstance(dataset, Iterator):
         raise ArgumentTypeError(
-            f"from_torch needs __getitem__ and __len__, or __iter__ that begins anew each time, got {type(dataset).__name__}: "
+            f"from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time, got {type(dataset).__name__}: "
             f"{dataset!r:.60}. For a generator use from_iterable with the function that makes it."
         )
-    return Dataset(_FromTorchStream(_Items(dataset, names), schema))
+    return Dataset(_FromTorchStream(items, schema))
 
 
 @frozen
@@ -73,32 +68,32 @@ class _Items:
         return (self._example(item, index) for index, item in enumerate(self.held))
 
     def __fingerprint__(self) -> Any:
-        """Return what the dataset says of itself, else its attributes and the code that reads it."""
+        """Return the fingerprint that the dataset defines, or else its attributes and the code that reads it."""
         return self.columns, _identity(self.held)
 
     def _example(self, item: Any, index: int) -> Example:
         if isinstance(item, Mapping):
-            return {name: _plain(value) for name, value in item.items()}
+            return {name: _as_numpy(value) for name, value in item.items()}
         parts = item if isinstance(item, tuple | list) else (item,)
         if self.columns is None:
             raise ArgumentError(
-                f"from_torch needs names for what is in an item, got {type(item).__name__} of {len(parts)} for item {index} of "
-                f"{type(self.held).__name__}. Name it, as in columns={[f'column_{place}' for place in range(len(parts))]!r:.80}."
+                f"from_torch needs a name for each part of an item, got {type(item).__name__} of {len(parts)} for item {index} of "
+                f"{type(self.held).__name__}. Name the parts, as in columns={[f'column_{place}' for place in range(len(parts))]!r:.80}."
             )
         if len(parts) != len(self.columns):
             raise DataError(
                 f"An item has {len(parts)} parts and there are {len(self.columns)} columns, {', '.join(self.columns)}: item {index} of "
                 f"{type(self.held).__name__}. Name every part, or leave some out in the dataset."
             )
-        return {name: _plain(part) for name, part in zip(self.columns, parts, strict=True)}
+        return {name: _as_numpy(part) for name, part in zip(self.columns, parts, strict=True)}
 
 
-def _plain(value: Any) -> Any:
-    """Turn tensors and images into numpy arrays, those without axes into numbers, also inside of mappings, lists and tuples."""
+def _as_numpy(value: Any) -> Any:
+    """Turn tensors and images into numpy arrays, and arrays without axes into numbers, also inside mappings, lists and tuples."""
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items()}
+        return {name: _as_numpy(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(part) for part in value]
+        return [_as_numpy(part) for part in value]
     if hasattr(value, "detach") and hasattr(value, "cpu"):
         value = value.detach().cpu().numpy()
     elif hasattr(value, "__array_interface__"):
@@ -107,12 +102,12 @@ def _plain(value: Any) -> Any:
 
 
 def _identity(value: Any) -> Any:
-    """Return what a dataset reads and how, also of datasets inside of it, such as those of a Subset."""
+    """Return what a dataset reads and how, including the datasets inside it, such as that of a Subset."""
     if isinstance(value, Mapping):
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
         return [_identity(part) for part in value]
-    kind, plain = type(value), _plain(value)
+    kind, plain = type(value), _as_numpy(value)
     if plain is not value or hasattr(kind, "__fingerprint__") or not hasattr(value, "__dict__"):
         return plain
     code = [vars(base)[name] for base in kind.__mro__ for name in ("__getitem__", "__iter__") if name in vars(base)]
@@ -132,33 +127,25 @@ class _FromTorch(Source):
     @cached_property
     def inferred(self) -> Schema:
         """The declared schema, or that of the first items. Found once: `take` is called too often to read them each time."""
-        if self.declared is not None:
-            return self.declared
-        return self._rows(np.arange(min(SAMPLE_ROWS, self.length())), None).schema
+        return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:
         return self.inferred
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        schema, count = self.schema(), self.length()
-        for first in range(position or 0, count, _ROWS_PULLED):
-            stop = min(first + _ROWS_PULLED, count)
-            yield self._rows(np.arange(first, stop), schema), stop
+        yield from take_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        return self._rows(indices, self.schema())
+        return from_rows([self.items[index] for index in indices.tolist()], self.schema(), indices)
 
     def length(self) -> int:
         return len(self.items)
-
-    def _rows(self, indices: NDArray[np.int64], schema: Schema | None) -> RecordBatch:
-        return from_rows([self.items[index] for index in indices.tolist()], schema, indices)
 
     def __repr__(self) -> str:
         return f"from_torch({type(self.items.held).__name__} of {self.length():,})"
 
 
-class _FromTorchStream(_FromIterable):
+class _FromTorchStream(FromIterable):
     __slots__ = ()
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
 """Laws: functions that raise `AssertionError` where a value breaks a law of its family, showing the smallest case.
 
-Hold your own sources, stages, collators, losses, models and steps to them: `check` picks the laws that apply and runs them under
-hypothesis; each can also be called with inputs of your own. One file a family.
+Check your own sources, stages, collators, losses, models and steps with them: `check` picks the laws that apply and runs them under
+hypothesis; each law can also be called with inputs of your own. One file per family.
 """
 
 from mlxfp.testing.laws.checking import check

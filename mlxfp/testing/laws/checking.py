@@ -1,4 +1,4 @@
-"""All laws at once: those that apply to a value, under hypothesis."""
+"""All laws that apply to a value, checked at once under hypothesis."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
 _EPOCHS = st.integers(0, 2)
-_STEPS = 6  # a run of so many steps has a start, a middle and an end
+_STEPS = 6  # enough steps for a start, a middle and an end
 
 
 def check(  # noqa: PLR0913  # one function for every kind of value, each with what its laws need
@@ -46,26 +46,27 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     state: "TrainState | None" = None,
     batches: "Dataset[Batch] | None" = None,
 ) -> None:
-    """Hold a dataset, source, stage, collator or train step to every law that applies to it, under hypothesis.
+    """Check every law that applies to a dataset, source, stage, collator or train step, under hypothesis.
 
-    - A **dataset** or source, a short one: laws look at every item, and resume after each.
-    - A **stage**, or a `compose` of stages and of functions of datasets: it is fed random tables, cut into chunks at random. Tables that
-      it has no use for (`SchemaError` when it is built) are left out; say which ones it takes with `schema` or `examples`. With `ahead`,
-      the rows of look-ahead, it is also held to laziness: for stages that keep the order of rows.
-    - A **collator**, any other function: it is fed random groups, as lists and as views, of `schema` or `examples`, one of which is
-      needed. `masks` maps each mask of its batches to the column of which it marks the values.
-    - A **train step**, with a `state` to start from and `batches` to train on: compiling takes its time.
+    - A **dataset** or source: use a short one, because the laws look at every item, and resume after each.
+    - A **stage**, or a `compose` of stages and of functions of datasets: it gets random tables, cut into chunks at random. Tables that
+      it cannot process (`SchemaError` when it is built) are left out; `schema` or `examples` say which ones it can. With `ahead`, the
+      number of rows that it may read ahead, laziness is checked too: for stages that keep the order of rows.
+    - A **collator**, or any other function: it gets random groups of `schema` or `examples` (one is needed), as lists and as views.
+      `masks` maps each mask in its batches to the column whose values it marks.
+    - A **train step**, with a `state` to start from and `batches` to train on. Compiling takes some time.
 
-    `schema` draws any values of its types (a collator wants fields that are not nullable); `examples` are a strategy of sequences of
-    mappings, such as `strategies.examples(schema)` or one that knows which values can be; with both, `schema` gives the types.
-    How many cases are drawn is hypothesis' own setting, `settings.register_profile`. Raises `AssertionError` with the law that is
-    broken and the smallest case that was found.
+    `schema` draws any values of its types (for a collator, use fields that are not nullable). `examples` is a strategy of sequences of
+    mappings, such as `strategies.examples(schema)`, or one that draws realistic values; with both, `schema` gives the types. Hypothesis'
+    own settings, `settings.register_profile`, say how many cases are drawn.
 
-    >>> from mlxfp.collators.texts import text
-    >>> from mlxfp.data.lengths.batching import batch
+    Raises `AssertionError` with the law that is broken and the smallest case that was found, `ArgumentError` for arguments that the laws
+    of the value do not need, and `ArgumentTypeError` for any other value.
+
+    >>> import mlxfp as fp
     >>> ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(1, 99))), min_size=1)
-    >>> check(text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
-    >>> check(batch(2), ahead=0)
+    >>> check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
+    >>> check(fp.batch(2), ahead=0)
     """
     inputs = _Inputs(schema, examples)
     given = {"schema": schema, "examples": examples, "ahead": ahead, "masks": masks, "state": state, "batches": batches}
@@ -73,8 +74,8 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     unused = [name for name, value in given.items() if value is not None and name not in _TAKES[kind]]
     if unused:
         raise ArgumentError(
-            f"The laws of a {kind} need no {', '.join(unused)}, got {brief(subject)}. "
-            f"They take: {', '.join(_TAKES[kind]) or 'nothing more'}."
+            f"The laws of a {kind} do not use {', '.join(unused)}, got {brief(subject)}. "
+            f"Leave it out. They use: {', '.join(_TAKES[kind]) or 'nothing more'}."
         )
     if kind == "dataset":
         _check_dataset(Dataset(subject) if isinstance(subject, Source) else subject)
@@ -113,10 +114,10 @@ class _Inputs:
     examples: Rows | None
 
     def tables(self) -> st.SearchStrategy[pa.Table]:
-        """Draw tables for a stage: any, of the schema, or of the examples."""
+        """Draw tables for a stage: of the examples, of the schema, or of any schema."""
         if self.examples is None:
             return tables(self.schema)
-        rows = self.examples if self.schema is not None else self.examples.filter(len)  # no rows have no columns
+        rows = self.examples if self.schema is not None else self.examples.filter(len)  # without a row there are no columns
         return rows.map(lambda drawn: pa.Table.from_batches([self.chunk(drawn)]))
 
     def groups(self) -> Rows:
@@ -124,7 +125,7 @@ class _Inputs:
         return rows_of(self.schema, min_rows=1) if self.examples is None else self.examples.filter(len)
 
     def chunk(self, rows: Sequence[Example]) -> RecordBatch:
-        """Make typed rows of drawn ones."""
+        """Make a chunk from drawn rows."""
         return from_rows(rows, self.schema, range(len(rows)))
 
 
@@ -183,7 +184,7 @@ def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
         _run(every_law_holds, chunkings=cuts, epoch=_EPOCHS)
     except (FailedHealthCheck, Unsatisfiable) as error:
         raise ArgumentError(
-            f"{brief(stage)} takes too few of the tables that were drawn to hold it to its laws. Say which ones it takes: "
+            f"{brief(stage)} can process too few of the tables that were drawn to check its laws. Say which ones it can process: "
             "check(stage, schema=...) or check(stage, examples=...)."
         ) from error
 
@@ -191,9 +192,9 @@ def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
 def _check_collator(collator: Any, inputs: _Inputs, masks: Mapping[str, str]) -> None:
     if inputs.schema is None and inputs.examples is None:
         raise ArgumentError(
-            f"check needs to know what the collator {brief(collator)} takes. Give it schema= or examples=, as in "
-            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=; "
-            "a function of datasets is a stage once it is wrapped: compose(function)."
+            f"check needs to know what the collator {brief(collator)} takes. Pass schema= or examples=, as in "
+            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=. "
+            "For a function of datasets, pass compose(function)."
         )
 
     def every_law_holds(examples: Sequence[Example], seed: int) -> None:
@@ -224,11 +225,11 @@ def _check_step(step: Any, state: "TrainState | None", batches: "Dataset[Batch] 
 
 
 def _run(law: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
-    """Run a law under hypothesis, with the settings of whoever calls; only the smallest failure is shown, not one for each law."""
+    """Run a law under hypothesis, with the current settings; show only the smallest failure, not one for each law."""
     calm = settings(
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
-        phases=set(settings().phases) - {Phase.explain},  # it costs more than all the rest, and the laws explain themselves
+        phases=set(settings().phases) - {Phase.explain},  # it takes longer than all other phases, and the laws explain themselves
     )
     calm(given(**strategies)(law))()

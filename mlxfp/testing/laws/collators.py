@@ -1,4 +1,4 @@
-"""The laws of collators: pure functions from examples to batches, in which an example never sees its neighbours."""
+"""The laws of collators: pure functions from examples to batches, in which examples do not affect each other."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -16,10 +16,10 @@ Collator = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
 
 
 def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: the same examples give the same dict of arrays, whatever was collated in between, and are left as they were.
+    """Law: the same examples give the same dict of arrays, also after other examples were collated, and are not changed.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_pure_collator(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+    >>> import mlxfp as fp
+    >>> assert_pure_collator(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
     kept = copy.deepcopy(list(examples))
     batch = collator(examples)
@@ -34,10 +34,10 @@ def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any
 
 
 def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: a list of dicts and a view of a record batch give the same batch, however the view lies in a larger chunk.
+    """Law: a list of dicts and a view of a record batch give the same batch, also where the view is a slice of a larger chunk.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_list_and_view_agree(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+    >>> import mlxfp as fp
+    >>> assert_list_and_view_agree(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
     chunk = from_rows(examples, None, range(len(examples)))
     twice = number_rows(concat_chunks([chunk, chunk]), 0, 0)
@@ -53,8 +53,8 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
 def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
     """Law: a batch has a row for each example, and examples in another order give the same rows in that order.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_permutes(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}], [1, 0])
+    >>> import mlxfp as fp
+    >>> assert_permutes(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}], [1, 0])
     """
     batch, permuted = collator(examples), collator([examples[place] for place in order])
     for name, values in batch.items():
@@ -67,13 +67,13 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
 
 
 def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: beside others, an example has the values that it has alone; what pads it to their shape says nothing about them.
+    """Law: an example has the same values in a group as alone, and its padding does not depend on the values of the others.
 
-    Padding stands at the ends of the axes or at their starts, the same for all examples, and at one place of an array it has one value,
-    for twice as many examples too.
+    Padding is at the ends of the axes, or at their starts, for all examples; at each place of an array it has one value, also in a group
+    with each example twice.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_an_example_stands_alone(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+    >>> import mlxfp as fp
+    >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
     batch, twice = collator(examples), collator([*examples, *examples])
     alone = [collator([example]) for example in examples]
@@ -87,7 +87,7 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
             assert_same(values, tuple(single[name][0] for single in alone), f"{brief(collator)} carries {name!r} as it is")
         else:
             rows, owns = list(_numpy(values)), [_numpy(single[name])[0] for single in alone]
-            sides = [_beside_others(rows, owns, at_end=at_end) for at_end in (True, False)]
+            sides = [_changed_in_group(rows, owns, at_end=at_end) for at_end in (True, False)]
             assert None in sides, f"in {brief(collator)}, {name!r} of {sides[0]}"
             assert_same(
                 list(_numpy(twice[name])),
@@ -102,15 +102,15 @@ def _numpy(values: Any) -> NDArray[Any]:
     return np.asarray(values) if isinstance(values, np.ndarray) else to_numpy(values)  # which knows bfloat16
 
 
-def _beside_others(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_end: bool) -> str | None:
-    """Say which row differs from what it is alone, if padding stands at the ends, or at the starts."""
+def _changed_in_group(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_end: bool) -> str | None:
+    """Say which row differs from the same example alone, where padding is at the ends, or at the starts."""
     padding: dict[Any, Any] = {}
     for place, (row, own) in enumerate(zip(rows, owns, strict=True)):
         if row.dtype != own.dtype or row.ndim != own.ndim or (np.array(row.shape) < own.shape).any():
-            return f"example {place} is {row.dtype}{list(row.shape)} beside others, but {own.dtype}{list(own.shape)} alone"
+            return f"example {place} is {row.dtype}{list(row.shape)} in a group, but {own.dtype}{list(own.shape)} alone"
         kept = tuple(slice(0, size) if at_end else slice(full - size, full) for size, full in zip(own.shape, row.shape, strict=True))
         if not same(np.asarray(row[kept]), np.asarray(own)):
-            return f"example {place} is {row[kept].tolist()} beside others, but {own.tolist()} alone"
+            return f"example {place} is {row[kept].tolist()} in a group, but {own.tolist()} alone"
         outside = np.ones(row.shape, bool)
         outside[kept] = False
         for where in map(tuple, np.argwhere(outside)):
@@ -120,15 +120,15 @@ def _beside_others(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_end
 
 
 def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
-    """Law: how much padding an example needs beside longer ones changes none of its real tokens, nor its other values.
+    """Law: padding an example to the length of longer ones changes neither its real tokens nor its other values.
 
-    `mask` names the array of the batch that is 1 on real tokens; arrays with its second axis hold one value for each token. In a batch
-    without that array nothing is padding, so everything must be the same.
+    `mask` names the array of the batch, int[B, L], that is 1 on real tokens; an array whose second axis has the same length holds one value
+    for each token. In a batch without that array nothing is padding, so everything must be the same.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_padding_is_inert(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+    >>> import mlxfp as fp
+    >>> assert_padding_is_inert(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
 
-    See also: `assert_an_example_stands_alone`, which needs no mask and looks at the padding too.
+    See also: `assert_an_example_stands_alone`, which needs no mask and checks the padding too.
     """
     batch = collator(examples)
     for place, example in enumerate(examples):
@@ -136,14 +136,15 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
         assert alone.keys() == batch.keys(), f"{brief(collator)} gives {list(batch)} together, but {list(alone)} for example {place} alone"
         for name in alone:
             found, expected = _real(batch, name, place, mask), _real(alone, name, 0, mask)
-            assert_same(found, expected, f"{name!r} of example {place} is the same beside others as alone, in {brief(collator)}")
+            assert_same(found, expected, f"{name!r} of example {place} is the same in a group as alone, in {brief(collator)}")
 
 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
-    """Law: the mask is 1 on as many places as the example has values in the column `tokens`, all at one side, and 0 on padding.
+    """Law: the mask is 1 on as many places as the example has values in the column `tokens`, all on one side, and 0 on padding.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_mask_counts(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}], tokens="input_ids", mask="attention_mask")
+    >>> import mlxfp as fp
+    >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
+    >>> assert_mask_counts(fp.collators.text(pad_id=0), examples, tokens="input_ids", mask="attention_mask")
 
     See also: `assert_mask_is_exact` for collators that keep the tokens as they are.
     """
@@ -159,10 +160,10 @@ def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]]
 def assert_mask_is_exact(
     collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str = "input_ids", mask: str = "attention_mask"
 ) -> None:
-    """Law: the mask is 1 exactly on the real tokens, which are those of the example, in order.
+    """Law: the mask is 1 exactly on the real tokens, and these are the tokens of the example, in order.
 
-    >>> from mlxfp.collators.texts import text
-    >>> assert_mask_is_exact(text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])
+    >>> import mlxfp as fp
+    >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])
     """
     batch = collator(examples)
     for place, example in enumerate(examples):
@@ -175,7 +176,7 @@ def assert_mask_is_exact(
 
 
 def _real(batch: dict[str, Any], name: str, place: int, mask: str) -> Any:
-    """Return what a batch holds for one example: of arrays with one value for each token, those of real tokens."""
+    """Return the values of one example in a batch; of an array with one value for each token, only those of real tokens."""
     values = batch[name]
     if mask not in batch or isinstance(values, tuple) or values.ndim < 2 or values.shape[1] != batch[mask].shape[1]:
         return values[place]

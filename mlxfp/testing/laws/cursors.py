@@ -1,4 +1,4 @@
-"""The laws of cursors: wherever a run stops, it continues exactly there."""
+"""The laws of cursors: wherever a run stops, it can continue exactly there."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,21 +6,19 @@ from typing import Any
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import schema
 from mlxfp.core.errors import CursorMismatchError
 from mlxfp.core.execution import iterate
 from mlxfp.testing.comparing import assert_same
-from mlxfp.testing.laws.datasets import Transform, collect
-from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.laws.datasets import Transform, collect, logged
 
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: after every item, resuming gives exactly the rest, from the cursor and from its bytes; and resuming twice is resuming once.
+    """Law: after every item, resuming gives exactly the rest, from the cursor and from its bytes; resuming at every item changes nothing.
 
-    The rest is compared with the hidden columns. Takes time in the square of the number of items: give it a short dataset.
+    Hidden columns are compared too. The time grows with the square of the number of items: use a short dataset.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_resumable(from_examples([{"x": 1}, {"x": 2}]))
+    >>> import mlxfp as fp
+    >>> assert_resumable(fp.from_examples([{"x": 1}, {"x": 2}]))
     """
     whole, expected = list(iterate(dataset, epoch=epoch)), collect(dataset, epoch=epoch)
     assert len(whole) == len(expected), f"{dataset!r} gives {len(expected)} items, but iterate gave {len(whole)}"
@@ -34,7 +32,7 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 
 
 def _assert_resumable_at_every_step(dataset: Dataset[Any], whole: list[tuple[Any, Cursor]]) -> None:
-    """Resume, take one item, resume from the cursor that this gave, and so on."""
+    """Resume, take one item, resume from its cursor, and so on."""
     cursor = whole[0][1] if whole else None
     for place, (item, _) in enumerate(whole[1:], 1):
         step = next(iterate(dataset, cursor and _copied(cursor)), None)
@@ -44,10 +42,10 @@ def _assert_resumable_at_every_step(dataset: Dataset[Any], whole: list[tuple[Any
 
 
 def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
-    """Law: a pipeline refuses the cursors of another one, also as bytes.
+    """Law: a pipeline raises `CursorMismatchError` for the cursors of another pipeline, also when they are read from bytes.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_refused(from_examples([{"x": 1}]), from_examples([{"x": 2}]))
+    >>> import mlxfp as fp
+    >>> assert_refused(fp.from_examples([{"x": 1}]), fp.from_examples([{"x": 2}]))
     """
     for _, foreign in iterate(other):
         for cursor in (foreign, _copied(foreign)):
@@ -59,16 +57,13 @@ def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:
 
 
 def assert_replay_is_bounded(transform: Transform, chunks: Sequence[RecordBatch], *, epoch: int = 0) -> None:
-    """Law: a resumed run reads again at most the one chunk of the source that it stopped in.
+    """Law: a resumed run reads at most one chunk of the source again: the one that it stopped in.
 
-    >>> from mlxfp.data.lengths.batching import batch
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> assert_replay_is_bounded(batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
+    >>> assert_replay_is_bounded(fp.batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
     """
-    log: list[int] = []
-    dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # may read the first rows: not what is counted here
-    log.clear()
+    dataset, log = logged(transform, chunks)
     stops = [(cursor, len(log)) for _, cursor in iterate(dataset, epoch=epoch)]
     reads = [*(read for _, read in stops[1:]), len(log)][: len(stops)]
     for place, ((cursor, before), after) in enumerate(zip(stops, reads, strict=True)):

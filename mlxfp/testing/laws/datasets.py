@@ -22,10 +22,10 @@ Transform = Callable[[Dataset[Any]], Dataset[Any]]
 
 
 def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int = 0) -> Any:
-    """Return all that comes out from a cursor on, with the hidden columns: a table of examples, or a list of groups or batches.
+    """Return all items from a cursor on, with the hidden columns: a table of examples, or a list of groups or batches.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> collect(from_examples([{"x": 1}])).column_names
+    >>> import mlxfp as fp
+    >>> collect(fp.from_examples([{"x": 1}])).column_names
     ['x', '__row__', '__key__']
     """
     chunks = [chunk for chunk, _ in run(dataset, start(epoch, cursor))]
@@ -47,25 +47,40 @@ def through_bytes(value: Any) -> Any:
     return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
-def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: iterating again gives the same items, also while another iteration is under way.
+def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
+    """Transform a dataset of these chunks; return it with the log of the chunks that it reads from now on.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_repeatable(from_examples([{"x": 1}, {"x": 2}]))
+    >>> import mlxfp as fp
+    >>> dataset, log = logged(fp.batch(2), [pa.record_batch({"x": [1, 2, 3]})])
+    >>> len(list(dataset)), log
+    (2, [3])
+    """
+    log: list[int] = []
+    dataset = transform(from_chunks(chunks, log=log))
+    schema(dataset)  # may read the first rows, which is not what a law counts
+    log.clear()
+    return dataset, log
+
+
+def assert_repeatable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
+    """Law: iterating again gives the same items, also while another iteration is running.
+
+    >>> import mlxfp as fp
+    >>> assert_repeatable(fp.from_examples([{"x": 1}, {"x": 2}]))
     """
     assert_same(collect(dataset, epoch=epoch), collect(dataset, epoch=epoch), f"iterating {dataset!r} twice gives the same")
     items = [item for item, _ in iterate(dataset, epoch=epoch)]
-    beside = list(zip_longest(iterate(dataset, epoch=epoch), iterate(dataset, epoch=epoch)))
+    pairs = list(zip_longest(iterate(dataset, epoch=epoch), iterate(dataset, epoch=epoch)))
     for place, side in ((0, "first"), (1, "second")):
-        found = [pair[place][0] for pair in beside if pair[place] is not None]
-        assert_same(found, items, f"the {side} of two iterations of {dataset!r} side by side gives the same as one alone")
+        found = [pair[place][0] for pair in pairs if pair[place] is not None]
+        assert_same(found, items, f"the {side} of two parallel iterations of {dataset!r} gives the same as one alone")
 
 
 def assert_value(value: Any) -> None:
-    """Law: a dataset, stage or source is a value: its copies and pickled copies are equal and have its hash, repr and fingerprint.
+    """Law: a dataset, stage or source is a value: copies and pickled copies are equal, with the same hash, repr and fingerprint.
 
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> assert_value(batch(2))
+    >>> import mlxfp as fp
+    >>> assert_value(fp.batch(2))
     """
     assert_same_value(copy.deepcopy(value), value)
     try:
@@ -79,10 +94,10 @@ def assert_value(value: Any) -> None:
 
 
 def assert_same_value(a: Any, b: Any) -> None:
-    """Law: equal values are equal all over: equality, hash, repr, fingerprint.
+    """Law: equal values have the same hash, repr and fingerprint, and `!=` is False.
 
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> assert_same_value(batch(2), batch(2, drop_last=False))
+    >>> import mlxfp as fp
+    >>> assert_same_value(fp.batch(2), fp.batch(2, drop_last=False))
     """
     assert a == b, f"{a!r} equals {b!r}"
     assert not a != b, f"{a!r} does not differ from {b!r}"  # noqa: SIM202  # the operator is what is tested
@@ -92,21 +107,21 @@ def assert_same_value(a: Any, b: Any) -> None:
 
 
 def assert_told_apart(a: Any, b: Any) -> None:
-    """Law: values that do something else are unequal and have other fingerprints.
+    """Law: values that behave differently are unequal and have different fingerprints.
 
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> assert_told_apart(batch(2), batch(3))
+    >>> import mlxfp as fp
+    >>> assert_told_apart(fp.batch(2), fp.batch(3))
     """
     assert a != b, f"{a!r} differs from {b!r}"
-    assert fingerprint(a) != fingerprint(b), f"{a!r} has another fingerprint than {b!r}"
+    assert fingerprint(a) != fingerprint(b), f"{a!r} has a different fingerprint from {b!r}"
 
 
 def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> None:
     """Law: building, comparing, hashing, printing and fingerprinting a pipeline reads nothing.
 
-    >>> from mlxfp.data.lengths.batching import batch
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> assert_built_lazily(batch(2), [pa.record_batch({"x": [1, 2, 3]})])
+    >>> assert_built_lazily(fp.batch(2), [pa.record_batch({"x": [1, 2, 3]})])
     """
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
@@ -124,10 +139,10 @@ def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> 
 
 
 def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
-    """Law: what a value prints is the call that makes it; evaluated with `names`, it gives an equal value.
+    """Law: the repr of a value is the call that makes it; evaluated with `names`, it gives an equal value.
 
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> assert_prints(batch(2), {"batch": batch})
+    >>> import mlxfp as fp
+    >>> assert_prints(fp.batch(2), {"batch": fp.batch})
     """
     text = repr(part)
     try:
@@ -138,10 +153,10 @@ def assert_prints(part: Part | Dataset[Any], names: Mapping[str, Any]) -> None:
 
 
 def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: `schema`, `length`, `level`, `repr` and `explain` say what iterating then gives.
+    """Law: `schema`, `length`, `level`, `repr` and `explain` agree with what iterating gives.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_described(from_examples([{"x": 1}]))
+    >>> import mlxfp as fp
+    >>> assert_described(fp.from_examples([{"x": 1}]))
     """
     found = collect(dataset, epoch=epoch)
     for stated in (known_length(dataset), length(dataset)):
@@ -155,8 +170,8 @@ def assert_described(dataset: Dataset[Any], *, epoch: int = 0) -> None:
 def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: two datasets give the same items, with the same source rows and keys.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples, from_table
-    >>> assert_same_items(from_examples([{"x": 1}]), from_table({"x": [1]}))
+    >>> import mlxfp as fp
+    >>> assert_same_items(fp.from_examples([{"x": 1}]), fp.from_table({"x": [1]}))
     """
     assert found.level == expected.level, f"{found!r} gives {found.level}, not {expected.level}"
     assert_same(collect(found, epoch=epoch), collect(expected, epoch=epoch), f"{found!r} gives what {expected!r} gives")

@@ -1,4 +1,4 @@
-"""The law of stages that cut, pack and group tokens: none is lost, none comes twice."""
+"""The law of stages that cut, pack and group tokens: none is lost, and none is duplicated."""
 
 from collections import Counter
 from typing import Any
@@ -8,15 +8,14 @@ from mlxfp.testing.laws.datasets import Transform, collect
 
 
 def assert_conserves_tokens(transform: Transform, dataset: Dataset[Any], *, column: str = "input_ids", epoch: int = 0) -> None:
-    """Law: the tokens that come out, in whatever rows and groups, are those that went in, each as often.
+    """Law: the tokens that come out, in any rows and groups, are those that went in, each as many times.
 
-    >>> from mlxfp.data.lengths.packing import pack
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_conserves_tokens(pack(4), from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
+    >>> import mlxfp as fp
+    >>> assert_conserves_tokens(fp.pack(4), fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
     """
     changed = transform(dataset)
     before, after = _tokens(dataset, column, epoch), _tokens(changed, column, epoch)
-    assert before == after, f"{changed!r} conserves tokens, but it lost {dict(before - after)} and doubled {dict(after - before)}"
+    assert before == after, f"{changed!r} conserves tokens, but it lost {dict(before - after)} and added {dict(after - before)}"
 
 
 def _tokens(dataset: Dataset[Any], column: str, epoch: int) -> Counter[int]:

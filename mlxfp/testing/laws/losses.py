@@ -1,4 +1,4 @@
-"""The laws of losses and metrics: a batch may be taken apart in any way."""
+"""The laws of losses and metrics: a batch may be split in any way."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -14,11 +14,11 @@ Loss = Callable[..., tuple[Any, Any]]  # arrays -> (sum, weight), two scalars
 def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
     """Law: sums and weights of a loss over the parts of a batch add up to those of the whole batch.
 
-    `arrays` are what the loss is called with, each with one row for an example; `sizes` are the numbers of examples in the parts.
+    `arrays` are the arguments of the loss, each [B, ...] with a row for each example; `sizes` are the numbers of examples in the parts.
 
     >>> import mlx.core as mx
-    >>> from mlxfp.training.losses import mse
-    >>> assert_adds_up(mse, (mx.arange(5.0), mx.zeros(5)), [2, 0, 3])
+    >>> import mlxfp as fp
+    >>> assert_adds_up(fp.losses.mse, (mx.arange(5.0), mx.zeros(5)), [2, 0, 3])
     """
     parts = _of_parts(loss, arrays, sizes)
     for name, whole, *split in zip(("sum", "weight"), loss(*arrays), *parts, strict=True):
@@ -28,14 +28,14 @@ def assert_adds_up(loss: Loss, arrays: Sequence[Any], sizes: Sequence[int], *, t
 
 
 def assert_merges(metric: Callable[..., Any], arrays: Sequence[Any], sizes: Sequence[int], *, tolerance: float = 1e-5) -> None:
-    """Law: what a metric says of the parts of a batch merges, in any grouping, to what it says of the whole batch.
+    """Law: the values of a metric for the parts of a batch merge, in any grouping, to its value for the whole batch.
 
-    `arrays` are what the metric is called with, each with one row for an example; `sizes` are the numbers of examples in the parts.
-    Where the examples do not determine the metric (`DataError`), neither may the parts together.
+    `arrays` are the arguments of the metric, each [B, ...] with a row for each example; `sizes` are the numbers of examples in the parts.
+    Where the metric is undefined for the whole batch (`DataError`), it must also be undefined for the merged parts.
 
     >>> import mlx.core as mx
-    >>> from mlxfp.evaluation.metrics import rmse
-    >>> assert_merges(rmse, (mx.arange(5.0), mx.zeros(5)), [2, 3])
+    >>> import mlxfp as fp
+    >>> assert_merges(fp.metrics.rmse, (mx.arange(5.0), mx.zeros(5)), [2, 3])
     """
     from mlxfp.evaluation.metrics import merge
 
@@ -53,7 +53,7 @@ def _of_parts(function: Callable[..., Any], arrays: Sequence[Any], sizes: Sequen
 
 
 def _computed(totals: Any) -> float:
-    """Compute the metric; one that is not determined is not a number."""
+    """Compute the metric; NaN where it is undefined."""
     from mlxfp.evaluation.metrics import compute
 
     try:

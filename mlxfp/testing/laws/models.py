@@ -1,6 +1,6 @@
-"""The laws of models: what an answer may depend on. A model here is any function from (ids, mask) to answers.
+"""The laws of models: what an output may depend on. A model here is any function from (ids, mask) to outputs.
 
-Answers are [B, L, ...], one for each token, or [B, ...], one for each row. Those at padding mean nothing and are not compared.
+Outputs are [B, L, ...], one for each token, or [B, ...], one for each row. Those at padding have no meaning and are not compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,9 +15,9 @@ Model = Callable[..., Any]
 def assert_ignores_padding(  # noqa: PLR0913  # a model, its input, and what padding can be
     model: Model, ids: Any, mask: Any, *, extra: int = 1, side: str = "right", filler: int = 0, tolerance: float = 1e-4
 ) -> None:
-    """Law: `extra` more tokens of padding on a side, and whatever stands in it, change no answer.
+    """Law: `extra` more tokens of padding on one side change no output, whatever their ids.
 
-    `ids` and `mask` are int[B, L]; the mask is 1 on real tokens.
+    `ids` and `mask` are int[B, L]; the mask is 1 on real tokens. `filler` is the id of the added tokens.
 
     >>> import mlx.core as mx
     >>> total = lambda ids, mask: (ids * mask).sum(axis=1)
@@ -29,11 +29,11 @@ def assert_ignores_padding(  # noqa: PLR0913  # a model, its input, and what pad
     wide_ids = np.pad(np.array(ids), ((0, 0), (before, after)), constant_values=filler)
     wide_mask = np.pad(np.array(mask), ((0, 0), (before, after)))
     off = _gap(_real(model(ids, mask), mask), _real(model(mx.array(wide_ids), mx.array(wide_mask)), wide_mask))
-    assert off < tolerance, f"padding changes no answer, but {extra} more tokens of it, {filler}, on the {side} change them by {off}"
+    assert off < tolerance, f"padding changes no output, but {extra} more tokens of it, {filler}, on the {side} change them by {off}"
 
 
 def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: float = 1e-4) -> None:
-    """Law: a row gets the answer that it gets alone.
+    """Law: the output for a row does not depend on the other rows of the batch.
 
     >>> import mlx.core as mx
     >>> assert_rows_stand_alone(lambda ids, mask: (ids * mask).sum(axis=1), mx.array([[3, 4], [5, 0]]), mx.array([[1, 1], [1, 0]]))
@@ -42,13 +42,13 @@ def assert_rows_stand_alone(model: Model, ids: Any, mask: Any, *, tolerance: flo
     for row in range(len(ids)):
         here = slice(row, row + 1)
         off = _gap(_real(together[here], mask[here]), _real(model(ids[here], mask[here]), mask[here]))
-        assert off < tolerance, f"rows do not see each other, but row {row} of {len(ids)} gets an answer that is off by {off}"
+        assert off < tolerance, f"rows do not see each other, but the output for row {row} of {len(ids)} is off by {off}"
 
 
 def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]], length: int, *, tolerance: float = 1e-4) -> None:
-    """Law: documents that share rows of `length` tokens, as `pack` arranges them, get the answers that each of them gets alone.
+    """Law: documents that share rows of `length` tokens, as `pack` arranges them, get the same outputs as each document alone.
 
-    The model is called as `model(ids, mask, segment_ids=..., positions=...)`, with and without a mask, and answers for each token.
+    The model is called as `model(ids, mask, segment_ids=..., positions=...)`, with and without a mask, and has an output for each token.
 
     >>> assert_documents_stand_alone(lambda ids, mask=None, **where: ids[..., None], [[3, 4], [5]], 4)
     """
@@ -71,9 +71,9 @@ def assert_documents_stand_alone(model: Model, documents: Sequence[Sequence[int]
 
 
 def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance: float = 1e-6) -> None:
-    """Law: what stands after a place changes no answer up to it.
+    """Law: tokens after a position change no output up to and including it.
 
-    `changed` are other ids: what they are up to the place does not matter.
+    `changed` are other ids, int[B, L]; only those after the position are used.
 
     >>> import mlx.core as mx
     >>> assert_causal(lambda ids: ids.cumsum(axis=1), mx.array([[1, 2, 3]]), 1, changed=mx.array([[7, 8, 9]]))
@@ -82,11 +82,11 @@ def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance
 
     other = mx.where(mx.arange(ids.shape[1]) > place, changed, ids)
     off = _gap(model(ids)[:, : place + 1], model(other)[:, : place + 1])
-    assert off < tolerance, f"the future does not matter, but tokens after place {place} change answers up to it by {off}"
+    assert off < tolerance, f"the future does not matter, but tokens after position {place} change outputs up to it by {off}"
 
 
 def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]], generated: Sequence[Sequence[int]]) -> None:
-    """Law: generated tokens are those that passes over everything before them find likeliest: a cache changes nothing.
+    """Law: each generated token is the most likely one after a full pass over all tokens before it: a cache changes nothing.
 
     >>> import mlx.core as mx
     >>> counting = lambda ids: -mx.abs(mx.arange(10) - ids[..., None] - 1)
@@ -103,7 +103,7 @@ def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]
 
 
 def _real(answers: Any, mask: Any) -> NDArray[Any]:
-    """Return the answers at real tokens, in order, of a model that answers for tokens; else all of them."""
+    """Return the outputs at real tokens, in order, where there is one for each token; else all outputs."""
     values, marks = np.array(answers), np.array(mask)
     return values[marks != 0] if values.shape[:2] == marks.shape and values.ndim == 3 else values
 

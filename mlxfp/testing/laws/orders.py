@@ -9,17 +9,16 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect
 
-_ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
+ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
 
 
 def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], *, seed: int = 0) -> None:
     """Law: shuffling gives each row once, in an order that only (seed, epoch) decides and that changes with either.
 
-    `shuffle` takes the seed. That orders differ is held from 12 rows on: fewer have the same order by chance now and then.
+    `shuffle` takes the seed. That orders differ is checked from 12 rows on: fewer rows can have the same order by chance.
 
-    >>> from mlxfp.data.rows.shuffling import shuffle
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_shuffles(shuffle, from_examples([{"x": i} for i in range(20)]))
+    >>> import mlxfp as fp
+    >>> assert_shuffles(fp.shuffle, fp.from_examples([{"x": i} for i in range(20)]))
     """
     shuffled = shuffle(seed)(dataset)
     original = collect(dataset)
@@ -29,19 +28,18 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
         ordered = rows.sort_by("__key__"), expected.sort_by("__key__")
         assert_same(*ordered, f"{shuffled!r} gives each row of its input once, in epoch {epoch}")
     assert_same(collect(shuffle(seed)(dataset), epoch=1), found[seed, 1], f"{shuffled!r} gives one order for one seed and epoch")
-    if original.num_rows >= _ENOUGH:
+    if original.num_rows >= ENOUGH:
         orders = {case: tuple(rows["__row__"].to_pylist()) for case, rows in found.items()}
         doubled = [case for case, order in orders.items() if Counter(orders.values())[order] > 1]
-        assert not doubled, f"{shuffled!r} has another order for each (seed, epoch), but these have the same: {doubled}"
+        assert not doubled, f"{shuffled!r} has a different order for each (seed, epoch), but these have the same: {doubled}"
 
 
 def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: each row of `whole` is in one of the parts, once, and nothing else is: so for shards, splits, and what is concatenated or mixed.
+    """Law: each row of `whole` is in exactly one of the parts, once, and the parts have no other rows. For shards, splits, `concat`, `mix`.
 
-    >>> from mlxfp.data.rows.sharding import shard
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> rows = from_examples([{"x": 1}, {"x": 2}, {"x": 3}])
-    >>> assert_partitions([shard(0, 2)(rows), shard(1, 2)(rows)], rows)
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": 1}, {"x": 2}, {"x": 3}])
+    >>> assert_partitions([fp.shard(0, 2)(rows), fp.shard(1, 2)(rows)], rows)
     """
     found, expected = sum((_rows(part, epoch) for part in parts), Counter()), _rows(whole, epoch)
     lost, added = list((expected - found).elements()), list((found - expected).elements())
@@ -49,5 +47,5 @@ def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 
 
 def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
-    """Count rows by what they print: NaN is NaN there, and nothing needs a hash."""
+    """Count rows by their repr, in which NaN equals NaN, and which can always be hashed."""
     return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))

@@ -10,7 +10,7 @@ Function = Callable[[Any], Any]
 
 
 def assert_pipes(value: object, *functions: Function, pipe: Callable[..., Any] = pipe, compose: Callable[..., Function] = compose) -> None:
-    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))` wherever the row of functions is cut, and `compose` is associative.
+    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and `compose` is associative.
 
     `pipe` and `compose` are ours unless others are given.
 

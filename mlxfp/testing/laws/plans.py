@@ -1,4 +1,4 @@
-"""The law of plans: what runs gives what the pipeline as it was written gives."""
+"""The law of plans: the plan that runs gives what the pipeline as written gives."""
 
 from typing import Any
 
@@ -10,16 +10,14 @@ from mlxfp.testing.laws.datasets import collect
 
 
 def assert_plans_agree(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: the plan of a dataset gives the items, source rows and keys of the pipeline as it was written, and cursors that mean the same.
+    """Law: the plan of a dataset gives the same items, source rows and keys as the pipeline as written, and its cursors mean the same.
 
-    A run that was started as the pipeline was written continues with the plan, and the other way round, after every item and through bytes.
-    Hold stages and sources to it that state capabilities: `projection`, `columns_read`, `predicates`, `fuse_with_previous`, `restricted`.
-    Takes time in the square of the number of items: give it a short dataset.
+    A run that was started as written continues with the plan, and the other way round, after every item and through bytes. Check it for
+    stages and sources that state capabilities: `projection`, `columns_read`, `predicates`, `fuse_with_previous`, `restricted`. The time
+    grows with the square of the number of items: use a short dataset.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.columns import select_columns
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_plans_agree(pipe(from_examples([{"x": 1, "y": 2}]), select_columns(["y"])))
+    >>> import mlxfp as fp
+    >>> assert_plans_agree(fp.pipe(fp.from_examples([{"x": 1, "y": 2}]), fp.select_columns(["y"])))
     """
     written = unoptimized(dataset)
     expected = collect(written, epoch=epoch)

@@ -16,12 +16,13 @@ from mlxfp.testing.laws.datasets import collect, through_bytes
 
 
 def assert_reads(source: Source, *, epoch: int = 0) -> None:
-    """Law: reading from the position after a chunk gives the chunks that follow it, and from the last one nothing; twice the same.
+    """Law: reading from the position after a chunk gives exactly the chunks that follow it, and reading again gives the same.
 
-    All chunks have the stated schema, their rows or items add up to the stated length, and positions can be written to bytes.
+    From the last position, nothing is read. All chunks have the stated schema, their rows or items add up to the stated length, and
+    positions can be written to bytes.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_reads(from_examples([{"x": 1}]).source)
+    >>> import mlxfp as fp
+    >>> assert_reads(fp.from_examples([{"x": 1}]).source)
     """
     read = list(source.read(epoch, None))
     chunks = [chunk for chunk, _ in read]
@@ -40,19 +41,21 @@ def assert_reads(source: Source, *, epoch: int = 0) -> None:
 
 
 def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, epoch: int = 0) -> None:
-    """Law: the rows taken by number are the rows that iterating gives at these places, hidden columns included.
+    """Law: the rows taken by number, int64[N], are those that iterating gives at these places, hidden columns included.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_random_access(from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
+    >>> import mlxfp as fp
+    >>> assert_random_access(fp.from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
     """
     assert dataset.indexable, f"{dataset!r} has random access"
     taken = pa.Table.from_batches([take_rows(dataset, epoch, indices)])
     iterated = collect(dataset, epoch=epoch)
     expected = iterated.take(pa.array(indices))
-    assert_same(taken.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} is iterating to them")
+    assert_same(
+        taken.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} gives the rows of iterating"
+    )
 
 
 def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
-    """Where chunks of examples end means nothing; groups and batches are compared one by one."""
+    """Join chunks of examples, whose boundaries mean nothing; groups and batches are compared one by one."""
     chunks = [chunk for chunk, _ in read]
     return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.level == "examples" else chunks

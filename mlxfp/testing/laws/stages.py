@@ -9,26 +9,23 @@ import numpy as np
 
 from mlxfp.core.chunks import RecordBatch, source_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import schema
 from mlxfp.core.execution import iterate, run, start
 from mlxfp.core.planning import as_written
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.map_filter import take
 from mlxfp.testing.comparing import assert_same
-from mlxfp.testing.laws.datasets import Transform, collect, through_bytes
+from mlxfp.testing.laws.datasets import Transform, collect, logged, through_bytes
 from mlxfp.testing.probing import from_chunks
 
 
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: a step changes neither the state nor the chunk that it is given, and from the same state gives the same again.
+    """Law: a step changes neither its state nor its chunk, and gives the same result again for the same state and chunk.
 
-    Every stage of the dataset is stepped through its input; then each step is taken once more, last first, from the old states and from
-    the same states written to bytes and read back. States that a cursor cannot write break the law too.
+    Every stage of the dataset is stepped through its input; then each step is repeated, last first, from the old states and from the same
+    states written to bytes and read back. A state that a cursor cannot write breaks the law too.
 
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_pure_stages(pipe(from_examples([{"x": i} for i in range(5)]), batch(2)))
+    >>> import mlxfp as fp
+    >>> assert_pure_stages(fp.pipe(fp.from_examples([{"x": i} for i in range(5)]), fp.batch(2)))
     """
     for step in as_written(dataset).steps:
         before = attrs.evolve(dataset, stages=dataset.stages[: step.place])
@@ -61,12 +58,12 @@ def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[An
 def assert_chunks_do_not_matter(
     transform: Transform, chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], *, epoch: int = 0
 ) -> None:
-    """Law: before `batch`, chunk boundaries mean nothing: two chunkings of the same rows give the same, hidden columns included.
+    """Law: before `batch`, chunk boundaries mean nothing: the same rows in other chunks give the same items, hidden columns included.
 
-    >>> from mlxfp.data.lengths.batching import batch
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
     >>> rows = pa.record_batch({"x": [1, 2, 3]})
-    >>> assert_chunks_do_not_matter(batch(2), [rows], [rows.slice(0, 1), rows.slice(1)])
+    >>> assert_chunks_do_not_matter(fp.batch(2), [rows], [rows.slice(0, 1), rows.slice(1)])
     """
     one, other = transform(from_chunks(chunks)), transform(from_chunks(others))
     found, expected = collect(other, epoch=epoch), collect(one, epoch=epoch)
@@ -74,17 +71,15 @@ def assert_chunks_do_not_matter(
 
 
 def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: int = 0, epoch: int = 0) -> None:
-    """Law: the first n items need no rows beyond their own, `ahead` more, and the end of the chunk that these are in.
+    """Law: the first n items read no further than their own rows, `ahead` more rows, and the rest of the chunk that these are in.
 
-    For transforms that keep the order of rows, so that the rows of an item say how far reading had to go.
+    Only for transforms that keep the order of rows, because the rows of an item then show how far reading had to go.
 
-    >>> from mlxfp.data.lengths.batching import batch
+    >>> import mlxfp as fp
     >>> import pyarrow as pa
-    >>> assert_lazy(batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
+    >>> assert_lazy(fp.batch(2), [pa.record_batch({"x": [i]}) for i in range(5)])
     """
-    log: list[int] = []
-    dataset = transform(from_chunks(chunks, log=log))
-    schema(dataset)  # may read the first rows: not what is counted here
+    dataset, log = logged(transform, chunks)
     ends = list(accumulate(chunk.num_rows for chunk in chunks))
     needed = 0
     for count, rows in enumerate(_rows_of_items(dataset, epoch), 1):
@@ -97,7 +92,7 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
 
 
 def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
-    """Return which source rows each item is made of."""
+    """Return the source rows that each item is made of."""
     chunks = [source_rows(chunk) for chunk, _ in run(dataset, start(epoch, None))]
     return chunks if dataset.level == "groups" else [row for rows in chunks for row in np.split(rows, len(rows))]
 

@@ -1,4 +1,4 @@
-"""The laws of text: a chunk is written and encoded as each of its rows would be."""
+"""The laws of text: a chunk is rendered and encoded as each of its rows alone."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 
 def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
-    """Law: rendering a chunk is rendering each of its rows, and fails where rendering one of them does.
+    """Law: rendering a chunk gives what rendering each of its rows gives, and fails where one of them fails.
 
     >>> import pyarrow as pa
     >>> assert_renders_each_row(Template("{x:.1f}"), pa.record_batch({"x": [0.5, None]}))
@@ -33,11 +33,9 @@ def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
 def assert_encodes_each_row(transform: Transform, tokenizer: Tokenizer, texts: Sequence[str], *, special: bool = True) -> None:
     """Law: a stage that turns the column `text` into `input_ids` gives what `tokenizer.encode` gives, token for token.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.text.tokenizers.training import train_tokenizer
-    >>> from mlxfp.text.tokenizing import tokenize
-    >>> tokenizer = train_tokenizer(from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)
-    >>> assert_encodes_each_row(tokenize(tokenizer), tokenizer, ["a cat", "", "cats"])
+    >>> import mlxfp as fp
+    >>> tokenizer = fp.train_tokenizer(fp.from_examples([{"text": "a cat"}]), kind="wordpiece", vocab_size=20)
+    >>> assert_encodes_each_row(fp.tokenize(tokenizer), tokenizer, ["a cat", "", "cats"])
     """
     found = [row["input_ids"] for row in transform(from_table({"text": pa.array(texts, pa.string())}))]
     for text, ids in zip(texts, found, strict=True):

@@ -1,4 +1,4 @@
-"""The law of threads: working ahead changes nothing that can be seen."""
+"""The law of wrappers such as `prefetch`: they change how a dataset runs, not what it gives."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,13 +11,12 @@ from mlxfp.testing.laws.datasets import Transform
 
 
 def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: int = 0) -> None:
-    """Law: the identity, on values and on where an error surfaces; also after resuming, and when the consumer stops early.
+    """Law: a transform changes neither the items nor where an error is raised, also after resuming, and when the consumer stops early.
 
-    For what changes how a dataset runs and not what it gives: prefetching, caching, profiling.
+    For transforms that change how a dataset runs and not what it gives: prefetching, caching, profiling.
 
-    >>> from mlxfp.data.running.prefetching import prefetch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> assert_transparent(prefetch(2), from_examples([{"x": 1}, {"x": 2}]))
+    >>> import mlxfp as fp
+    >>> assert_transparent(fp.prefetch(2), fp.from_examples([{"x": 1}, {"x": 2}]))
     """
     wrapped = transform(dataset)
     plain, found = _outcomes(iterate(dataset, epoch=epoch)), _outcomes(iterate(wrapped, epoch=epoch))
@@ -30,11 +29,11 @@ def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: in
             stopped = iterate(wrapped, epoch=epoch)
             early = [item for _, (item, _) in zip(range(place), stopped, strict=False)]
             stopped.close()  # type: ignore[attr-defined]  # a generator
-            assert_same(early, expected[:place], f"{wrapped!r} gives the first {place} items also to who wants no more")
+            assert_same(early, expected[:place], f"{wrapped!r} gives the first {place} items to a consumer that then stops")
 
 
 def _outcomes(items: Iterator[tuple[Any, Cursor]]) -> list[tuple[Any, Cursor | None]]:
-    """Collect the items with their cursors, and at the end what was raised, if anything was."""
+    """Collect the items with their cursors, and at the end the error, if one was raised."""
     found: list[tuple[Any, Cursor | None]] = []
     try:
         found.extend(items)

@@ -1,4 +1,4 @@
-"""The laws of training: a step is a pure function, what is saved is what is loaded, and observers only look."""
+"""The laws of training: a step is a pure function, loading returns what was saved, and observers only observe."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -21,12 +21,10 @@ def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.steps.state import train_state
-    >>> from mlxfp.training.steps.steps import train_step
+    >>> import mlxfp as fp
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
-    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
-    >>> assert_pure_step(step, train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> assert_pure_step(step, fp.train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
     """
     given = _bytes((state, dict(batch)))
     result = step(state, batch)
@@ -43,12 +41,10 @@ def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batc
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.steps.state import train_state
-    >>> from mlxfp.training.steps.steps import train_step
+    >>> import mlxfp as fp
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
-    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
-    >>> assert_compiled_equals_eager(step, train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"]), optimizer)
+    >>> assert_compiled_equals_eager(step, fp.train_state(model, optimizer), {"x": mx.ones((2, 1)), "y": mx.ones((2, 1))})
     """
     import mlx.core as mx
 
@@ -66,13 +62,13 @@ def assert_compiled_equals_eager(step: "Step", state: "TrainState", batch: "Batc
 
 
 def assert_saves(state: "TrainState", folder: Path) -> None:
-    """Law: a state that is saved in a folder and loaded is the same, bit for bit.
+    """Law: a state that is saved in a folder and loaded again is the same, bit for bit.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.training.steps.state import train_state
+    >>> import mlxfp as fp
     >>> with TemporaryDirectory() as folder:
-    ...     assert_saves(train_state(nn.Linear(2, 3), optimizers.SGD(0.1)), Path(folder))
+    ...     assert_saves(fp.train_state(nn.Linear(2, 3), optimizers.SGD(0.1)), Path(folder))
     """
     from mlxfp.training.loop.checkpoints import load_state, save_state
 
@@ -84,26 +80,19 @@ def assert_saves(state: "TrainState", folder: Path) -> None:
 def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
     step: "Step", state: "TrainState", batches: "Dataset[Batch]", *, stop: int, steps: int, folder: Path
 ) -> None:
-    """Law: `steps` steps are `stop` steps, saving state and cursor in a folder, loading them, and the rest, bit for bit.
+    """Law: a run that stops after `stop` steps, saves and loads state and cursor, and goes on to `steps` steps ends in the same state.
 
-    So are the events after the stop, with their metrics.
+    The state is compared bit for bit, and so are the events after the stop, with their metrics.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.collators.collating import collate
-    >>> from mlxfp.collators.plain import default
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.steps.state import train_state
-    >>> from mlxfp.training.steps.steps import train_step
-    >>> batches = pipe(from_examples([{"x": [i / 4]} for i in range(4)]), batch(1), collate(default()))
+    >>> import mlxfp as fp
+    >>> batches = fp.pipe(fp.from_examples([{"x": [i / 4]} for i in range(4)]), fp.batch(1), fp.collate(fp.collators.default()))
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
-    >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["x"]), optimizer)
+    >>> step = fp.train_step(model, lambda model, batch: fp.losses.mse(model(batch["x"]), batch["x"]), optimizer)
     >>> with TemporaryDirectory() as folder:
-    ...     assert_continues(step, train_state(model, optimizer), batches, stop=1, steps=3, folder=Path(folder))
+    ...     assert_continues(step, fp.train_state(model, optimizer), batches, stop=1, steps=3, folder=Path(folder))
     """
     from mlxfp.training.loop.checkpoints import load_state, save_state
     from mlxfp.training.loop.fitting import fit
@@ -122,7 +111,7 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
 
 
 def _told(events: "Iterable[Event]") -> "tuple[Event, list[tuple[object, ...]]]":
-    """Run, and return the last event and what all of them say."""
+    """Run, and return the last event and the content of all events."""
     from mlxfp.training.loop.fitting import last
 
     said: list[tuple[object, ...]] = []
@@ -138,19 +127,17 @@ def _told(events: "Iterable[Event]") -> "tuple[Event, list[tuple[object, ...]]]"
 def assert_accumulates(
     make: Callable[[int], "tuple[Step, TrainState]"], batch: "Batch", sizes: Sequence[int], *, tolerance: float = 1e-5
 ) -> None:
-    """Law: an update accumulated over the parts of a batch is that of the whole batch, up to rounding, however large each part is.
+    """Law: an update accumulated over the parts of a batch equals the update of the whole batch, up to rounding, for parts of any size.
 
-    `make(count)` makes a step that accumulates so many batches, and its first state; `sizes` are the numbers of examples in the parts.
+    `make(count)` returns a step that accumulates `count` batches, and its first state; `sizes` are the numbers of examples in the parts.
 
     >>> import mlx.core as mx
     >>> from mlx import nn, optimizers
-    >>> from mlxfp.training.losses import mse
-    >>> from mlxfp.training.steps.state import train_state
-    >>> from mlxfp.training.steps.steps import train_step
+    >>> import mlxfp as fp
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> def make(count):
-    ...     loss = lambda model, batch: mse(model(batch["x"]), batch["y"])
-    ...     return train_step(model, loss, optimizer, accumulate=count), train_state(model, optimizer)
+    ...     loss = lambda model, batch: fp.losses.mse(model(batch["x"]), batch["y"])
+    ...     return fp.train_step(model, loss, optimizer, accumulate=count), fp.train_state(model, optimizer)
     >>> assert_accumulates(make, {"x": mx.arange(4.0)[:, None], "y": mx.ones((4, 1))}, [1, 3])
     """
     whole, state = make(1)
@@ -165,10 +152,10 @@ def assert_accumulates(
 
 
 def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None:
-    """Law: an observer passes every event on, itself and in order; it may add some, or stop.
+    """Law: an observer passes on every event, unchanged and in order; it may add events, or stop.
 
-    >>> from mlxfp.training.loop.events import Event
-    >>> assert_keeps_events(iter, [Event(None, None, 0), Event(None, None, 1)])
+    >>> import mlxfp as fp
+    >>> assert_keeps_events(iter, [fp.events.Event(None, None, 0), fp.events.Event(None, None, 1)])
     """
     given = list(events)
     ids = {id(event) for event in given}
@@ -178,10 +165,10 @@ def assert_keeps_events(observer: "Observer", events: Iterable["Event"]) -> None
 
 
 def assert_observes_lazily(observer: "Observer", events: Sequence["Event"]) -> None:
-    """Law: an observer takes no event before it has passed on those that it took.
+    """Law: an observer takes an event only after it has passed on all events that it took before.
 
-    >>> from mlxfp.training.loop.events import Stepped
-    >>> assert_observes_lazily(iter, [Stepped(None, None, 0, {}), Stepped(None, None, 0, {})])
+    >>> import mlxfp as fp
+    >>> assert_observes_lazily(iter, [fp.events.Stepped(None, None, 0, {}), fp.events.Stepped(None, None, 0, {})])
     """
     from mlxfp.training.loop.events import Stepped
 
@@ -195,7 +182,7 @@ def assert_observes_lazily(observer: "Observer", events: Sequence["Event"]) -> N
     for seen, event in enumerate((event for event in observer(noted()) if isinstance(event, Stepped)), 1):
         steps = [step for step in taken if isinstance(step, Stepped)]
         assert steps[-1] is event, (
-            f"{observer} takes no event before those it took are passed on, but it has taken {len(steps)} steps and passed on {seen}"
+            f"{observer} takes an event only after passing on those before it, but it has taken {len(steps)} steps and passed on {seen}"
         )
 
 

@@ -1,4 +1,4 @@
-"""hypothesis strategies that make inputs as wild as real ones. Each is a public plural noun."""
+"""hypothesis strategies that draw inputs with the oddities of real ones. Each is a public plural noun."""
 
 from mlxfp.testing.strategies.composing import pipelines, sources, stages
 from mlxfp.testing.strategies.tabular import examples, rechunkings, schemas, tables, templates, token_lists

@@ -31,7 +31,7 @@ _DESCRIBED = pa.schema({"text": pa.string(), "number": pa.int64(), "tokens": pa.
 
 @st.composite
 def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
-    """Make datasets in memory without stages, of wild tables: with and without random access, in one chunk and in many.
+    """Make datasets in memory without stages, from odd tables: with and without random access, in one chunk and in many.
 
     >>> from hypothesis import find
     >>> find(sources(), lambda dataset: dataset.indexable)
@@ -51,7 +51,7 @@ def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
 
 @st.composite
 def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Transform:
-    """Make stages that fit after `dataset`, with random parameters; `longer=False` leaves out those that give more than they take.
+    """Make stages that fit after `dataset`, with random parameters; `longer=False` leaves out those that give more rows than they get.
 
     >>> from hypothesis import find
     >>> find(stages(from_examples([{"x": 1}])), lambda stage: "batch" in repr(stage))
@@ -75,7 +75,7 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
-    """Map rows, with declared schemas: the first rows of epoch 0 may tell too little about those of another epoch."""
+    """Map rows, with declared schemas: types inferred from the first rows of epoch 0 may not fit the rows of another epoch."""
     maps = _SEEDS.map(lambda salt: map(_Describe(salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
     return maps | names.map(lambda name: map_chunks(_Measure(name), schema=set_field(kinds, name, pa.int64())))
@@ -90,7 +90,7 @@ def _columns(names: list[str]) -> st.SearchStrategy[Any]:
 
 @st.composite
 def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dataset[Any]:
-    """Make whole pipelines, valid in whatever order their stages come: filters, shuffles, groups and their undoing, nested repeats.
+    """Make whole, valid pipelines, with stages in any order: filters, shuffles, `batch` and `unbatch`, nested repeats.
 
     >>> from hypothesis import given, settings
     >>> from mlxfp.testing.laws import assert_resumable
@@ -102,7 +102,7 @@ def pipelines(draw: st.DrawFn, *, max_rows: int = 6, max_stages: int = 5) -> Dat
     """
     dataset: Dataset[Any] = draw(sources(max_rows=max_rows))
     for _ in range(draw(st.sampled_from(range(max_stages + 1)))):
-        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # laws look at every item: they should be few
+        dataset = draw(stages(dataset, longer=_lengthened(dataset) < 2))(dataset)  # laws look at every item, so there should be few
     return dataset
 
 
@@ -115,7 +115,7 @@ def _lengthened(dataset: Dataset[Any]) -> int:
 
 @frozen
 class _Again:
-    """Read the same rows again and again."""
+    """Return the same rows for every epoch."""
 
     rows: tuple[Example, ...] = field(eq=fingerprint)
 
@@ -154,7 +154,7 @@ class _Copies:
 
 @frozen
 class _Measure:
-    """Put how long each row is, printed, into a column."""
+    """Put the length of the repr of each row into a column."""
 
     column: str
 

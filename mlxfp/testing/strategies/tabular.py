@@ -1,4 +1,4 @@
-"""Strategies of rows: tables as wild as real ones, examples, token lists, templates."""
+"""Strategies of rows: tables with the oddities of real ones, examples, token lists, templates."""
 
 import datetime as dt
 import re
@@ -75,9 +75,9 @@ def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[
 
 @st.composite
 def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 0, min_rows: int = 0, max_rows: int = 8) -> pa.Table:
-    """Make Arrow tables, of `schema` or of any one: nulls, NaN, limits of integers, empty strings, zero rows, zero columns.
+    """Make Arrow tables, of `schema` or of any schema: nulls, NaN, limits of integers, empty strings, zero rows, zero columns.
 
-    Their chunks are slices of longer ones, cut at random places, so that offsets and empty chunks occur.
+    Their chunks are slices of longer arrays, cut at random places, so that offsets and empty chunks occur.
 
     >>> from hypothesis import find
     >>> find(tables(pa.schema({"x": pa.int8()})), lambda table: table.num_rows > 1)["x"].to_pylist()
@@ -95,7 +95,7 @@ def tables(draw: st.DrawFn, schema: Schema | None = None, *, min_columns: int = 
 
 
 def examples(schema: Schema | None = None, *, min_rows: int = 0, max_rows: int = 8) -> st.SearchStrategy[tuple[dict[str, Any], ...]]:
-    """Make rows as `from_examples` takes them: dicts of plain Python values and numpy arrays.
+    """Make rows for `from_examples`: dicts of Python values and numpy arrays.
 
     >>> from hypothesis import find
     >>> find(examples(pa.schema({"x": pa.int8()})), lambda rows: len(rows) > 1 and rows[0]["x"] is not None)
@@ -133,7 +133,7 @@ def templates(draw: st.DrawFn, schema: Schema) -> Template:
 
 
 def rechunkings(table: pa.Table) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
-    """Make chunks that hold the rows of `table` in order, cut anywhere: one at least, some empty.
+    """Make chunks that hold the rows of `table` in order, cut anywhere: at least one chunk, some of them empty.
 
     >>> from hypothesis import find
     >>> cut = find(rechunkings(pa.table({"x": [1, 2, 3]})), lambda chunks: len(chunks) > 2)
@@ -150,7 +150,7 @@ def _cuts(chunk: RecordBatch) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
 
 @cache
 def _types() -> st.SearchStrategy[pa.DataType]:
-    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # under a null, pyarrow makes them invalid
+    inner = st.sampled_from([kind for kind in _LEAVES if not pa.types.is_dictionary(kind)])  # inside a null, pyarrow makes invalid ones
     return st.sampled_from([*_LEAVES, *_TENSORS]) | st.recursive(inner, _nested, max_leaves=3)
 
 
@@ -169,7 +169,7 @@ def _field(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:  # noqa: F
 
 
 def _without_null_tensors(schema: Schema) -> Schema:
-    """Tensors that are null can be read from a table, but no Python value stands for them."""
+    """Make tensors not nullable: a null tensor can be read from a table, but has no Python value."""
     return pa.schema([pa.field(f.name, f.type, f.nullable and not isinstance(f.type, pa.FixedShapeTensorType)) for f in schema])
 
 
@@ -181,13 +181,13 @@ def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
 
 
 def _slots(field: pa.Field) -> Values:
-    """Return the values of a field, missing ones among them where it may have them."""
+    """Return the values of a field, with nulls where it is nullable."""
     return _values(field.type) | st.none() if field.nullable else _values(field.type)
 
 
 @cache
 def _values(kind: pa.DataType) -> Values:
-    """Return the values of a type, without missing ones at the top. Kept, because hypothesis checks each new strategy."""
+    """Return the values of a type, without nulls at the top level. Cached, because hypothesis validates each new strategy."""
     if kind in _LEAVES:
         return _LEAVES[kind]
     if isinstance(kind, pa.FixedShapeTensorType):

@@ -1,4 +1,4 @@
-"""Strategies of tokenizers: of every kind that can be trained, trained on what is drawn."""
+"""Strategies of tokenizers, of every kind that can be trained, trained on random words."""
 
 from hypothesis import strategies as st
 
@@ -20,5 +20,8 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
     """
     kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
     words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
-    text, size = " ".join(["cat", *words]), draw(st.integers(300, 400))  # all bytes fit in, and text of spaces alone cannot be trained on
+    text, size = (
+        " ".join(["cat", *words]),
+        draw(st.integers(300, 400)),
+    )  # room for all 256 bytes; with `cat` because spaces alone cannot be trained on
     return train_tokenizer(from_examples([{"text": text}]), kind=kind, vocab_size=size, lowercase=draw(st.booleans()))

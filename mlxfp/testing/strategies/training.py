@@ -1,4 +1,4 @@
-"""Strategies of what training takes: batches of MLX arrays, and states of small models."""
+"""Strategies for training: batches of MLX arrays, and states of small models."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,10 +15,10 @@ _DTYPES = ("int32", "float32", "uint8", "bool_", "float16", "bfloat16")
 
 @st.composite
 def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None, *, classes: int = 3, max_rows: int = 4) -> "Batch":
-    """Make batches as collators do: MLX arrays with a row for each example, all of one number of rows.
+    """Make batches like those of collators: MLX arrays [B, ...] with a row for each example.
 
-    With `arrays`, {name: shape of a row}, they hold float32 arrays of these, and `labels`, int32[B] below `classes`. Without, they hold
-    arrays of any name, shape and dtype, and carried text.
+    With `arrays`, {name: shape of a row}, they hold float32 arrays of these shapes, and `labels`, int32[B] below `classes`. Without, they
+    hold arrays of any name, shape and dtype, and carried text.
 
     >>> from hypothesis import find
     >>> sorted(find(batches({"x": (2,)}), lambda batch: len(batch["labels"]) > 1))
@@ -46,7 +46,7 @@ def batches(draw: st.DrawFn, arrays: Mapping[str, tuple[int, ...]] | None = None
 
 @st.composite
 def train_states(draw: st.DrawFn) -> "TrainState":
-    """Make states of training: of small random models, with layers, buffers and dropout or without, under any of several optimizers.
+    """Make training states of small random models, with and without layers, buffers and dropout, for one of several optimizers.
 
     >>> from hypothesis import find
     >>> state = find(train_states(), lambda state: state.step > 0)

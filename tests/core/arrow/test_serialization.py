@@ -66,35 +66,35 @@ def refused(data: bytes) -> str:
 
 
 @given(VALUES)
-def test_what_is_written_is_read_back_exactly(value: Any) -> None:
+def test_what_is_written_is_read_back_exactly(value: Any):
     found = unpack(pack(value, KINDS), KINDS)
     assert same(found, value), difference(found, value)
 
 
 @given(VALUES)
-def test_the_same_value_is_written_as_the_same_bytes(value: Any) -> None:
+def test_the_same_value_is_written_as_the_same_bytes(value: Any):
     assert pack(value, KINDS) == pack(unpack(pack(value, KINDS), KINDS), KINDS)
 
 
-def test_schemas_and_numpy_scalars_come_back() -> None:
+def test_schemas_and_numpy_scalars_come_back():
     value = (pa.schema({"x": pa.int8()}), np.int16(3), np.float32("nan"), np.bool_(False), np.uint64(2**64 - 1))
     assert same(unpack(pack(value, {}), {}), value)
 
 
 @given(st.sampled_from(WRITTEN), st.data())
-def test_changing_any_byte_is_noticed(data: bytes, draw: st.DataObject) -> None:
+def test_changing_any_byte_is_noticed(data: bytes, draw: st.DataObject):
     place, flipped = draw.draw(st.integers(0, len(data) - 1)), draw.draw(st.integers(1, 255))
     refused(data[:place] + bytes([data[place] ^ flipped]) + data[place + 1 :])
 
 
 @given(st.sampled_from(WRITTEN), st.data())
-def test_cutting_or_lengthening_is_noticed(data: bytes, draw: st.DataObject) -> None:
+def test_cutting_or_lengthening_is_noticed(data: bytes, draw: st.DataObject):
     refused(data[: draw.draw(st.integers(0, len(data) - 1))])
     refused(data + draw.draw(st.binary(min_size=1, max_size=40)))
 
 
 @given(st.binary())
-def test_no_other_bytes_are_a_cursor(data: bytes) -> None:
+def test_no_other_bytes_are_a_cursor(data: bytes):
     refused(data)
     refused(sealed(data))
     refused(sealed(len(data).to_bytes(4, "little") + data))
@@ -116,7 +116,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.binary(max_size=30))
-def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes) -> None:
+def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes):
     refused(handmade(value, blob))
     refused(handmade([[], value], blob))
     with suppress(CursorError):  # a snapshot of an epoch may come out
@@ -124,7 +124,7 @@ def test_no_json_made_by_hand_does_harm(value: Any, blob: bytes) -> None:
 
 
 @given(st.sampled_from(WRITTEN), st.data())
-def test_changed_bytes_with_a_right_checksum_do_no_harm(data: bytes, draw: st.DataObject) -> None:
+def test_changed_bytes_with_a_right_checksum_do_no_harm(data: bytes, draw: st.DataObject):
     body = bytearray(data[26:])
     for _ in range(draw.draw(st.integers(1, 4))):
         body[draw.draw(st.integers(0, len(body) - 1))] = draw.draw(st.integers(0, 255))
@@ -166,20 +166,20 @@ def cursor(owner: Any = (), done: Any = 0, **fields: Any) -> bytes:
         sealed((2).to_bytes(4, "little") + b'"' + b"\xff"),
     ],
 )
-def test_what_only_looks_like_a_cursor_is_refused(data: bytes) -> None:
+def test_what_only_looks_like_a_cursor_is_refused(data: bytes):
     assert "The cursor cannot be read" in refused(data)
 
 
-def test_a_cursor_made_by_hand_as_we_make_them_is_read() -> None:
+def test_a_cursor_made_by_hand_as_we_make_them_is_read():
     assert Cursor.from_bytes(cursor(owner=[["batch(2)", "00"]], epoch=3)).epoch == 3
 
 
 @pytest.mark.parametrize(
     ("tagged", "words"),
     [
-        ({"tag": "bytes", "at": [0, 9]}, "names bytes 0 to 9 of 4"),
-        ({"tag": "bytes", "at": [-2, 2]}, "names bytes -2 to 0 of 4"),
-        ({"tag": "bytes", "at": [2, -1]}, "names bytes 2 to 1 of 4"),
+        ({"tag": "bytes", "at": [0, 9]}, "refers to bytes 0 to 9 of 4"),
+        ({"tag": "bytes", "at": [-2, 2]}, "refers to bytes -2 to 0 of 4"),
+        ({"tag": "bytes", "at": [2, -1]}, "refers to bytes 2 to 1 of 4"),
         ({"tag": "numbers", "dtype": "O", "shape": [1], "at": [0, 4]}, "numbers of the type object"),
         ({"tag": "numbers", "dtype": "V4", "shape": [1], "at": [0, 4]}, "numbers of the type"),
         ({"tag": "numbers", "dtype": "<i4", "shape": [2], "at": [0, 4]}, "cannot reshape"),
@@ -189,7 +189,7 @@ def test_a_cursor_made_by_hand_as_we_make_them_is_read() -> None:
         ({"tag": "float", "hex": "nonsense"}, "invalid hexadecimal"),
     ],
 )
-def test_a_value_that_cannot_be_is_named(tagged: Any, words: str) -> None:
+def test_a_value_that_cannot_be_is_named(tagged: Any, words: str):
     assert words in refused(handmade([[], tagged], b"abcd"))
 
 
@@ -200,7 +200,7 @@ class Fatal:
         return pytest.fail, ("a cursor was unpickled",)
 
 
-def test_nothing_in_a_cursor_is_unpickled() -> None:
+def test_nothing_in_a_cursor_is_unpickled():
     metadata = {"ARROW:extension:name": "arrow.py_extension_type", "ARROW:extension:metadata": pickle.dumps(Fatal())}
     chunk = number_rows(pa.record_batch({"x": [1]}), 0, 0).replace_schema_metadata({"pickled": pickle.dumps(Fatal())})
     typed = pa.RecordBatch.from_arrays([pa.array([1])], schema=pa.schema([pa.field("x", pa.int64(), metadata=metadata)]))
@@ -208,7 +208,7 @@ def test_nothing_in_a_cursor_is_unpickled() -> None:
         assert unpack(pack(value, {}), {}) is not None
 
 
-def test_offsets_made_by_hand_that_point_outside_are_refused() -> None:
+def test_offsets_made_by_hand_that_point_outside_are_refused():
     chunk = pa.record_batch({"text": ["ab", "cd"]})
     data = pack(chunk, {})
     offsets = np.array([0, 2, 4], np.int32).tobytes()
@@ -219,12 +219,12 @@ def test_offsets_made_by_hand_that_point_outside_are_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [pa.record_batch({"text": [1]}), pa.schema({"text": pa.int8()})])
-def test_names_of_columns_made_by_hand_that_are_no_text_are_refused(value: Any) -> None:
+def test_names_of_columns_made_by_hand_that_are_no_text_are_refused(value: Any):
     with pytest.raises(CursorError, match=r"cannot be read: UnicodeDecodeError"):
         unpack(sealed(pack(value, {})[26:].replace(b"text", b"\xffext")), {})
 
 
-def test_a_stream_without_a_chunk_is_refused() -> None:
+def test_a_stream_without_a_chunk_is_refused():
     sink = pa.BufferOutputStream()
     pa.ipc.new_stream(sink, pa.schema({"x": pa.int8()})).close()
     data = sink.getvalue().to_pybytes()
@@ -232,19 +232,19 @@ def test_a_stream_without_a_chunk_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, [1], np.array(["a"]), np.array([None]), 1j, Point, b"".join, Point(frozenset())])
-def test_what_cannot_be_written_says_what_can(value: Any) -> None:
+def test_what_cannot_be_written_says_what_can(value: Any):
     with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write .* Build states and positions from None, bool, int"):
         pack((value,), KINDS if isinstance(value, Point) else {})
 
 
-def test_bytes_may_come_as_any_kind_of_buffer() -> None:
+def test_bytes_may_come_as_any_kind_of_buffer():
     expected = Cursor.from_bytes(WRITTEN[0])
     assert Cursor.from_bytes(bytearray(WRITTEN[0])) == Cursor.from_bytes(memoryview(WRITTEN[0])) == expected
     with pytest.raises(ArgumentTypeError, match=r"A cursor is read from bytes, got str"):
         Cursor.from_bytes("MLXFPCUR")
 
 
-def test_each_sort_of_damage_has_its_message() -> None:
+def test_each_sort_of_damage_has_its_message():
     good = WRITTEN[0]
     assert "start with b'other by', not b'MLXFPCUR'. Pass what Cursor.to_bytes() returned." in refused(b"other bytes")
     assert "has version 2, and this mlxfp reads version 1. Use the mlxfp that wrote it." in refused(good[:8] + b"\2\0" + good[10:])

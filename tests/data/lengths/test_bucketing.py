@@ -55,12 +55,12 @@ def assert_fills_the_budget(chunks: Chunks, asked: dict[str, Any]) -> None:
 
 
 @given(chunkings(), budgets())
-def test_groups_take_as_many_rows_as_the_budget_has_room_for(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_groups_take_as_many_rows_as_the_budget_has_room_for(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_fills_the_budget(cut[0], asked)
 
 
 @given(chunkings(), budgets())
-def test_groups_by_tokens_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_groups_by_tokens_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_obeys(batch_by_tokens(**asked), *cut)
     laws.assert_lazy(batch_by_tokens(**asked), cut[0], ahead=1)
 
@@ -99,12 +99,12 @@ def assert_buckets_as_a_loop(chunks: Chunks, asked: dict[str, Any]) -> None:
 
 
 @given(chunkings(), buckets())
-def test_groups_are_those_that_a_loop_fills(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_groups_are_those_that_a_loop_fills(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_buckets_as_a_loop(cut[0], asked)
 
 
 @given(chunkings(), buckets())
-def test_buckets_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_buckets_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_obeys(bucket_by_length(**asked), *cut)
 
 
@@ -121,11 +121,11 @@ def assert_one_shape_a_bucket(chunks: Chunks, asked: dict[str, Any]) -> None:
 
 
 @given(chunkings(), buckets())
-def test_every_group_has_the_shape_of_a_bucket(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_every_group_has_the_shape_of_a_bucket(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_one_shape_a_bucket(cut[0], asked)
 
 
-def test_the_law_catches_groups_that_forget_the_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_groups_that_forget_the_padding(monkeypatch: pytest.MonkeyPatch):
     chunks, asked = tuple(numbered([1, 4, 1, 1, 5, 2]).to_batches(max_chunksize=2)), {"tokens": 12, "pad_multiple": 4, "max_size": None}
     assert_fills_the_budget(chunks, asked)
     plain = bucketing._BatchByTokens._starts
@@ -138,7 +138,7 @@ def test_the_law_catches_groups_that_forget_the_padding(monkeypatch: pytest.Monk
         assert_fills_the_budget(chunks, asked)
 
 
-def test_the_law_catches_a_last_group_that_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_a_last_group_that_is_lost(monkeypatch: pytest.MonkeyPatch):
     chunks, asked = tuple(numbered([1, 4, 1]).to_batches()), {"tokens": 12, "pad_multiple": 1, "max_size": None}
     monkeypatch.setattr(bucketing._BatchByTokens, "finish", lambda self, rest: ())
     with pytest.raises(AssertionError):
@@ -160,7 +160,7 @@ def _each_bucket_for_itself(self: Any, rest: Any) -> Any:
 STEP = bucketing._BucketByLength.step
 
 
-def test_the_law_catches_groups_in_an_order_that_chunks_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_groups_in_an_order_that_chunks_decide(monkeypatch: pytest.MonkeyPatch):
     table, stage = numbered([9, 9, 1, 1, 9, 9]), bucket_by_length([4, 9], size=2)
     laws.assert_chunks_do_not_matter(stage, table.to_batches(), table.to_batches(max_chunksize=1))
     monkeypatch.setattr(bucketing._BucketByLength, "step", _in_order_of_buckets)
@@ -168,7 +168,7 @@ def test_the_law_catches_groups_in_an_order_that_chunks_decide(monkeypatch: pyte
         laws.assert_chunks_do_not_matter(stage, table.to_batches(), table.to_batches(max_chunksize=1))
 
 
-def test_the_law_catches_more_than_one_short_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_more_than_one_short_group(monkeypatch: pytest.MonkeyPatch):
     chunks, asked = tuple(numbered([9, 1, 1, 1, 9]).to_batches()), {"lengths": [4, 9], "size": 4, "drop_last": False}
     assert_one_shape_a_bucket(chunks, asked)
     monkeypatch.setattr(bucketing._BucketByLength, "_leftover_groups", _each_bucket_for_itself)
@@ -176,32 +176,32 @@ def test_the_law_catches_more_than_one_short_group(monkeypatch: pytest.MonkeyPat
         assert_one_shape_a_bucket(chunks, asked)
 
 
-def test_the_size_of_a_group_adapts_to_its_longest_row() -> None:
+def test_the_size_of_a_group_adapts_to_its_longest_row():
     assert [len(group) for group in run(batch_by_tokens(12), [3, 3, 4, 6, 6, 12])] == [3, 2, 1]
     assert [len(group) for group in run(batch_by_tokens(12, pad_multiple=4), [3, 3, 4, 6, 6, 12])] == [3, 1, 1, 1]
     assert [len(group) for group in run(batch_by_tokens(12, max_size=2), [3, 3, 4, 6])] == [2, 2]
 
 
-def test_a_bucket_comes_out_when_it_is_full_and_the_rest_at_the_end() -> None:
+def test_a_bucket_comes_out_when_it_is_full_and_the_rest_at_the_end():
     chunks = tuple(numbered([2, 9, 3, 1, 8, 2, 9, 1]).to_batches())
     assert groups_of(chunks, bucket_by_length([4, 9], size=3)) == [[0, 2, 3], [1, 4, 6], [5, 7]]
     assert groups_of(chunks, bucket_by_length([4, 9], tokens=9)) == [[1], [0, 2], [4], [3, 5], [6], [7]]
 
 
-def test_rows_that_are_left_fill_up_the_groups_of_longer_ones() -> None:
+def test_rows_that_are_left_fill_up_the_groups_of_longer_ones():
     chunks = tuple(numbered([2, 9, 3, 1]).to_batches())
     assert groups_of(chunks, bucket_by_length([4, 9], size=4)) == [[1, 2, 0, 3]]
     assert groups_of(chunks, bucket_by_length([4, 9], size=3, drop_last=True)) == [[0, 2, 3]]
 
 
 @given(st.integers(0, 20), st.integers(1, 5), st.booleans())
-def test_the_number_of_groups_is_known_where_all_have_one_size(count: int, size: int, drop_last: bool) -> None:
+def test_the_number_of_groups_is_known_where_all_have_one_size(count: int, size: int, drop_last: bool):
     dataset = pipe(from_table(numbered([1, 5] * count)), bucket_by_length([2, 7], size=size, drop_last=drop_last))
     assert length_of(dataset) == len(list(dataset))
     assert length_of(pipe(from_table(numbered([1, 5])), bucket_by_length([2, 7], tokens=9))) is None
 
 
-def test_fewer_rows_are_held_than_the_buckets_have_room_for() -> None:
+def test_fewer_rows_are_held_than_the_buckets_have_room_for():
     stage: Any = bucket_by_length([2, 7, 20], tokens=20)
     assert stage.sizes == (10, 2, 1)
     assert "holds fewer than 13 rows" in stage.notes()
@@ -211,21 +211,21 @@ def test_fewer_rows_are_held_than_the_buckets_have_room_for() -> None:
         assert state.num_rows < 13
 
 
-def test_groups_keep_all_columns_and_the_table_may_go_on_behind_them() -> None:
+def test_groups_keep_all_columns_and_the_table_may_go_on_behind_them():
     (group,) = run(bucket_by_length([4], size=2), [1, 3])
     assert list(group) == [{"input_ids": [0], "mask": [True]}, {"input_ids": [1, 2, 3], "mask": [False, False, True]}]
     rows = pipe(from_table(numbered([1, 3, 4, 2])), bucket_by_length([4], size=2), skip(1))
     assert [len(row["input_ids"]) for group in rows for row in group] == [4, 2]
 
 
-def test_stages_print_as_they_are_called() -> None:
+def test_stages_print_as_they_are_called():
     assert repr(batch_by_tokens(8)) == "batch_by_tokens(tokens=8)"
     laws.assert_prints(batch_by_tokens(8, pad_multiple=2, max_size=3, column="ids"), {"batch_by_tokens": batch_by_tokens})  # type: ignore[arg-type]  # a stage at run time
     assert repr(bucket_by_length([2, 4], size=3)) == "bucket_by_length(lengths=(2, 4), size=3)"
     laws.assert_prints(bucket_by_length([2, 4], tokens=9, drop_last=True), {"bucket_by_length": bucket_by_length})  # type: ignore[arg-type]  # a stage at run time
 
 
-def test_a_row_that_does_not_fit_is_named() -> None:
+def test_a_row_that_does_not_fit_is_named():
     message = (
         r"batch_by_tokens: source row 2 takes 12 tokens with its padding, more than the budget of tokens=10\. "
         r"Truncate with tokenize\(max_length=\.\.\.\), or make the budget larger"
@@ -240,14 +240,14 @@ def test_a_row_that_does_not_fit_is_named() -> None:
         run(bucket_by_length([4, 8], size=2), [1, 9])
 
 
-def test_columns_are_checked_before_any_row() -> None:
+def test_columns_are_checked_before_any_row():
     rows = from_examples([{"text": "a"}])
     for stage, name in ((batch_by_tokens(9), "batch_by_tokens"), (bucket_by_length([9], size=1), "bucket_by_length")):
         with pytest.raises(SchemaError, match=f"{name} needs the column 'input_ids', which is not there"):
             _ = stage(rows).resolved
 
 
-def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="tokens must be at least 1"):
         batch_by_tokens(0)
     with pytest.raises(ArgumentError, match="tokens=4 has no room for one example, which is padded to at least pad_multiple=8"):

@@ -101,22 +101,22 @@ def assert_packed(chunks: Chunks, asked: dict[str, Any]) -> None:
 
 
 @given(chunkings(longest=15), settings())
-def test_rows_are_those_that_a_loop_packs(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_rows_are_those_that_a_loop_packs(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_packs_as_a_loop(cut[0], asked)
 
 
 @given(chunkings(longest=15), settings())
-def test_every_token_comes_out_once_with_its_segment_and_position(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_every_token_comes_out_once_with_its_segment_and_position(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_packed(cut[0], asked)
 
 
 @given(chunkings(longest=15), settings())
-def test_packing_obeys_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_packing_obeys_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_obeys(pack(**asked, aligned=["mask"]), *cut)
 
 
 @given(chunkings(longest=15), settings())
-def test_a_packed_row_names_its_first_document_and_has_a_key_of_its_own(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_a_packed_row_names_its_first_document_and_has_a_key_of_its_own(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     owner = {token: place for place, row in enumerate(rows_of(cut[0])) for token in row}
     table = collect(pack(**asked)(from_chunks(cut[0])), epoch=2)
     assert table["__row__"].to_pylist() == [owner[tokens[0]] for tokens in table["input_ids"].to_pylist()]
@@ -124,7 +124,7 @@ def test_a_packed_row_names_its_first_document_and_has_a_key_of_its_own(cut: tup
 
 
 @given(row_lengths(longest=8, max_rows=30).filter(len), st.sampled_from(["best_fit", "first_fit"]), st.integers(1, 5))
-def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, open_rows: int) -> None:
+def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, open_rows: int):
     stage: Any = pack(8, method=method, open_rows=open_rows)
     state = stage.start(0)
     for chunk, _ in chunks_of(from_chunks(numbered(lengths).to_batches(max_chunksize=3)), start(0, None)):
@@ -133,7 +133,7 @@ def test_no_more_rows_are_open_than_asked_for(lengths: list[int], method: Any, o
 
 
 @given(row_lengths(longest=16, max_rows=40), st.integers(16, 20))
-def test_with_enough_open_rows_fewer_than_two_are_less_than_half_full(lengths: list[int], length: int) -> None:
+def test_with_enough_open_rows_fewer_than_two_are_less_than_half_full(lengths: list[int], length: int):
     for method in ("best_fit", "first_fit"):
         rows = run(pack(length, method=method, open_rows=1000), lengths)
         assert sum(2 * len(row["input_ids"]) < length for row in rows) <= 1
@@ -163,7 +163,7 @@ def _worst_fit(sizes: Any, left: Any, length: int, open_rows: int) -> Any:
 
 
 @pytest.mark.parametrize("broken", [_one_row, _without_the_open_rows, _worst_fit])
-def test_the_law_catches_documents_in_wrong_rows(monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
+def test_the_law_catches_documents_in_wrong_rows(monkeypatch: pytest.MonkeyPatch, broken: Any):
     chunks = tuple(numbered([4, 3, 2, 5, 1, 3, 9]).to_batches(max_chunksize=2))
     assert_packs_as_a_loop(chunks, CASE)
     monkeypatch.setattr(packing, "_best_fit", broken)
@@ -179,7 +179,7 @@ def test_the_law_catches_documents_in_wrong_rows(monkeypatch: pytest.MonkeyPatch
         ("_Pack.finish", lambda self, state: ()),  # the open rows are lost
     ],
 )
-def test_the_law_catches_rows_that_are_put_together_wrongly(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
+def test_the_law_catches_rows_that_are_put_together_wrongly(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any):
     chunks = tuple(numbered([4, 3, 2, 5, 1, 2]).to_batches(max_chunksize=2))
     assert_packed(chunks, CASE)
     monkeypatch.setattr(f"mlxfp.data.lengths.packing.{name}", broken)
@@ -187,7 +187,7 @@ def test_the_law_catches_rows_that_are_put_together_wrongly(monkeypatch: pytest.
         assert_packed(chunks, CASE)
 
 
-def test_the_law_catches_rows_that_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_rows_that_depend_on_chunks(monkeypatch: pytest.MonkeyPatch):
     table = numbered([4, 3, 2, 5, 1, 3])
     laws.assert_chunks_do_not_matter(pack(6), table.to_batches(), table.to_batches(max_chunksize=2))
 
@@ -201,49 +201,49 @@ def test_the_law_catches_rows_that_depend_on_chunks(monkeypatch: pytest.MonkeyPa
         laws.assert_chunks_do_not_matter(pack(6), table.to_batches(), table.to_batches(max_chunksize=2))
 
 
-def test_documents_share_rows_and_are_numbered_in_them() -> None:
+def test_documents_share_rows_and_are_numbered_in_them():
     assert run(pack(4), [3, 3, 1]) == [
         {"input_ids": [0, 1, 2, 6], "segment_ids": [1, 1, 1, 2], "positions": [0, 1, 2, 0]},
         {"input_ids": [3, 4, 5], "segment_ids": [1, 1, 1], "positions": [0, 1, 2]},
     ]
 
 
-def test_a_document_goes_where_it_leaves_the_least_room() -> None:
+def test_a_document_goes_where_it_leaves_the_least_room():
     assert [pieces_of(row) for row in run(pack(8), [3, 6, 2])] == [[[3, 4, 5, 6, 7, 8], [9, 10]], [[0, 1, 2]]]
     assert [pieces_of(row) for row in run(pack(8, method="first_fit"), [3, 6, 2])] == [[[0, 1, 2], [9, 10]], [[3, 4, 5, 6, 7, 8]]]
 
 
-def test_best_fit_closes_the_fullest_row_and_first_fit_the_oldest() -> None:
+def test_best_fit_closes_the_fullest_row_and_first_fit_the_oldest():
     lengths = [3, 6, 7]
     assert next(pieces_of(row) for row in run(pack(8, open_rows=2), lengths)) == [[9, 10, 11, 12, 13, 14, 15]]
     assert next(pieces_of(row) for row in run(pack(8, method="first_fit", open_rows=2), lengths)) == [[0, 1, 2]]
 
 
-def test_a_document_that_is_too_long_is_cut_into_documents_of_their_own() -> None:
+def test_a_document_that_is_too_long_is_cut_into_documents_of_their_own():
     rows = run(pack(4), [9])
     assert [row["input_ids"] for row in rows] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
     assert [row["positions"] for row in rows] == [[0, 1, 2, 3], [0, 1, 2, 3], [0]]
 
 
-def test_split_fills_every_row_and_cuts_the_document_that_crosses_its_end() -> None:
+def test_split_fills_every_row_and_cuts_the_document_that_crosses_its_end():
     rows = run(pack(4, method="split"), [3, 3, 0, 4])
     assert [pieces_of(row) for row in rows] == [[[0, 1, 2], [3]], [[4, 5], [6, 7]], [[8, 9]]]
     assert [row["positions"] for row in rows] == [[0, 1, 2, 0], [0, 1, 0, 1], [0, 1]]
 
 
-def test_aligned_columns_go_with_their_tokens_and_others_are_left_out() -> None:
+def test_aligned_columns_go_with_their_tokens_and_others_are_left_out():
     rows = from_table(numbered([3, 3, 1]).append_column("label", pa.array([1, 2, 3])))
     assert [list(row) for row in pipe(rows, pack(4, aligned=["mask"]))] == [["input_ids", "mask", "segment_ids", "positions"]] * 2
     assert [row["mask"] for row in pipe(rows, pack(4, aligned=["mask"]))] == [[True, False, False, True], [True, False, False]]
 
 
-def test_real_documents_fill_rows_better_than_nearly_all(data_folder: Any) -> None:
+def test_real_documents_fill_rows_better_than_nearly_all(data_folder: Any):
     lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").splitlines()
     rows = run(pack(512), [len(line.split()) for line in lines])
     assert sum(len(row["input_ids"]) for row in rows) / (512 * len(rows)) > 0.99
 
 
-def test_stages_print_as_they_are_called() -> None:
+def test_stages_print_as_they_are_called():
     assert repr(pack(8)) == "pack(length=8)"
     assert pack(8, open_rows=packing.OPEN_ROWS) == pack(8)
     stage: Any = pack(8, method="first_fit", open_rows=3, column="ids", aligned=["mask"])
@@ -254,7 +254,7 @@ def test_stages_print_as_they_are_called() -> None:
     assert "holds at most 1 open rows of 8 tokens" in split.notes()
 
 
-def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="length must be at least 1"):
         pack(0)
     with pytest.raises(UnknownNameError, match=r"No method is named 'best'\. Did you mean 'best_fit'\?"):
@@ -269,7 +269,7 @@ def test_arguments_that_cannot_work_are_refused_at_once() -> None:
         pack(4, aligned=["positions"])
 
 
-def test_columns_are_checked_before_any_row() -> None:
+def test_columns_are_checked_before_any_row():
     rows = from_examples([{"input_ids": [1], "label": 1}])
     with pytest.raises(SchemaError, match="pack needs the column 'mask', which is not there"):
         _ = pipe(rows, pack(4, aligned=["mask"])).resolved
@@ -279,7 +279,7 @@ def test_columns_are_checked_before_any_row() -> None:
         _ = pipe(rows, pack(4, column="label")).resolved
 
 
-def test_lists_that_are_not_aligned_are_named_with_their_row() -> None:
+def test_lists_that_are_not_aligned_are_named_with_their_row():
     rows = from_examples([{"input_ids": [1, 2], "mask": [1, 0]}, {"input_ids": [3], "mask": [1, 1]}])
     with pytest.raises(
         DataError, match=r"pack: source row 1 has 1 tokens in column 'input_ids', but 2 values in the aligned column 'mask'"

@@ -57,7 +57,7 @@ rows = st.lists(st.integers(0, 14), min_size=1, max_size=12)
 
 
 @given(rows, st.integers(1, 4), st.sampled_from([1, 2, 4]))
-def test_no_other_lengths_pad_less_than_those_of_the_plan(lengths: list[int], shapes: int, pad_multiple: int) -> None:
+def test_no_other_lengths_pad_less_than_those_of_the_plan(lengths: list[int], shapes: int, pad_multiple: int):
     assert_plan_pads_least(lengths, shapes, pad_multiple)
 
 
@@ -73,7 +73,7 @@ PLAN = shaping._least_padded
 
 
 @pytest.mark.parametrize("broken", [_evenly, _one_fewer])
-def test_the_law_catches_a_plan_that_pads_more(monkeypatch: pytest.MonkeyPatch, broken: Any) -> None:
+def test_the_law_catches_a_plan_that_pads_more(monkeypatch: pytest.MonkeyPatch, broken: Any):
     case = [1, 1, 1, 1, 2, 9, 10, 14], 3, 1
     assert_plan_pads_least(*case)
     monkeypatch.setattr(shaping, "_least_padded", broken)
@@ -82,17 +82,17 @@ def test_the_law_catches_a_plan_that_pads_more(monkeypatch: pytest.MonkeyPatch, 
 
 
 @given(rows, st.integers(1, 6))
-def test_a_plan_with_one_length_more_pads_no_more(lengths: list[int], shapes: int) -> None:
+def test_a_plan_with_one_length_more_pads_no_more(lengths: list[int], shapes: int):
     assert shape_plan(lengths, shapes=shapes + 1).padding <= shape_plan(lengths, shapes=shapes).padding
 
 
-def test_as_many_shapes_as_lengths_pad_nothing() -> None:
+def test_as_many_shapes_as_lengths_pad_nothing():
     assert shape_plan([5, 3, 5, 8], shapes=3) == ShapePlan((3, 5, 8), 0.0)
     assert shape_plan(np.array([5, 3], np.uint8), shapes=8) == ShapePlan((3, 5), 0.0)
     assert shape_plan((length for length in [0, 0]), pad_multiple=4) == ShapePlan((4,), 1.0)
 
 
-def test_a_plan_for_thousands_of_lengths_is_still_exact() -> None:
+def test_a_plan_for_thousands_of_lengths_is_still_exact():
     lengths = np.random.default_rng(0).integers(1, 3000, 20_000)
     plan = shape_plan(lengths, shapes=4)
     assert plan.lengths[-1] == lengths.max()
@@ -100,7 +100,7 @@ def test_a_plan_for_thousands_of_lengths_is_still_exact() -> None:
     assert all(padded(lengths.tolist(), plan.lengths) <= padded(lengths.tolist(), other) for other in nudged)
 
 
-def test_plans_of_nothing_are_refused() -> None:
+def test_plans_of_nothing_are_refused():
     with pytest.raises(ArgumentError, match=r"shape_plan needs the lengths of at least one row, whole numbers from 0 on, got array\(\["):
         shape_plan([])
     with pytest.raises(ArgumentError, match="whole numbers from 0 on"):
@@ -133,32 +133,32 @@ before = st.sampled_from([compose(), repeat(2), windows(9), windows(5, stride=2)
 
 
 @given(row_lengths(), before, groupings, collators)
-def test_every_shape_that_comes_out_was_stated(lengths: list[int], first: Any, grouping: Any, collator: Any) -> None:
+def test_every_shape_that_comes_out_was_stated(lengths: list[int], first: Any, grouping: Any, collator: Any):
     dataset = pipe(from_table(numbered(lengths)), first, grouping, collate(collator))
     assert found(dataset) <= set(batch_shapes(dataset))
 
 
-def test_the_law_catches_groups_that_keep_a_shape_to_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_groups_that_keep_a_shape_to_themselves(monkeypatch: pytest.MonkeyPatch):
     dataset = pipe(from_table(numbered([3, 3, 3])), bucket_by_length([3], size=2), collate(causal(pad_id=0)))
     assert found(dataset) <= set(batch_shapes(dataset))
     monkeypatch.setattr("mlxfp.data.lengths.bucketing.group_sizes", lambda size, count, *, drop_last: (size,))
     assert not found(dataset) <= set(batch_shapes(dataset))
 
 
-def test_full_buckets_alone_have_one_shape_each() -> None:
+def test_full_buckets_alone_have_one_shape_each():
     group = bucket_by_length([5, 9, 17], tokens=40, drop_last=True)
     dataset = pipe(from_table(numbered([4, 9, 17, 3] * 20)), group, collate(causal(pad_id=0, lengths=[4, 8, 16])))
     assert batch_shapes(dataset) == ((2, 16), (4, 8), (8, 4)) == tuple(sorted(found(dataset)))
 
 
-def test_lengths_that_do_not_fit_the_buckets_show_as_more_shapes() -> None:
+def test_lengths_that_do_not_fit_the_buckets_show_as_more_shapes():
     table, group = from_table(numbered([4] * 9)), bucket_by_length([4, 8], size=3, drop_last=True)
     assert batch_shapes(pipe(table, group, collate(causal(pad_id=0, lengths=[3, 7])))) == ((3, 3), (3, 7))
     assert batch_shapes(pipe(table, group, collate(causal(pad_id=0, lengths=[4, 8])))) == ((3, 4), (3, 8))
     assert batch_shapes(pipe(table, group, collate(causal(pad_id=0, lengths=[2, 6, 9])))) == ((3, 2), (3, 6), (3, 9))
 
 
-def test_the_last_group_is_known_where_the_number_of_rows_is() -> None:
+def test_the_last_group_is_known_where_the_number_of_rows_is():
     assert group_sizes(4, 12, drop_last=False) == (4,)
     assert group_sizes(4, 3, drop_last=False) == (3,)
     assert group_sizes(4, 0, drop_last=False) == ()
@@ -168,13 +168,13 @@ def test_the_last_group_is_known_where_the_number_of_rows_is() -> None:
     assert batch_shapes(pipe(from_table(numbered([5] * 6)), windows(9), *stages)) == ((1, 8), (2, 8), (3, 8), (4, 8))
 
 
-def test_rows_of_windows_and_packs_have_a_length() -> None:
+def test_rows_of_windows_and_packs_have_a_length():
     group, collator = bucket_by_length([100], size=2, drop_last=True), collate(causal(pad_id=0, pad_multiple=4))
     assert batch_shapes(pipe(from_table(numbered([9])), windows(9), group, collator)) == ((2, 4), (2, 8))
     assert batch_shapes(pipe(from_table(numbered([9])), pack(5), group, collator)) == ((2, 4),)
 
 
-def test_batches_of_tokenized_rows_have_the_lengths_that_their_multiple_allows() -> None:
+def test_batches_of_tokenized_rows_have_the_lengths_that_their_multiple_allows():
     rows = from_examples([{"text": "a cat " * count} for count in (1, 2, 5, 3, 2, 9)])
     ids = tokenize(train_tokenizer(rows, kind="wordpiece", vocab_size=20), max_length=8)
     dataset = pipe(rows, ids, shuffle(0, buffer=2), select_columns(["input_ids"]), batch(4), collate(text(pad_id=0, pad_multiple=4)))
@@ -183,7 +183,7 @@ def test_batches_of_tokenized_rows_have_the_lengths_that_their_multiple_allows()
     assert batch_shapes(kept) == ((1, 6), (1, 9), (2, 6), (2, 9), (3, 6), (3, 9))
 
 
-def test_joined_datasets_have_the_shapes_of_each() -> None:
+def test_joined_datasets_have_the_shapes_of_each():
     table = from_table(numbered([2, 2, 9]))
     group = bucket_by_length([16], size=2, drop_last=True)
     short, long = (pipe(table, windows(length), group) for length in (5, 9))
@@ -211,7 +211,7 @@ class _Told(_Pairs):
         return (shaping.Groups((1, 2)),)
 
 
-def test_a_part_that_does_not_tell_is_named() -> None:
+def test_a_part_that_does_not_tell_is_named():
     table, group = from_table(numbered([2, 3])), bucket_by_length([4], size=2)
     with pytest.raises(
         PipelineError, match=r"batch_shapes takes batches, got groups from bucket_by_length\(.*Put collate\(\.\.\.\) after it"
@@ -230,7 +230,7 @@ def test_a_part_that_does_not_tell_is_named() -> None:
     assert batch_shapes(pipe(table, told, collate(causal(pad_id=0, length=4)))) == ((1, 4), (2, 4))
 
 
-def test_shapes_without_end_say_what_to_do() -> None:
+def test_shapes_without_end_say_what_to_do():
     told: Any = _Told()
     message = (
         r"The set of shapes of these batches is not finite: rows can have any length, and causal\(pad_id=0, pad_multiple=8\) pads a "
@@ -240,7 +240,7 @@ def test_shapes_without_end_say_what_to_do() -> None:
         batch_shapes(pipe(from_table(numbered([2])), told, collate(causal(pad_id=0, pad_multiple=8))))
 
 
-def test_a_function_of_a_user_may_make_rows_of_any_length() -> None:
+def test_a_function_of_a_user_may_make_rows_of_any_length():
     told: Any = _Told()
     longer = map(lambda row: {"input_ids": row["input_ids"] * 2})
     collator = collate(causal(pad_id=0, pad_multiple=4))
@@ -250,7 +250,7 @@ def test_a_function_of_a_user_may_make_rows_of_any_length() -> None:
             batch_shapes(pipe(from_table(numbered([2])), *stages, collator))
 
 
-def test_lengths_of_another_column_say_nothing() -> None:
+def test_lengths_of_another_column_say_nothing():
     table = from_table(numbered([2]).append_column("other", numbered([2])["input_ids"]))
     collator = collate(causal(pad_id=0))
     for stage in (batch_by_tokens(9, column="other"), bucket_by_length([9], size=2, column="other")):

@@ -45,7 +45,7 @@ def settings() -> st.SearchStrategy[dict[str, Any]]:
 
 
 @given(chunkings(), settings())
-def test_windows_are_those_that_a_loop_cuts(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_windows_are_those_that_a_loop_cuts(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_cuts_as_a_loop(cut[0], asked)
 
 
@@ -56,17 +56,17 @@ def assert_cuts_as_a_loop(chunks: Chunks, asked: dict[str, Any]) -> None:
 
 
 @given(chunkings(), settings())
-def test_windows_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_windows_obey_the_laws_of_stages(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     assert_obeys(windows(**asked), *cut)
 
 
 @given(chunkings(), settings())
-def test_windows_come_out_as_soon_as_they_are_full(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_windows_come_out_as_soon_as_they_are_full(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     laws.assert_lazy(windows(**asked), cut[0], ahead=12)  # rows that end a window: at most as many as it has tokens, and empty ones
 
 
 @given(chunkings(), settings())
-def test_windows_name_the_document_they_start_in_and_have_keys_of_their_own(cut: tuple[Chunks, Chunks], asked: dict[str, Any]) -> None:
+def test_windows_name_the_document_they_start_in_and_have_keys_of_their_own(cut: tuple[Chunks, Chunks], asked: dict[str, Any]):
     rows = rows_of(cut[0])
     owner = {token: place for place, row in enumerate(rows) for token in row}
     table = collect(windows(**asked)(from_chunks(cut[0])), epoch=2)
@@ -87,7 +87,7 @@ def _size_of_rows(stream: RecordBatch) -> Any:
     ("name", "broken"),
     [("_Windows.finish", _last_lost), ("_after", lambda stream, place: stream.slice(0, 0)), ("_size", _size_of_rows)],
 )
-def test_the_law_catches_windows_that_lose_tokens(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any) -> None:
+def test_the_law_catches_windows_that_lose_tokens(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any):
     chunks = tuple(numbered([3, 2, 4]).to_batches(max_chunksize=1))
     asked = {"length": 4, "stride": 3, "separator": None, "drop_last": False}
     assert_cuts_as_a_loop(chunks, asked)
@@ -96,7 +96,7 @@ def test_the_law_catches_windows_that_lose_tokens(monkeypatch: pytest.MonkeyPatc
         assert_cuts_as_a_loop(chunks, asked)
 
 
-def test_the_law_catches_a_window_of_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_a_window_of_nothing_new(monkeypatch: pytest.MonkeyPatch):
     chunks = tuple(numbered([5]).to_batches())
     asked = {"length": 5, "stride": 2, "separator": None, "drop_last": False}
     assert_cuts_as_a_loop(chunks, asked)
@@ -106,7 +106,7 @@ def test_the_law_catches_a_window_of_nothing_new(monkeypatch: pytest.MonkeyPatch
         assert_cuts_as_a_loop(chunks, asked)
 
 
-def test_the_law_catches_a_state_that_forgets_the_chunk_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_a_state_that_forgets_the_chunk_before(monkeypatch: pytest.MonkeyPatch):
     table = numbered([3, 3])
     asked = {"length": 4, "stride": None, "separator": None, "drop_last": False}
     laws.assert_chunks_do_not_matter(windows(4), table.to_batches(), table.to_batches(max_chunksize=1))
@@ -117,26 +117,26 @@ def test_the_law_catches_a_state_that_forgets_the_chunk_before(monkeypatch: pyte
         assert_cuts_as_a_loop(tuple(table.to_batches(max_chunksize=1)), asked)
 
 
-def test_windows_without_overlap_are_the_stream_and_a_separator_ends_each_document() -> None:
+def test_windows_without_overlap_are_the_stream_and_a_separator_ends_each_document():
     assert [row["input_ids"] for row in run(windows(4), [3, 0, 6])] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
     assert [row["input_ids"] for row in run(windows(4, separator=99), [3, 0, 2])] == [[0, 1, 2, 99], [99, 3, 4, 99]]
 
 
-def test_one_token_more_than_the_stride_gives_a_language_model_every_prediction_once() -> None:
+def test_one_token_more_than_the_stride_gives_a_language_model_every_prediction_once():
     found = [row["input_ids"] for row in run(windows(4, stride=3), [10])]
     assert found == [[0, 1, 2, 3], [3, 4, 5, 6], [6, 7, 8, 9]]
     predictions = [pair for row in found for pair in pairwise(row)]
     assert predictions == [(token, token + 1) for token in range(9)]
 
 
-def test_only_the_tokens_come_out() -> None:
+def test_only_the_tokens_come_out():
     (row, *_) = run(windows(3), [5])
     assert row == {"input_ids": [0, 1, 2]}
     rows = pipe(from_table(numbered([5]).rename_columns(["ids", "mask"])), windows(3, column="ids"))
     assert [list(row) for row in rows] == [["ids"], ["ids"]]
 
 
-def test_windows_that_overlap_much_come_out_in_chunks_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_that_overlap_much_come_out_in_chunks_of_bounded_size(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(windowing, "_TOKENS_AT_ONCE", 100)
     stage: Any = windows(30, stride=1)
     source = from_table(numbered([200]))
@@ -144,7 +144,7 @@ def test_windows_that_overlap_much_come_out_in_chunks_of_bounded_size(monkeypatc
     assert collect(pipe(source, stage)).num_rows == 171
 
 
-def test_what_is_held_is_less_than_a_window() -> None:
+def test_what_is_held_is_less_than_a_window():
     stage: Any = windows(50, stride=10)
     state = stage.start(0)
     for chunk, _ in chunks_of(from_table(numbered([7, 300, 0, 45, 5] * 40)), start(0, None)):
@@ -153,7 +153,7 @@ def test_what_is_held_is_less_than_a_window() -> None:
     assert "holds fewer than 50 tokens" in stage.notes()
 
 
-def test_windows_print_as_they_are_called_and_the_length_is_the_stride_by_default() -> None:
+def test_windows_print_as_they_are_called_and_the_length_is_the_stride_by_default():
     assert repr(windows(8)) == "windows(length=8)"
     assert windows(8, stride=8) == windows(8)
     stage: Any = windows(8, stride=4, separator=0, drop_last=True, column="ids")
@@ -161,7 +161,7 @@ def test_windows_print_as_they_are_called_and_the_length_is_the_stride_by_defaul
     laws.assert_prints(stage, {"windows": windows})
 
 
-def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match="length must be at least 1"):
         windows(0)
     with pytest.raises(ArgumentError, match=r"stride=5 would leave out tokens between windows of length=4\. Make it at most the length"):
@@ -176,7 +176,7 @@ def test_arguments_that_cannot_work_are_refused_at_once() -> None:
         windows(4, column=1)  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_columns_are_checked_before_any_row() -> None:
+def test_columns_are_checked_before_any_row():
     with pytest.raises(SchemaError, match=r"windows needs lists of integers in column 'input_ids', got string\. Make ids of text with tok"):
         _ = pipe(from_examples([{"input_ids": "a b"}]), windows(4)).resolved
     with pytest.raises(SchemaError, match=r"windows needs lists of integers in column 'x', got list<item: double>"):
@@ -196,11 +196,11 @@ def test_columns_are_checked_before_any_row() -> None:
         ([[1, 2], [3, 2**31]], r"windows: column 'input_ids' of source row 1 holds the id 2147483648, which is beyond 32 bits"),
     ],
 )
-def test_a_row_that_cannot_be_read_is_named(rows: Any, message: str) -> None:
+def test_a_row_that_cannot_be_read_is_named(rows: Any, message: str):
     with pytest.raises(DataError, match=message):
         list(pipe(from_table({"input_ids": pa.array(rows, pa.list_(pa.int64()))}), windows(2)))
 
 
-def test_lists_of_a_fixed_size_are_lists_too() -> None:
+def test_lists_of_a_fixed_size_are_lists_too():
     ids = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8)), 4)
     assert [row["input_ids"] for row in pipe(from_table({"input_ids": ids}), windows(3))] == [[0, 1, 2], [3, 4, 5], [6, 7]]

@@ -19,14 +19,13 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.sources import arrow_files
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_random_access, assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect
 from mlxfp.testing.strategies import tables
-from tests.data.written import SCHEMAS, plain
+from tests.data.written import SCHEMAS, in_chunks, plain
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset
@@ -43,20 +42,18 @@ def write_arrow(path: Path, batches: list[pa.RecordBatch], kinds: pa.Schema, *, 
 @given(st.data(), SCHEMAS, st.booleans(), st.sampled_from([None, "lz4", "zstd"]))
 def test_what_was_written_is_read_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kinds: pa.Schema, stream: bool, packing: str | None
-) -> None:
+):
     folder = tmp_path_factory.mktemp("arrow")
     parts = [data.draw(tables(kinds, max_rows=5)) for _ in range(data.draw(st.integers(1, 3)))]
     for number, part in enumerate(parts):
         batches = part.combine_chunks().to_batches(max_chunksize=data.draw(st.integers(1, 3)))
         write_arrow(folder / f"{number}.arrow", [*batches, *batches[:0]], part.schema, stream=stream, packing=packing)
     whole = plain(pa.concat_tables(parts))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrow_files, "CHUNK_ROWS", 2)
-        dataset = read_arrow(folder)
-        assert_same(collect(dataset).drop_columns(["__row__", "__key__"]), whole, "reading gives what was written")
-        assert_reads(dataset.source)
-        assert_resumable(dataset)
-        assert_repeatable(dataset)
+    dataset = in_chunks(read_arrow(folder), 2)
+    assert_same(collect(dataset).drop_columns(["__row__", "__key__"]), whole, "reading gives what was written")
+    assert_reads(dataset.source)
+    assert_resumable(dataset)
+    assert_repeatable(dataset)
     if whole.num_rows:
         rows = data.draw(st.lists(st.integers(0, whole.num_rows - 1), max_size=12))
         assert_random_access(dataset, np.array(rows, np.int64))
@@ -77,7 +74,7 @@ def path(tmp_path: Path) -> Path:
     | st.permutations(range(3_000))
     | st.builds(range, st.integers(0, 99), st.integers(100, 9_999))
 )
-def test_however_many_rows_are_taken(tmp_path_factory: pytest.TempPathFactory, stream: bool, packing: str | None, rows: Any) -> None:
+def test_however_many_rows_are_taken(tmp_path_factory: pytest.TempPathFactory, stream: bool, packing: str | None, rows: Any):
     folder = tmp_path_factory.getbasetemp() / f"taken-{stream}-{packing}"
     if not folder.is_dir():
         folder.mkdir()
@@ -87,7 +84,7 @@ def test_however_many_rows_are_taken(tmp_path_factory: pytest.TempPathFactory, s
     assert taken.to_pydict() == {"n": list(rows), "t": [str(n) for n in rows]}
 
 
-def test_the_law_catches_rows_in_the_order_of_the_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_rows_in_the_order_of_the_file(path: Path, monkeypatch: pytest.MonkeyPatch):
     dataset, rows = read_arrow(path), np.random.default_rng(0).permutation(10_000)[:2_000]
     assert_random_access(dataset, rows)
     right = Rows.take
@@ -97,7 +94,7 @@ def test_the_law_catches_rows_in_the_order_of_the_file(path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_reading_copies_nothing(tmp_path: Path, stream: bool) -> None:
+def test_reading_copies_nothing(tmp_path: Path, stream: bool):
     table = pa.table({"n": range(1_000_000)})
     path = write_arrow(tmp_path / "a.arrow", table.to_batches(max_chunksize=100_000), table.schema, stream=stream)
     del table
@@ -108,7 +105,7 @@ def test_reading_copies_nothing(tmp_path: Path, stream: bool) -> None:
     assert pa.total_allocated_bytes() - before < 10_000
 
 
-def test_compressed_files_are_decompressed_a_batch_at_a_time(tmp_path: Path) -> None:
+def test_compressed_files_are_decompressed_a_batch_at_a_time(tmp_path: Path):
     table = pa.table({"n": range(1_000_000)})
     path = write_arrow(tmp_path / "a.arrow", table.to_batches(max_chunksize=100_000), table.schema, packing="zstd")
     del table
@@ -120,7 +117,7 @@ def test_compressed_files_are_decompressed_a_batch_at_a_time(tmp_path: Path) -> 
     assert pa.total_allocated_bytes() - before < 2_000_000
 
 
-def test_a_whole_shuffle_needs_no_copy_of_the_file(path: Path) -> None:
+def test_a_whole_shuffle_needs_no_copy_of_the_file(path: Path):
     shuffled = pipe(read_arrow(path), shuffle(seed=0))
     order = [row["n"] for row in shuffled]
     assert sorted(order) == list(range(10_000))
@@ -128,12 +125,12 @@ def test_a_whole_shuffle_needs_no_copy_of_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("indices", [[-1], [10_000], [0, 10_000]])
-def test_rows_out_of_range_are_refused(path: Path, indices: list[int]) -> None:
+def test_rows_out_of_range_are_refused(path: Path, indices: list[int]):
     with pytest.raises(ArgumentError, match=r"A row is out of range: got .*, where there are 10,000 rows, in read_arrow\('.*a\.arrow'\)\."):
         read_arrow(path).source.take(0, np.array(indices))
 
 
-def test_resuming_reads_nothing_that_stands_before(path: Path) -> None:
+def test_resuming_reads_nothing_that_stands_before(path: Path):
     items = list(iterate(read_arrow(path)))
     cursor = Cursor.from_bytes(items[5_050][1].to_bytes())
     data = bytearray(path.read_bytes())
@@ -145,7 +142,7 @@ def test_resuming_reads_nothing_that_stands_before(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"ARROW1\0\0" + b"\0" * 50, b"\xff\xff\xff\xff\0\0\0\0"])
-def test_what_is_not_arrow_is_named(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_arrow_is_named(tmp_path: Path, content: bytes):
     Path(tmp_path, "a.arrow").write_bytes(content)
     with pytest.raises(DataError, match=r"A file is not Arrow IPC, or it is damaged: .*, in .*a\.arrow\."):
         list(read_arrow(tmp_path))
@@ -153,7 +150,7 @@ def test_what_is_not_arrow_is_named(tmp_path: Path, content: bytes) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_file_that_was_cut_short_is_named(tmp_path: Path, stream: bool, share: float) -> None:
+def test_a_file_that_was_cut_short_is_named(tmp_path: Path, stream: bool, share: float):
     table = pa.table({"n": range(1000), "t": [str(n) for n in range(1000)]})
     path = write_arrow(tmp_path / "a.arrow", table.to_batches(max_chunksize=500), table.schema, stream=stream)
     path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
@@ -161,7 +158,7 @@ def test_a_file_that_was_cut_short_is_named(tmp_path: Path, stream: bool, share:
         list(read_arrow(path))
 
 
-def test_columns_in_another_order_are_put_right_and_other_ones_are_named(path: Path) -> None:
+def test_columns_in_another_order_are_put_right_and_other_ones_are_named(path: Path):
     other = pa.record_batch({"t": ["x"], "n": [-1]})
     write_arrow(path.with_name("b.arrow"), [other], other.schema)
     both = read_arrow([path, path.with_name("b.arrow")])
@@ -176,13 +173,13 @@ def test_columns_in_another_order_are_put_right_and_other_ones_are_named(path: P
             use(read_arrow(path.parent))
 
 
-def test_a_file_without_columns_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_columns_is_refused(tmp_path: Path):
     write_arrow(tmp_path / "a.arrow", [], pa.schema([]))
     with pytest.raises(SchemaError, match=r"A table has no columns, in .*a\.arrow"):
         schema(read_arrow(tmp_path))
 
 
-def test_a_dataset_is_a_value_also_after_its_file_was_mapped(path: Path) -> None:
+def test_a_dataset_is_a_value_also_after_its_file_was_mapped(path: Path):
     dataset = read_arrow(path)
     dataset.source.take(0, np.array([3]))
     assert repr(dataset.source) == f"read_arrow('{path}')"
@@ -193,19 +190,19 @@ def test_a_dataset_is_a_value_also_after_its_file_was_mapped(path: Path) -> None
     assert_told_apart(dataset, read_arrow(path.parent))
 
 
-def test_building_reads_nothing() -> None:
+def test_building_reads_nothing():
     dataset = read_arrow("none.arrow")
     assert dataset.indexable
     with pytest.raises(MissingFileError):
         dataset.source.take(0, np.array([0]))
 
 
-def test_what_is_known_before_reading(path: Path) -> None:
+def test_what_is_known_before_reading(path: Path):
     assert "n int64, t string; 10,000 of them; random access" in explain(read_arrow(path))
     assert read_arrow(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)
 
 
-def test_a_changed_file_is_mapped_anew(path: Path) -> None:
+def test_a_changed_file_is_mapped_again(path: Path):
     _, position = next(read_arrow(path).source.read(0, None))
     assert read_arrow(path).source.take(0, np.array([0])).to_pylist() == [{"n": 0, "t": "text 0"}]
     new = path.with_name("new")
@@ -217,7 +214,7 @@ def test_a_changed_file_is_mapped_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
-def test_views_of_text_as_polars_writes_them_can_be_moved_about(tmp_path: Path, suffix: str) -> None:
+def test_views_of_text_as_polars_writes_them_can_be_moved_about(tmp_path: Path, suffix: str):
     columns = {
         "text": pa.array(["a longer text", None, "b"] * 9, pa.string_view()),
         "bytes": pa.array([b"a", b"bb", None] * 9, pa.binary_view()),

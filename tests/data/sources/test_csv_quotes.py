@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.data.sources.csv_quotes import count_lines, last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.line_files import count_lines
 
 # Pieces that CSV files are made of, well and badly: what matters is where quotes, newlines and delimiters meet.
 PIECES = st.sampled_from(["a", ",", ";", '"', '""', "\n", "\r\n", "\r", ' "', '",', ',"', '"\n', "é", "\ufeff", "\x00", "5'", "'"])
@@ -43,12 +44,12 @@ def assert_cuts_where_records_end(cut: Cut, data: bytes, delimiter: str, quote: 
 @example(b'a"\n"b\n"', (",", '"'))
 @example(b'"a"b"\n', (",", '"'))
 @example(b'"a\r', (",", '"'))
-def test_a_cut_is_where_a_record_ends(data: bytes, dialect: tuple[str, str | None]) -> None:
+def test_a_cut_is_where_a_record_ends(data: bytes, dialect: tuple[str, str | None]):
     assert_cuts_where_records_end(last_record_end, data, *dialect)
 
 
 @given(WILD.map(str.encode), DIALECTS)
-def test_every_end_of_a_record_is_found(data: bytes, dialect: tuple[str, str | None]) -> None:
+def test_every_end_of_a_record_is_found(data: bytes, dialect: tuple[str, str | None]):
     ends = [0, *record_ends(data, *dialect).tolist(), len(data)]
     pieces = [data[start:end] for start, end in pairwise(ends)]
     assert [row for piece in pieces for row in rows(piece.decode(), *dialect)] == rows(data.decode(), *dialect)
@@ -57,7 +58,7 @@ def test_every_end_of_a_record_is_found(data: bytes, dialect: tuple[str, str | N
 
 @given(WILD, DIALECTS)
 @example('"a"",', (",", '"'))
-def test_a_record_is_split_into_its_fields(text: str, dialect: tuple[str, str | None]) -> None:
+def test_a_record_is_split_into_its_fields(text: str, dialect: tuple[str, str | None]):
     data = text.encode()
     ends = [0, *record_ends(data, *dialect).tolist(), len(data)]
     records = [data[start:end].decode() for start, end in pairwise(ends) if data[start:end].strip(b"\r\n")]
@@ -66,7 +67,7 @@ def test_a_record_is_split_into_its_fields(text: str, dialect: tuple[str, str | 
 
 
 @given(WILD.map(str.encode), DIALECTS)
-def test_a_quote_is_open_where_a_newline_would_be_text(data: bytes, dialect: tuple[str, str | None]) -> None:
+def test_a_quote_is_open_where_a_newline_would_be_text(data: bytes, dialect: tuple[str, str | None]):
     at = open_quote(data, *dialect)
     last = rows(data.decode() + "\nx", *dialect)[-1]
     assert (at is not None) == last[-1].endswith("\nx")
@@ -98,25 +99,25 @@ def cut_between_return_and_newline(data: bytes, delimiter: str, quote: str | Non
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_the_law_catches(broken: Cut, data: bytes) -> None:
+def test_the_law_catches(broken: Cut, data: bytes):
     assert_cuts_where_records_end(last_record_end, data, ",", '"')
     with pytest.raises(AssertionError):
         assert_cuts_where_records_end(broken, data, ",", '"')
 
 
-def test_quotes_are_seen_across_the_pieces_that_are_looked_at_together() -> None:
+def test_quotes_are_seen_across_the_pieces_that_are_looked_at_together():
     record = b'1,"' + b"a\n" * 40_000 + b'"\n'
     for inside in range(0, 80_000, 9_001):
         assert last_record_end(record * 2 + record[:inside], ",", '"') == 2 * len(record)
 
 
 @given(WILD.map(str.encode), st.integers(0, 30))
-def test_lines_are_counted_as_python_splits_them(data: bytes, cut: int) -> None:
+def test_lines_are_counted_as_python_splits_them(data: bytes, cut: int):
     assert count_lines(data) == len(io.StringIO(data.decode() + "x", newline="").readlines()) - 1
     if data[cut - 1 : cut + 1] != b"\r\n":
         assert count_lines(data[:cut]) + count_lines(data[cut:]) == count_lines(data)
 
 
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r", b"x\r\n"])
-def test_lines_are_counted_across_the_pieces_that_are_looked_at_together(newline: bytes) -> None:
+def test_lines_are_counted_across_the_pieces_that_are_looked_at_together(newline: bytes):
     assert count_lines(newline * 70_001) == 70_001

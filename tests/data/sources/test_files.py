@@ -10,19 +10,10 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.data.sources import files
+from mlxfp.data.sources.column_names import as_strings, check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.files import (
-    as_paths,
-    as_strings,
-    blocks,
-    check_names,
-    check_same_names,
-    find_files,
-    find_place,
-    packed,
-    place,
-    show_call,
-)
+from mlxfp.data.sources.file_source import find_place, place
+from mlxfp.data.sources.files import as_paths, blocks, find_files, packed, show_call
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
 from tests.data.written import PACKINGS
@@ -36,9 +27,7 @@ def last_newline(data: bytes) -> int:
 
 
 @given(st.text(st.sampled_from("ab\n"), max_size=60).map(str.encode), st.integers(1, 40), st.sampled_from(sorted(PACKINGS)))
-def test_blocks_of_any_size_are_whole_records_and_the_file(
-    tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int, packing: str
-) -> None:
+def test_blocks_of_any_size_are_whole_records_and_the_file(tmp_path_factory: pytest.TempPathFactory, data: bytes, size: int, packing: str):
     path = tmp_path_factory.mktemp("blocks") / f"a{packing}"
     path.write_bytes(PACKINGS[packing](data))
     read = list(blocks(str(path), 0, last_newline, size))
@@ -51,7 +40,7 @@ def test_blocks_of_any_size_are_whole_records_and_the_file(
         assert b"".join(block for block, _ in blocks(str(path), end, last_newline, size)) == b"".join(block for block, _ in read[number:])
 
 
-def test_a_long_record_is_read_in_few_steps(tmp_path: Path) -> None:
+def test_a_long_record_is_read_in_few_steps(tmp_path: Path):
     tried = []
 
     def cut(data: bytes) -> int:
@@ -63,7 +52,7 @@ def test_a_long_record_is_read_in_few_steps(tmp_path: Path) -> None:
     assert len(tried) < 15
 
 
-def test_a_record_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(files, "LARGEST_RECORD", 1000)
     Path(tmp_path, "a").write_bytes(b"short\n" + b"x" * 5000)
     read = blocks(str(tmp_path / "a"), 0, last_newline, 16)
@@ -73,7 +62,7 @@ def test_a_record_without_end_does_not_fill_the_memory(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
-def test_a_damaged_compressed_file_is_named(tmp_path: Path, packing: str) -> None:
+def test_a_damaged_compressed_file_is_named(tmp_path: Path, packing: str):
     path = tmp_path / f"a{packing}"
     path.write_bytes(PACKINGS[packing](b"text\n" * 100)[:-4])
     with pytest.raises(DataError, match=rf"A compressed file is damaged: .*, in .*a\{packing}\. Compress or download it again"):
@@ -81,13 +70,13 @@ def test_a_damaged_compressed_file_is_named(tmp_path: Path, packing: str) -> Non
 
 
 @pytest.mark.parametrize("read", [read_csv, read_jsonl, read_text])
-def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path: Path, read: Callable[[Path], "Dataset[Any]"]) -> None:
+def test_a_file_that_is_not_compressed_as_its_name_says_is_named(tmp_path: Path, read: Callable[[Path], "Dataset[Any]"]):
     Path(tmp_path, "a.gz").write_text("text")
     with pytest.raises(DataError, match=r"A compressed file is damaged: .*, in .*a\.gz\. Compress"):
         list(read(tmp_path / "a.gz"))
 
 
-def test_errors_of_the_system_stay_what_they_are(tmp_path: Path) -> None:
+def test_errors_of_the_system_stay_what_they_are(tmp_path: Path):
     with pytest.raises(FileNotFoundError):
         list(blocks(str(tmp_path / "gone"), 0, last_newline, 16))
 
@@ -99,7 +88,7 @@ class Broken:
         raise OSError(5, "Input/output error")
 
 
-def test_an_error_while_reading_a_plain_file_is_not_called_damage() -> None:
+def test_an_error_while_reading_a_plain_file_is_not_called_damage():
     with pytest.raises(OSError, match="Input/output error"):
         files.read_bytes(Broken(), 1, "a.csv")
 
@@ -125,7 +114,7 @@ def folder(tmp_path: Path) -> Path:
         ("s*", []),  # a pattern stands for files, not for folders
     ],
 )
-def test_paths_patterns_and_folders_stand_for_files(folder: Path, path: str, found: list[str]) -> None:
+def test_paths_patterns_and_folders_stand_for_files(folder: Path, path: str, found: list[str]):
     if not found:
         with pytest.raises(MissingFileError):
             find_files((str(folder / path),), packed(".csv"))
@@ -133,17 +122,17 @@ def test_paths_patterns_and_folders_stand_for_files(folder: Path, path: str, fou
     assert [str(Path(file.path).relative_to(folder)) for file in find_files((str(folder / path),), packed(".csv"))] == found
 
 
-def test_several_paths_keep_their_order(folder: Path) -> None:
+def test_several_paths_keep_their_order(folder: Path):
     paths = tuple(str(folder / name) for name in ("sub", "b.csv", "*.txt"))
     assert [Path(file.path).name for file in find_files(paths, packed(".csv"))] == ["e.csv", "b.csv", "notes.txt"]
 
 
-def test_the_home_folder_is_looked_up_when_files_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_folder_is_looked_up_when_files_are_found(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("HOME", str(folder))
     assert [file.path for file in find_files(("~/b.csv",), ())] == [str(folder / "b.csv")]
 
 
-def test_relative_paths_start_at_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_at_the_working_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(folder)
     assert [file.path for file in find_files(("sub/*.csv",), ())] == ["sub/e.csv"]
 
@@ -153,11 +142,11 @@ def test_relative_paths_start_at_the_working_folder(folder: Path, monkeypatch: p
     [
         ("notes.tx", r"There is no file or folder '/.*notes\.tx'\. Did you mean 'notes\.txt'\? Check the path; a relative one starts at"),
         ("nowhere/x.csv", r"There is no file or folder '/.*x\.csv'\. Check the path; a relative one starts at the working folder\."),
-        ("*.json", r"No file matches '.*\*\.json', searched from /.*\. Check the pattern; \*\* stands for any depth\."),
+        ("*.json", r"No file matches '.*\*\.json', searched from /.*\. Check the pattern; \*\* matches any depth\."),
         ("sub/deep", r"No file in the folder '.*deep' ends in \.tsv; it has 1 others\. Name them by a pattern\."),
     ],
 )
-def test_what_stands_for_nothing_is_named(folder: Path, path: str, message: str) -> None:
+def test_what_stands_for_nothing_is_named(folder: Path, path: str, message: str):
     with pytest.raises(MissingFileError, match=message):
         find_files((str(folder / path),), (".tsv",))
 
@@ -166,7 +155,7 @@ def test_what_stands_for_nothing_is_named(folder: Path, path: str, message: str)
     ("path", "paths"),
     [("a", ("a",)), (Path("a/b"), ("a/b",)), (["a", Path("b")], ("a", "b")), (("a",), ("a",))],
 )
-def test_one_path_or_several_become_a_tuple(path: Any, paths: tuple[str, ...]) -> None:
+def test_one_path_or_several_become_a_tuple(path: Any, paths: tuple[str, ...]):
     assert as_paths(path) == paths
 
 
@@ -181,12 +170,12 @@ def test_one_path_or_several_become_a_tuple(path: Any, paths: tuple[str, ...]) -
         ("", ArgumentError, "path must name at least one file, got ''"),
     ],
 )
-def test_what_is_no_path_is_refused(path: Any, error: type[Exception], message: str) -> None:
+def test_what_is_no_path_is_refused(path: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         as_paths(path)
 
 
-def test_strings_are_given_as_a_sequence() -> None:
+def test_strings_are_given_as_a_sequence():
     assert as_strings("columns", ["a", "b"]) == ("a", "b")
     with pytest.raises(ArgumentTypeError, match=r"columns must be a sequence of strings, got columns='ab'. .* as in \['ab'\]"):
         as_strings("columns", "ab")
@@ -202,12 +191,12 @@ def test_strings_are_given_as_a_sequence() -> None:
         ("read_csv()", tuple(f"part-{n:05}.csv" for n in range(9)), "read_csv(['part-00000.csv', 'part-00001.csv', "),
     ],
 )
-def test_a_call_shows_its_paths_first(call: str, paths: tuple[str, ...], shown: str) -> None:
+def test_a_call_shows_its_paths_first(call: str, paths: tuple[str, ...], shown: str):
     assert show_call(call, paths).startswith(shown)
     assert len(show_call(call, paths)) < 160
 
 
-def test_a_place_is_found_again_while_the_files_stay_the_same(tmp_path: Path) -> None:
+def test_a_place_is_found_again_while_the_files_stay_the_same(tmp_path: Path):
     for name in ("a", "b"):
         Path(tmp_path, name).write_text("12345")
     paths = (str(tmp_path / "a"), str(tmp_path / "b"))
@@ -215,30 +204,30 @@ def test_a_place_is_found_again_while_the_files_stay_the_same(tmp_path: Path) ->
     assert find_place(before, None) == (0, 0, 0)
     assert find_place(find_files(paths, ()), place(before, 1, 3, 4)) == (1, 3, 4)
     assert find_place(before, place(before, 2, 0, 0)) == (2, 0, 0)
-    with pytest.raises(CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore them, or start anew\."):
+    with pytest.raises(CursorError, match=r"The files have changed since .* made: there were 2, now 1\. Restore them, or start over\."):
         find_place(before[:1], place(before, 0, 3, 4))
     Path(tmp_path, "b").write_text("123456")
-    with pytest.raises(CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore it, or start anew\."):
+    with pytest.raises(CursorError, match=r"A file has changed since .* made: it had 5 bytes, now 6: .*b\. Restore it, or start over\."):
         find_place(find_files(paths, ()), place(before, 1, 3, 4))
 
 
 @pytest.mark.parametrize("position", [(), 3, "x", (0, 0, 0, 0), (0, -1, 0, 5, 1), (2, 0, 0, 0, 1), (0, 1.5, 0, 5, 1), ((), 0, 0, 5, 1)])
-def test_a_position_that_no_file_made_is_refused(position: Any) -> None:
+def test_a_position_that_no_file_made_is_refused(position: Any):
     with pytest.raises(CursorError, match="The cursor has no position in files"):
         find_place((files.FileStamp("a", 5, 0),), position)
 
 
-def test_columns_have_names_of_their_own() -> None:
+def test_columns_have_names_of_their_own():
     check_names(["a", "b"], "x.csv")
-    with pytest.raises(SchemaError, match=r"Several columns have one name: got 'a' more than once, in x\.csv\. Rename them in the file\."):
+    with pytest.raises(SchemaError, match=r"Several columns have one name: got 'a' more than once, in x\.csv\. Rename them\."):
         check_names(["a", "b", "a"], "x.csv")
-    with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__row__', in x\.csv\. Rename it in the file\."):
+    with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__row__', in x\.csv\. Rename it\."):
         check_names(["a", "__row__"], "x.csv")
     with pytest.raises(SchemaError, match=r"A table has no columns, in x\.csv\. Leave it out\."):
         check_names([], "x.csv")
 
 
-def test_files_are_told_apart_by_their_columns() -> None:
+def test_files_are_told_apart_by_their_columns():
     check_same_names(["b", "a"], "y.csv", ["a", "b"], "x.csv")
     with pytest.raises(SchemaError, match=r"Two files have different columns: y\.csv lacks 'b' and adds nothing, compared with x\.csv\."):
         check_same_names(["a"], "y.csv", ["a", "b"], "x.csv")

@@ -68,7 +68,7 @@ class Known(Stream):
 
 
 @given(st.lists(st.integers(-9, 9), max_size=20), st.data())
-def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], data: st.DataObject) -> None:
+def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], data: st.DataObject):
     table = pa.table({"x": pa.array(values, pa.int64())})
     indices = data.draw(st.none() | st.lists(st.integers(0, len(values) - 1), max_size=30)) if values else None
     dataset = from_hf(Rows(table, indices))
@@ -81,14 +81,14 @@ def test_a_table_with_chosen_rows_is_the_table_of_these_rows(values: list[int], 
         laws.assert_random_access(dataset, np.array(data.draw(st.lists(st.integers(0, len(chosen) - 1))), np.int64))
 
 
-def test_a_table_is_used_without_a_copy() -> None:
+def test_a_table_is_used_without_a_copy():
     table = pa.table({"x": pa.array(range(9000))})
     chunks = [chunk for chunk, _ in from_hf(Rows(table)).source.read(0, None)]
     ours, theirs = (column.chunk(0).buffers()[1].address for column in (pa.Table.from_batches(chunks)["x"], table["x"]))
     assert ours == theirs
 
 
-def test_a_table_is_known_by_its_history_or_else_by_its_rows() -> None:
+def test_a_table_is_known_by_its_history_or_else_by_its_rows():
     table = pa.table({"x": [1, 2]})
     laws.assert_told_apart(from_hf(Rows(table, version="a")), from_hf(Rows(table, version="b")))
     laws.assert_told_apart(from_hf(Rows(table)), from_hf(Rows(table, [1, 0])))
@@ -96,7 +96,7 @@ def test_a_table_is_known_by_its_history_or_else_by_its_rows() -> None:
 
 
 @pytest.mark.parametrize("features", [None, Features(x=pa.int32(), epoch=pa.int64())])
-def test_a_stream_is_read_in_each_epoch_and_resumed_by_reading_again(features: Features | None) -> None:
+def test_a_stream_is_read_in_each_epoch_and_resumed_by_reading_again(features: Features | None):
     dataset = from_hf(Known([{"x": i} for i in range(300)], features))
     assert dataset.source.schema().field("x").type == (pa.int64() if features is None else pa.int32())
     laws.assert_reads(dataset.source, epoch=2)
@@ -146,7 +146,7 @@ class Stated(Known):
         self.start = state["at"]
 
 
-def test_a_stream_resumes_by_its_state_where_that_is_exact() -> None:
+def test_a_stream_resumes_by_its_state_where_that_is_exact():
     rows = [{"x": i} for i in range(600)]
     exact, again = (from_hf(Stated(rows, inside)) for inside in (SkipExamplesIterable(), StepExamplesIterable()))
     assert [position for _, position in exact.source.read(0, None)] == ['{"at": 256}', '{"at": 512}', '{"at": 600}']
@@ -171,14 +171,14 @@ class Grid(pa.ExtensionType):
         return cls()
 
 
-def test_types_that_only_datasets_understands_become_what_they_are_stored_as() -> None:
+def test_types_that_only_datasets_understands_become_what_they_are_stored_as():
     grids = pa.ExtensionArray.from_storage(Grid(), pa.array([[1, 2], [3]], pa.list_(pa.int8())))
     dataset = from_hf(Rows(pa.table({"grid": grids}, metadata={"huggingface": "{}"}), [1]))
     assert dataset.source.schema().equals(pa.schema({"grid": pa.list_(pa.int8())}), check_metadata=True)
     assert list(dataset) == [{"grid": [3]}]
 
 
-def test_a_stream_is_hashed_by_datasets_and_iterates_where_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_hashed_by_datasets_and_iterates_where_that_fails(monkeypatch: pytest.MonkeyPatch):
     dataset = from_hf(Stream([{"x": 1}]))
     assert list(dataset) == [{"x": 1, "epoch": 0}]
     hasher = type("Hasher", (), {"hash": staticmethod(lambda value: "hashed")})
@@ -193,7 +193,7 @@ def test_a_stream_is_hashed_by_datasets_and_iterates_where_that_fails(monkeypatc
     assert dataset.source.__fingerprint__() == "hashed"
 
 
-def test_mistakes_are_named() -> None:
+def test_mistakes_are_named():
     with pytest.raises(ArgumentTypeError, match=r"from_hf needs a Dataset or an IterableDataset of the package datasets, got list: \[1\]"):
         from_hf([1])
     with pytest.raises(ArgumentTypeError, match=r"It holds the splits 'train', 'test': pass one of them\."):
@@ -246,7 +246,7 @@ STREAMS = {
 @needs_datasets
 @pytest.mark.parametrize("epoch", [0, 1])
 @pytest.mark.parametrize("name", STREAMS)
-def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int) -> None:
+def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int):
     make, exact = STREAMS[name]
     dataset = from_hf(make())
     laws.assert_reads(dataset.source, epoch=epoch)
@@ -257,7 +257,7 @@ def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int) -> None:
 
 
 @needs_datasets
-def test_a_real_stream_gives_what_it_gives_alone_and_is_left_as_it_was() -> None:
+def test_a_real_stream_gives_what_it_gives_alone_and_is_left_as_it_was():
     for make, _ in STREAMS.values():
         stream = make()
         expected = [int(row["x"]) for row in stream]
@@ -268,7 +268,7 @@ def test_a_real_stream_gives_what_it_gives_alone_and_is_left_as_it_was() -> None
 
 
 @needs_datasets
-def test_real_tables_are_read_by_number() -> None:
+def test_real_tables_are_read_by_number():
     whole = datasets.Dataset.from_dict({"x": list(range(5000)), "t": [str(i) for i in range(5000)]})
     chosen = whole.shuffle(seed=0).select(range(4500))
     for dataset in (whole, chosen, whole.with_format("numpy"), chosen.train_test_split(0.5, seed=0)["test"]):
@@ -282,7 +282,7 @@ def test_real_tables_are_read_by_number() -> None:
 
 
 @needs_datasets
-def test_labels_images_and_arrays_are_plain_columns() -> None:
+def test_labels_images_and_arrays_are_plain_columns():
     kinds = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "grid": datasets.Array2D((2, 2), "int8")})
     grids = datasets.Dataset.from_dict({"label": [1], "grid": [[[1, 2], [3, 4]]]}, features=kinds)
     image = datasets.Features({"image": datasets.Image()})

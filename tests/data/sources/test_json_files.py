@@ -46,7 +46,7 @@ def test_blocks_of_any_size_give_what_was_written(
     newline: str,
     ended: bool,
     escaped: bool,
-) -> None:
+):
     text = "\ufeff" * escaped + newline.join(json.dumps(line, ensure_ascii=escaped) for line in lines) + newline * ended
     path = write(tmp_path_factory.mktemp("lines") / f"a.jsonl{packing}", text)
     dataset = blocked(read_jsonl(path, schema={field.name: field.type for field in SCHEMA}), size)
@@ -55,9 +55,7 @@ def test_blocks_of_any_size_give_what_was_written(
 
 
 @given(LINES.filter(any), SIZES)
-def test_types_do_not_depend_on_the_size_of_blocks(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], size: int
-) -> None:
+def test_types_do_not_depend_on_the_size_of_blocks(tmp_path_factory: pytest.TempPathFactory, lines: list[dict[str, Any]], size: int):
     folder = tmp_path_factory.mktemp("several")
     for number in range(2):
         write(folder / f"{number}.jsonl", "\n".join(map(json.dumps, lines)))
@@ -70,7 +68,7 @@ def test_types_do_not_depend_on_the_size_of_blocks(
     assert_repeatable(dataset)
 
 
-def test_the_law_catches_cuts_inside_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_cuts_inside_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = write(tmp_path / "a.jsonl", '{"t": "a b"}\n' * 3)
     assert list(blocked(read_jsonl(path), 1)) == [{"t": "a b"}] * 3
     monkeypatch.setattr("mlxfp.data.sources.line_files.LineSource.cut", lambda self, data: data.rfind(b" ") + 1)
@@ -81,12 +79,12 @@ def test_the_law_catches_cuts_inside_lines(tmp_path: Path, monkeypatch: pytest.M
 BAD_LINES = [
     ('{"n": }', r"A line is not JSON \(Expecting value: line 1 column 7 \(char 6\)\): got '\{\"n\": \}'"),
     ('{"n": 1} {"n": 2}', r"A line is not JSON \(Extra data: .*\)"),
-    ("[1, 2]", r"A line is no JSON object: got '\[1, 2\]'"),
-    ("null", "A line is no JSON object: got 'null'"),
-    ('"text"', "A line is no JSON object"),
+    ("[1, 2]", r"A line is not a JSON object: got '\[1, 2\]'"),
+    ("null", "A line is not a JSON object: got 'null'"),
+    ('"text"', "A line is not a JSON object"),
     ('{"n": 1, "n": 2}', r"A line cannot be read \(.*specified twice.*\): got"),
     ('{"t": "\\ud83d"}', r"A line cannot be read \(.*surrogate.*\): got"),
-    ('{"other": 1}', r"A key is no column: got 'other', not one of \['n', 't', 'o'\]"),
+    ('{"other": 1}', r"A key is not a column: got 'other', not one of \['n', 't', 'o'\]"),
     ('{"n": "x"}', "A value does not fit the column 'n' of int64: got 'x'"),
     ('{"n": 1.5}', "A value does not fit the column 'n' of int64: got 1.5"),
     ('{"n": true}', "A value does not fit the column 'n' of int64: got True"),
@@ -96,7 +94,7 @@ BAD_LINES = [
 
 
 @given(st.sampled_from(BAD_LINES), st.lists(st.sampled_from(['{"n": 1}\n', "\n", '{"t": "a", "n": null}\r\n', "{}\n"]), max_size=9), SIZES)
-def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tuple[str, str], before: list[str], size: int) -> None:
+def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tuple[str, str], before: list[str], size: int):
     bad, message = wrong
     path = tmp_path_factory.mktemp("bad") / "a.jsonl"
     write(path, '{"n": 1, "t": "", "o": {"x": 1}}\n' + "".join(before) + bad + "\n" + '{"n": 2}\n')
@@ -108,7 +106,7 @@ def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tu
 
 
 @pytest.mark.parametrize(("bad", "message"), BAD_LINES)
-def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None:
+def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str):
     paths = [write(tmp_path / "0.jsonl", '{"n": 1, "t": "", "o": {"x": 1}}'), write(tmp_path / "a.jsonl", f"{{}}\n{bad}\n")]
     with pytest.raises(DataError, match=rf"{message}.*, in line 2 of .*a\.jsonl\. "):
         list(read_jsonl(paths))
@@ -120,8 +118,8 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None
         (['{"n": 1}', '{"n": "x"}'], "A value does not fit the column 'n' of int64: got 'x', in line 2 .* Make the values of a column"),
         (['{"n": "x"}', '{"n": [1]}'], "A value does not fit the column 'n' of string: got "),
         (['{"n": [1, "x"]}'], r"A line cannot be read \(.*changed from number to string.*\)"),
-        (["null", '{"n": 1}'], "A line is no JSON object: got 'null', in line 1"),
-        (["", " null", '{"n": 1}'], "A line is no JSON object: got 'null', in line 2"),
+        (["null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 1"),
+        (["", " null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 2"),
         (['{"n":', "1}"], "A line is not JSON .* in line 1"),
         (["["] * 3, "A line is not JSON"),
         (["[" * 100_000], "A line cannot be read|A line is not JSON"),
@@ -129,7 +127,7 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None
         ([b'{"n": "\xff"}'.decode("latin-1")], None),
     ],
 )  # fmt: skip
-def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str], message: str | None) -> None:
+def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str], message: str | None):
     dataset = read_jsonl(write(tmp_path / "a.jsonl", "\n".join(lines)))
     if message is None:
         assert list(dataset) == [{"n": "ÿ"}]
@@ -150,7 +148,7 @@ def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str]
         ),
     ],
 )
-def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str) -> None:
+def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str):
     paths = [write(tmp_path / "a.jsonl", '{"n": 1, "o": {"x": 1}, "l": [1]}'), write(tmp_path / "b.jsonl", value)]
     with pytest.raises(DataError, match=cure):
         list(read_jsonl(paths))
@@ -162,7 +160,7 @@ def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str) -> 
         assert {name: row[name] for name in json.loads(value)} in (json.loads(value), {"o": {"x": None, "y": "z"}})
 
 
-def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_named(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", b'{"t": "x"}\n\n{"t": "\xe9"}\n')
     for size in (1, 1000):
         with pytest.raises(DataError, match=r"Text is not UTF-8: got the byte 0xe9, in line 3 of .*a\.jsonl\."):
@@ -181,11 +179,11 @@ def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         ('{"a": NaN}', pa.schema({"a": pa.float64()})),
     ],
 )
-def test_types_are_inferred(tmp_path: Path, text: str, expected: pa.Schema) -> None:
+def test_types_are_inferred(tmp_path: Path, text: str, expected: pa.Schema):
     assert schema(read_jsonl(write(tmp_path / "a.jsonl", text))) == expected
 
 
-def test_declared_types_keep_the_order_of_the_keys_and_add_columns(tmp_path: Path) -> None:
+def test_declared_types_keep_the_order_of_the_keys_and_add_columns(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"text": "a", "on": "2024-01-31T00:00:00"}\n')
     dataset = read_jsonl(path, schema={"label": pa.int8(), "on": pa.timestamp("s")})
     assert schema(dataset) == pa.schema({"text": pa.string(), "on": pa.timestamp("s"), "label": pa.int8()})
@@ -193,7 +191,7 @@ def test_declared_types_keep_the_order_of_the_keys_and_add_columns(tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "{}\n{}\n", "\ufeff"])
-def test_a_file_without_keys_needs_declared_columns(tmp_path: Path, text: str) -> None:
+def test_a_file_without_keys_needs_declared_columns(tmp_path: Path, text: str):
     path = write(tmp_path / "a.jsonl", text)
     with pytest.raises(
         DataError, match=r"The columns cannot be inferred: got no key in .*a\.jsonl, nor in the files after it\. Declare them"
@@ -203,7 +201,7 @@ def test_a_file_without_keys_needs_declared_columns(tmp_path: Path, text: str) -
     assert list(read_jsonl([path, write(tmp_path / "b.jsonl", '{"a": 1}')]))[-1] == {"a": 1} if "{" not in text else True
 
 
-def test_reserved_names_and_types_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+def test_reserved_names_and_types_that_cannot_be_read_are_refused(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", '{"__key__": 1}')
     with pytest.raises(SchemaError, match=r"A column has a reserved name: got '__key__', in .*a\.jsonl\."):
         schema(read_jsonl(path))
@@ -212,12 +210,12 @@ def test_reserved_names_and_types_that_cannot_be_read_are_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize(("declared", "error"), [(3, ArgumentTypeError), ({"a": "int"}, ArgumentTypeError)])
-def test_arguments_are_checked_when_the_dataset_is_built(declared: Any, error: type[MlxfpError]) -> None:
+def test_arguments_are_checked_when_the_dataset_is_built(declared: Any, error: type[MlxfpError]):
     with pytest.raises(error, match="schema must map column names to Arrow types"):
         read_jsonl("a.jsonl", schema=declared)
 
 
-def test_a_dataset_is_a_value_and_building_it_reads_nothing() -> None:
+def test_a_dataset_is_a_value_and_building_it_reads_nothing():
     dataset = read_jsonl(["none.jsonl", "*.jsonl"], schema={"x": pa.list_(pa.float32())})
     assert repr(dataset.source) == "read_jsonl(['none.jsonl', '*.jsonl'], schema={'x': pa.list_(pa.float32())})"
     assert_value(dataset)
@@ -226,7 +224,7 @@ def test_a_dataset_is_a_value_and_building_it_reads_nothing() -> None:
         next(iter(dataset))
 
 
-def test_resuming_reads_nothing_that_stands_before(tmp_path: Path) -> None:
+def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
     path = write(tmp_path / "a.jsonl", "".join(f'{{"n": {n}, "t": "text {n}"}}\n' for n in range(100_000)))
     items = list(iterate(read_jsonl(path)))
     cursor = Cursor.from_bytes(items[80_000][1].to_bytes())
@@ -239,8 +237,10 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("nothing", "value", "kind"), [("null", 3, "pa.int64()"), ("[]", [3], "pa.list_(pa.int64())")])
-def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: str, value: Any, kind: str) -> None:
+def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: str, value: Any, kind: str):
     paths = [write(tmp_path / "a.jsonl", f'{{"n": {nothing}}}'), write(tmp_path / "b.jsonl", json.dumps({"n": value}))]
-    with pytest.raises(DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all before it are null, or make"):
+    with pytest.raises(
+        DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all earlier values are null, or make"
+    ):
         list(read_jsonl(paths))
     assert list(read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}

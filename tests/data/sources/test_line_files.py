@@ -31,7 +31,7 @@ for path in sys.argv[2:]:
 
 @pytest.mark.parametrize("reader", ["read_csv", "read_jsonl", "read_text"])
 @pytest.mark.parametrize("packing", [None, "gzip"])
-def test_memory_does_not_grow_with_the_file(tmp_path: Path, reader: str, packing: str | None) -> None:
+def test_memory_does_not_grow_with_the_file(tmp_path: Path, reader: str, packing: str | None):
     line = b'{"n": 1, "t": "a text that is long enough to count"}\n'
     for name, count in (("small", 100_000), ("large", 1_000_000)):  # 5 and 50 MB
         with pa.output_stream(tmp_path / name, compression=packing) as stream:
@@ -45,7 +45,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path, reader: str, packing
 
 
 @pytest.mark.parametrize("read", [read_csv, read_jsonl, read_text])
-def test_the_schema_is_found_without_reading_on(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schema_is_found_without_reading_on(tmp_path: Path, read: Any, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "a"
     path.write_text('{"n": 1}\n' * 500_000)
     dataset: Dataset[Any] = read(path)
@@ -79,17 +79,17 @@ def _at_most(budget: int) -> Any:
         (pa.list_(pa.struct({"a b": pa.string()})), "pa.list_(pa.struct({'a b': pa.string()}))"),
     ],
 )
-def test_types_print_as_the_code_that_makes_them(kind: pa.DataType, code: str) -> None:
+def test_types_print_as_the_code_that_makes_them(kind: pa.DataType, code: str):
     assert type_code(kind) == code
     assert eval(code, {"pa": pa}) == kind
 
 
-def test_settled_types_hold_text_whatever_it_looked_like() -> None:
+def test_settled_types_hold_text_whatever_it_looked_like():
     looked = pa.struct({"on": pa.date32(), "when": pa.list_(pa.timestamp("s")), "none": pa.null(), "n": pa.int64()})
     assert settled(looked) == pa.struct({"on": pa.string(), "when": pa.list_(pa.string()), "none": pa.string(), "n": pa.int64()})
 
 
-def test_the_first_failure_is_found() -> None:
+def test_the_first_failure_is_found():
     def parse(end: int) -> None:
         if end > 7:
             raise pa.ArrowInvalid
@@ -98,6 +98,6 @@ def test_the_first_failure_is_found() -> None:
     assert first_failure([8], parse) == (0, 8)
 
 
-def test_long_values_are_shortened() -> None:
+def test_long_values_are_shortened():
     assert shorten("short") == "'short'"
     assert len(shorten("x" * 1_000)) == 80

@@ -37,7 +37,7 @@ def write_wave(path: Path, samples: np.ndarray, *, width: int = 2, channels: int
 
 
 @given(st.dictionaries(NAMES, st.dictionaries(NAMES, st.binary(min_size=1, max_size=9), min_size=1, max_size=4), min_size=1, max_size=3))
-def test_a_folder_of_images_obeys_the_laws_of_sources(classes: dict[str, dict[str, bytes]]) -> None:
+def test_a_folder_of_images_obeys_the_laws_of_sources(classes: dict[str, dict[str, bytes]]):
     files = {f"{kind}/{name}.png": data for kind, found in classes.items() for name, data in found.items()}
     with TemporaryDirectory() as folder:
         dataset = read_images(write(Path(folder), files))
@@ -54,31 +54,31 @@ def test_a_folder_of_images_obeys_the_laws_of_sources(classes: dict[str, dict[st
         assert list(dataset) == expected
 
 
-def test_images_without_class_folders_have_no_label(tmp_path: Path) -> None:
+def test_images_without_class_folders_have_no_label(tmp_path: Path):
     dataset = read_images(write(tmp_path, {"b.JPG": b"2", "a.png": b"1", "notes.txt": b"x", ".hidden.png": b"x", ".git/c.png": b"x"}))
     assert list(dataset) == [{"image": b"1", "path": "a.png"}, {"image": b"2", "path": "b.JPG"}]
     assert repr(dataset) == f"pipe(read_images({str(tmp_path)!r}))"
 
 
-def test_the_class_is_the_first_folder_however_deep_an_image_lies(tmp_path: Path) -> None:
+def test_the_class_is_the_first_folder_however_deep_an_image_lies(tmp_path: Path):
     rows = list(read_images(write(tmp_path, {"cat/white/1.png": b"1", "ant/2.png": b"2"})))
     assert [(row["class"], row["label"], row["path"]) for row in rows] == [("ant", 0, "ant/2.png"), ("cat", 1, "cat/white/1.png")]
 
 
-def test_only_the_files_that_are_taken_are_read(tmp_path: Path) -> None:
+def test_only_the_files_that_are_taken_are_read(tmp_path: Path):
     dataset = read_images(write(tmp_path, {"a.png": b"1", "b.png": b""}))
     assert take_rows(dataset, 0, np.array([0]))["image"].to_pylist() == [b"1"]
     with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in '.*b\.png'\. Copy it again"):
         list(dataset)
 
 
-def test_building_reads_nothing_and_a_pickled_copy_looks_for_itself(tmp_path: Path) -> None:
+def test_building_reads_nothing_and_a_pickled_copy_looks_for_itself(tmp_path: Path):
     dataset = read_images(tmp_path / "later")
     write(tmp_path, {"later/a.png": b"1"})
     assert len(list(dataset)) == 1
 
 
-def test_a_change_of_the_files_is_noticed(tmp_path: Path) -> None:
+def test_a_change_of_the_files_is_noticed(tmp_path: Path):
     before = read_images(write(tmp_path, {f"{i}.png": b"1" for i in range(70)}))
     version = before.source.version()
     (_, position), *_ = before.source.read(0, None)
@@ -89,16 +89,16 @@ def test_a_change_of_the_files_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_images, read_audio])
-def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any) -> None:
+def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any):
     suffix = "png" if read is read_images else "wav"
     with pytest.raises(MissingFileError, match=r"There is no folder '.*nothing'\. A relative path starts at the working folder\."):
         list(read(tmp_path / "nothing"))
     with pytest.raises(MissingFileError, match=rf"No file in the folder '.*' or below it ends in .*\.{suffix}.*\. Check the path\."):
         list(read(tmp_path))
     write(tmp_path, {f"a.{suffix}": b"1", f"cat/b.{suffix}": b"1"})
-    with pytest.raises(MissingFileError, match="It is a file; name the folder that it lies in"):
+    with pytest.raises(MissingFileError, match="It is a file; name the folder that it is in"):
         list(read(tmp_path / f"a.{suffix}"))
-    with pytest.raises(DataError, match=rf"Some files lie in a folder of their class and 1 beside these, such as 'a\.{suffix}', in"):
+    with pytest.raises(DataError, match=rf"Some files are in class folders, but 1 are not, such as 'a\.{suffix}', in"):
         list(read(tmp_path))
     with pytest.raises(ArgumentTypeError, match="path must be one folder, got list"):
         read([tmp_path])
@@ -106,7 +106,7 @@ def test_mistakes_about_folders_are_named(tmp_path: Path, read: Any) -> None:
 
 @pytest.mark.parametrize(("width", "kind"), [(1, "u1"), (2, "<i2"), (4, "<i4")])
 @given(data=st.data())
-def test_samples_are_the_integers_divided_by_their_range(width: int, kind: str, data: st.DataObject) -> None:
+def test_samples_are_the_integers_divided_by_their_range(width: int, kind: str, data: st.DataObject):
     info = np.iinfo(kind)
     samples = np.array(data.draw(st.lists(st.integers(info.min, info.max), max_size=9)), kind)
     with TemporaryDirectory() as folder:
@@ -116,21 +116,21 @@ def test_samples_are_the_integers_divided_by_their_range(width: int, kind: str, 
     assert row["waveform"] == (centred / 2.0 ** (8 * width - 1)).astype(np.float32).tolist()
 
 
-def test_samples_of_three_bytes_keep_their_sign(tmp_path: Path) -> None:
+def test_samples_of_three_bytes_keep_their_sign(tmp_path: Path):
     write_wave(tmp_path / "a.wav", np.array([0, 0, 0x40, 0, 0, 0xC0, 0xFF, 0xFF, 0xFF], np.uint8), width=3)
     assert next(iter(read_audio(tmp_path)))["waveform"] == [0.5, -0.5, float(np.float32(-1 / 2**23))]
 
 
-def test_several_channels_become_their_mean(tmp_path: Path) -> None:
+def test_several_channels_become_their_mean(tmp_path: Path):
     write_wave(tmp_path / "a.wav", np.array([16384, 0, -16384, 16384], "<i2"), channels=2, rate=44100)
     assert list(read_audio(tmp_path)) == [{"waveform": [0.25, 0.0], "rate": 44100, "path": "a.wav"}]
 
 
-def test_what_is_no_wave_file_is_named(tmp_path: Path) -> None:
+def test_what_is_no_wave_file_is_named(tmp_path: Path):
     write_wave(tmp_path / "a.wav", np.zeros(100, "<i2"))
     whole = (tmp_path / "a.wav").read_bytes()
     (tmp_path / "a.wav").write_bytes(whole[:-50])
-    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its head says 200, in '.*a\.wav'\."):
+    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its header says 200, in '.*a\.wav'\."):
         list(read_audio(tmp_path))
     for damaged in (whole[:6], b"ID3 an mp3 file", whole[:20] + b"\x55" + whole[21:]):
         (tmp_path / "a.wav").write_bytes(damaged)
@@ -138,7 +138,7 @@ def test_what_is_no_wave_file_is_named(tmp_path: Path) -> None:
             list(read_audio(tmp_path))
 
 
-def test_real_images_are_read_shuffled_and_previewed(data_folder: Path) -> None:
+def test_real_images_are_read_shuffled_and_previewed(data_folder: Path):
     dataset = read_images(data_folder / "cifar10")
     assert dataset.source.schema() == pa.schema({"image": pa.binary(), "path": pa.string(), "class": pa.string(), "label": pa.int64()})
     labels = dataset[:].column("label").to_pylist()
@@ -149,7 +149,7 @@ def test_real_images_are_read_shuffled_and_previewed(data_folder: Path) -> None:
     assert "airplane" in str(preview(dataset))
 
 
-def test_real_sound_is_read_and_batched(data_folder: Path) -> None:
+def test_real_sound_is_read_and_batched(data_folder: Path):
     dataset = read_audio(data_folder / "speech")
     rows = list(dataset)
     assert {row["rate"] for row in rows} == {8000}

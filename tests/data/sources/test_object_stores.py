@@ -49,7 +49,7 @@ def parquet_of(table: pa.Table) -> bytes:
         return file.getvalue()
 
 
-def test_tables_obey_the_laws_of_sources(bucket: Any) -> None:
+def test_tables_obey_the_laws_of_sources(bucket: Any):
     bucket.pipe("bucket/a.csv", CSV)
     bucket.pipe("bucket/a.csv.gz", gzip.compress(CSV))
     bucket.pipe("bucket/a.jsonl", b"".join(b'{"x": %d}\n' % i for i in range(5000)))
@@ -65,7 +65,7 @@ def test_tables_obey_the_laws_of_sources(bucket: Any) -> None:
         assert [row["x"] for row in dataset] == list(range(5000))
 
 
-def test_patterns_and_folders_are_looked_up_and_what_is_not_there_is_named(bucket: Any) -> None:
+def test_patterns_and_folders_are_looked_up_and_what_is_not_there_is_named(bucket: Any):
     for name in ("b.csv", "a.csv", ".hidden.csv", "notes.md", "deep/c.csv"):
         bucket.pipe(f"bucket/data/{name}", f"name\n{name}\n".encode())
     bucket.touch("bucket/data/")  # what the console of AWS makes for a new folder
@@ -77,7 +77,7 @@ def test_patterns_and_folders_are_looked_up_and_what_is_not_there_is_named(bucke
             list(read_csv(nowhere))
 
 
-def test_a_file_that_changes_is_read_anew_and_its_cursors_are_refused(bucket: Any) -> None:
+def test_a_file_that_changes_is_read_again_and_its_cursors_are_refused(bucket: Any):
     bucket.pipe("bucket/a.csv", b"x\n1\n")
     for dataset in (read_csv("s3://bucket/a.csv"), read_csv("s3://bucket/*.csv")):
         bucket.pipe("bucket/a.csv", b"x\n1\n")
@@ -94,7 +94,7 @@ def test_a_file_that_changes_is_read_anew_and_its_cursors_are_refused(bucket: An
         bucket.rm("bucket/b.csv")
 
 
-def test_a_folder_of_images_obeys_the_laws_of_datasets(bucket: Any) -> None:
+def test_a_folder_of_images_obeys_the_laws_of_datasets(bucket: Any):
     for place in range(70):
         bucket.pipe(f"bucket/pictures/{'cat' if place % 2 else 'dog'}/{place:03d}.png", str(place).encode())
     dataset = read_images("s3://bucket/pictures")
@@ -104,7 +104,7 @@ def test_a_folder_of_images_obeys_the_laws_of_datasets(bucket: Any) -> None:
     laws.assert_value(dataset)
 
 
-def test_no_request_fetches_more_than_a_few_megabytes(bucket: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_request_fetches_more_than_a_few_megabytes(bucket: Any, monkeypatch: pytest.MonkeyPatch):
     fetched: list[int] = []
     fetch = s3fs.S3File._fetch_range
 

@@ -19,7 +19,7 @@ from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from mlxfp.testing.laws.datasets import collect
 from mlxfp.testing.strategies import tables
-from tests.data.written import SCHEMAS, plain
+from tests.data.written import SCHEMAS, in_chunks, plain
 
 # A tensor that is null cannot be read back: "Expected all lists to be of size=6 but index 1 had size=0" (Arrow 25).
 WRITABLE = SCHEMAS.map(lambda kinds: pa.schema([each.with_nullable(each.nullable and each.name != "image") for each in kinds]))
@@ -32,22 +32,21 @@ def rows_of(dataset: Any) -> pa.Table:
 @given(st.data(), WRITABLE, st.integers(1, 3), st.integers(1, 5))
 def test_what_was_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, kinds: pa.Schema, files: int, group_size: int
-) -> None:
+):
     folder = tmp_path_factory.mktemp("parquet")
     parts = [data.draw(tables(kinds, max_rows=5)) for _ in range(files)]
     for number, part in enumerate(parts):
         order = data.draw(st.permutations(kinds.names)) if number else kinds.names
         pq.write_table(part.select(order), folder / f"{number}.parquet", row_group_size=group_size)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parquet_files, "CHUNK_ROWS", 2)
-        dataset = read_parquet(folder)
-        assert_same(rows_of(dataset), plain(pa.concat_tables(parts)), "reading gives what was written")
-        assert_reads(dataset.source)
-        assert_resumable(dataset)
-        assert_repeatable(dataset)
-        some = data.draw(st.permutations(kinds.names))[: data.draw(st.integers(1, len(kinds)))]
-        assert_same(rows_of(read_parquet(folder, columns=some)), plain(pa.concat_tables(parts).select(some)), "and some of it")
-        assert_reads(read_parquet(folder, columns=some).source)
+    dataset = in_chunks(read_parquet(folder), 2)
+    assert_same(rows_of(dataset), plain(pa.concat_tables(parts)), "reading gives what was written")
+    assert_reads(dataset.source)
+    assert_resumable(dataset)
+    assert_repeatable(dataset)
+    some = data.draw(st.permutations(kinds.names))[: data.draw(st.integers(1, len(kinds)))]
+    chosen = in_chunks(read_parquet(folder, columns=some), 2)
+    assert_same(rows_of(chosen), plain(pa.concat_tables(parts).select(some)), "and some of it")
+    assert_reads(chosen.source)
     assert length(dataset) == sum(part.num_rows for part in parts)
 
 
@@ -62,7 +61,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.parquet"
 
 
-def test_resuming_starts_at_the_row_group(path: Path) -> None:
+def test_resuming_starts_at_the_row_group(path: Path):
     items = list(iterate(read_parquet(path)))
     cursor = Cursor.from_bytes(items[5_500][1].to_bytes())
     with pq.ParquetFile(path) as opened:
@@ -75,12 +74,12 @@ def test_resuming_starts_at_the_row_group(path: Path) -> None:
         list(read_parquet(path))
 
 
-def test_a_large_row_group_is_read_in_chunks(path: Path) -> None:
+def test_a_large_row_group_is_read_in_chunks(path: Path):
     pq.write_table(pa.table({"n": range(10_000)}), path)
     assert [chunk.num_rows for chunk, _ in read_parquet(path).source.read(0, None)] == [4096, 4096, 1808]
 
 
-def test_what_a_file_says_of_its_columns_but_their_types_does_not_matter(tmp_path: Path) -> None:
+def test_what_a_file_says_of_its_columns_but_their_types_does_not_matter(tmp_path: Path):
     named = pa.field("n", pa.int64(), nullable=False, metadata={"a": "b"})
     pq.write_table(pa.table({"n": [1]}, schema=pa.schema([named], metadata={"x": "y"})), tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": [2, None]}), tmp_path / "b.parquet")
@@ -95,13 +94,13 @@ def test_what_a_file_says_of_its_columns_but_their_types_does_not_matter(tmp_pat
         (pa.table({"n": [1], "t": ["x"], "z": [1]}), r"b\.parquet lacks nothing and adds 'z'"),
     ],
 )  # fmt: skip
-def test_files_that_differ_are_both_named(path: Path, other: pa.Table, message: str) -> None:
+def test_files_that_differ_are_both_named(path: Path, other: pa.Table, message: str):
     pq.write_table(other, path.with_name("b.parquet"))
     with pytest.raises(SchemaError, match=message):
         list(read_parquet(path.parent))
 
 
-def test_columns_are_checked(path: Path) -> None:
+def test_columns_are_checked(path: Path):
     with pytest.raises(UnknownNameError, match=r"No column of .*a\.parquet is named 'm'\. Known: n, t\."):
         schema(read_parquet(path, columns=["m"]))
     with pytest.raises(ArgumentError, match="columns repeats 'n'"):
@@ -116,13 +115,13 @@ def test_columns_are_checked(path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", b"PAR1" + b"\0" * 20 + b"PAR1"])
-def test_what_is_not_parquet_is_named(tmp_path: Path, content: bytes) -> None:
+def test_what_is_not_parquet_is_named(tmp_path: Path, content: bytes):
     Path(tmp_path, "a.parquet").write_bytes(content)
     with pytest.raises(DataError, match=r"A file is not Parquet, or it is damaged: .*, in .*a\.parquet\."):
         list(read_parquet(tmp_path))
 
 
-def test_errors_of_the_system_stay_what_they_are(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_the_system_stay_what_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = read_parquet(path)
     schema(dataset)
     monkeypatch.setattr(parquet_files, "_open_parquet", lambda path: Path(path + ".gone").stat())
@@ -130,7 +129,7 @@ def test_errors_of_the_system_stay_what_they_are(path: Path, monkeypatch: pytest
         list(dataset)
 
 
-def test_a_cursor_is_refused_when_its_file_has_changed(path: Path) -> None:
+def test_a_cursor_is_refused_when_its_file_has_changed(path: Path):
     dataset = read_parquet(path)
     _, position = next(dataset.source.read(0, None))
     pq.write_table(pa.table({"n": [1], "t": ["x"]}), path)
@@ -138,7 +137,7 @@ def test_a_cursor_is_refused_when_its_file_has_changed(path: Path) -> None:
         next(dataset.source.read(0, position))
 
 
-def test_a_dataset_is_a_value_and_building_it_reads_nothing(tmp_path: Path) -> None:
+def test_a_dataset_is_a_value_and_building_it_reads_nothing(tmp_path: Path):
     dataset = read_parquet("none.parquet", columns=["a"])
     assert repr(dataset.source) == "read_parquet('none.parquet', columns=('a',))"
     assert_value(dataset)
@@ -147,6 +146,6 @@ def test_a_dataset_is_a_value_and_building_it_reads_nothing(tmp_path: Path) -> N
         schema(dataset)
 
 
-def test_the_length_is_known_before_reading(path: Path) -> None:
+def test_the_length_is_known_before_reading(path: Path):
     assert "n int64, t string; 10,000 of them" in explain(read_parquet(path))
     assert read_parquet(path).source.version() == ((str(path), path.stat().st_size, path.stat().st_mtime_ns),)

@@ -35,7 +35,7 @@ from tests.data.written import blocked
         ("calhousing/housing.csv", 20640, 0, {"median_house_value": 452600.0, "ocean_proximity": "NEAR BAY"}),
     ],
 )
-def test_real_tables(data_folder: Path, file: str, count: int, place: int, expected: dict[str, Any]) -> None:
+def test_real_tables(data_folder: Path, file: str, count: int, place: int, expected: dict[str, Any]):
     rows = list(blocked(read_csv(data_folder / file), 4096))
     assert len(rows) == count
     assert expected.items() <= rows[place].items()
@@ -43,7 +43,7 @@ def test_real_tables(data_folder: Path, file: str, count: int, place: int, expec
 
 
 @pytest.mark.parametrize(("file", "count"), [("train.tsv", 6920), ("dev.tsv", 872), ("test.tsv", 1821)])
-def test_real_sentences(data_folder: Path, file: str, count: int) -> None:
+def test_real_sentences(data_folder: Path, file: str, count: int):
     dataset = read_csv(data_folder / "sst2" / file, delimiter="\t", quote=None, columns=["text", "label"])
     rows = list(dataset)
     assert len(rows) == count
@@ -56,7 +56,7 @@ def test_real_sentences(data_folder: Path, file: str, count: int) -> None:
     ("file", "count", "first"),
     [("tinyshakespeare/input.txt", 40_000, "First Citizen:"), ("wikitext2/valid.txt", 3_760, " ")],
 )
-def test_real_text(data_folder: Path, file: str, count: int, first: str) -> None:
+def test_real_text(data_folder: Path, file: str, count: int, first: str):
     rows = [row["text"] for row in read_text(data_folder / file)]
     assert len(rows) == count
     assert rows[0] == first
@@ -125,7 +125,7 @@ PIPELINES: dict[str, tuple[Any, int | None, str]] = {
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_every_real_data_set_is_read_previewed_and_batched(data_folder: Path, name: str) -> None:
+def test_every_real_data_set_is_read_previewed_and_batched(data_folder: Path, name: str):
     for needed in (name, "tokenizers/bert-base-uncased"):
         if not (data_folder / needed).exists():
             pytest.skip(f"the folder of real data has no {needed}")

@@ -1,4 +1,4 @@
-"""Files elsewhere read as the same files here, and resume by fetching only what follows."""
+"""Remote files give what the same local files give, and resuming fetches only what follows the cursor."""
 
 import gzip
 import threading
@@ -67,7 +67,7 @@ FORMATS: dict[str, tuple[Any, bytes]] = {
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_reads_the_same_elsewhere(memory: Any, tmp_path: Path, name: str) -> None:
+def test_every_format_reads_the_same_remote_files(memory: Any, tmp_path: Path, name: str):
     read, data = FORMATS[name]
     (tmp_path / name).write_bytes(data)
     memory.pipe(f"/data/{name}", data)
@@ -78,7 +78,7 @@ def test_every_format_reads_the_same_elsewhere(memory: Any, tmp_path: Path, name
     laws.assert_same_items(read((tmp_path / name).as_uri()), here)
 
 
-def test_patterns_and_folders_are_sorted_and_changes_are_noticed(memory: Any) -> None:
+def test_patterns_and_folders_are_sorted_and_changes_are_noticed(memory: Any):
     for name, data in {"b.csv": b"x\n2\n", "a.csv": b"x\n1\n", "c.txt": b"no", ".d.csv": b"x\n9\n", "deep/e.csv": b"x\n3\n"}.items():
         memory.pipe(f"/data/{name}", data)
     folder = read_csv("memory://data")
@@ -94,7 +94,7 @@ def test_patterns_and_folders_are_sorted_and_changes_are_noticed(memory: Any) ->
         list(folder.source.read(0, position))
 
 
-def test_what_is_not_there_and_what_is_missing_is_named(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_there_and_what_is_missing_is_named(memory: Any, monkeypatch: pytest.MonkeyPatch):
     for address in ("memory://nothing.csv", "memory://nothing/*.csv"):
         with pytest.raises(MissingFileError, match=r"No file is found at 'memory://nothing.*\.csv'\. Check the address"):
             list(read_csv(address))
@@ -105,7 +105,7 @@ def test_what_is_not_there_and_what_is_missing_is_named(memory: Any, monkeypatch
         remote_files.find_remote("s3://bucket/a.csv", (".csv",))
 
 
-def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(ArgumentError, match=r"The address 'shop://a\.csv' cannot be read: Protocol not known: shop\. Use a scheme that"):
         list(read_csv("shop://a.csv"))
     known = import_module("fsspec.registry").known_implementations
@@ -114,7 +114,7 @@ def test_a_scheme_that_nobody_knows_and_one_whose_package_is_missing_are_named(m
         list(read_csv("shop://a.csv"))
 
 
-def test_folders_of_images_and_sound_are_read_elsewhere(memory: Any, tmp_path: Path) -> None:
+def test_folders_of_images_and_sound_are_read_remotely(memory: Any, tmp_path: Path):
     for name, data in {"cat/[1].png": b"1", "ant/b/2.JPG": b"2", "ant/.3.png": b"no", "ant/.d/4.png": b"no", "ant/5.txt": b"no"}.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_bytes(data)
@@ -185,7 +185,7 @@ def served(data: bytes) -> Iterator[tuple[str, list[tuple[int, int]]]]:
         thread.join()
 
 
-def test_over_http_a_resumed_run_fetches_only_what_follows() -> None:
+def test_over_http_a_resumed_run_fetches_only_what_follows():
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
     data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 200}\n" for i in range(40_000))).encode()
     with served(data) as (address, sent):
@@ -200,7 +200,7 @@ def test_over_http_a_resumed_run_fetches_only_what_follows() -> None:
             list(read_tsv(f"{address}/b.tsv"))
 
 
-def test_over_http_only_the_columns_of_parquet_that_are_needed_are_fetched() -> None:
+def test_over_http_only_the_columns_of_parquet_that_are_needed_are_fetched():
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
     numbers = np.random.default_rng(0).random((8, 200_000))
     data = parquet_of(pa.table({f"c{place}": column for place, column in enumerate(numbers)}))

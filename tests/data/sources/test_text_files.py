@@ -35,11 +35,11 @@ def assert_reads_lines(path: Path, texts: list[str], size: int) -> None:
 
 
 @given(st.lists(WILD, min_size=1, max_size=3), SIZES, st.sampled_from(sorted(PACKINGS)))
-def test_blocks_of_any_size_give_the_lines(tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int, packing: str) -> None:
+def test_blocks_of_any_size_give_the_lines(tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int, packing: str):
     assert_reads_lines(tmp_path_factory.mktemp("text") / f"a{packing}", texts, size)
 
 
-def test_the_law_catches_lines_cut_in_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_lines_cut_in_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert_reads_lines(tmp_path / "a", ["a b\nc\n"], 3)
     monkeypatch.setattr("mlxfp.data.sources.text_files._ReadText.cut", lambda self, data: len(data))
     with pytest.raises(AssertionError):
@@ -47,7 +47,7 @@ def test_the_law_catches_lines_cut_in_two(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @given(st.lists(WILD, min_size=1, max_size=4), SIZES)
-def test_by_file_a_row_is_a_file_as_it_is(tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int) -> None:
+def test_by_file_a_row_is_a_file_as_it_is(tmp_path_factory: pytest.TempPathFactory, texts: list[str], size: int):
     folder = tmp_path_factory.mktemp("files")
     for number, text in enumerate(texts):
         write(folder / f"{number}.txt", text)
@@ -58,17 +58,17 @@ def test_by_file_a_row_is_a_file_as_it_is(tmp_path_factory: pytest.TempPathFacto
 
 
 @given(WILD, SIZES)
-def test_a_run_can_stop_after_every_line(tmp_path_factory: pytest.TempPathFactory, text: str, size: int) -> None:
+def test_a_run_can_stop_after_every_line(tmp_path_factory: pytest.TempPathFactory, text: str, size: int):
     dataset = blocked(read_text(write(tmp_path_factory.mktemp("stop") / "a.txt", text)), size)
     assert_resumable(dataset)
     assert_repeatable(dataset)
 
 
-def test_blank_lines_are_rows_and_the_last_newline_is_none(tmp_path: Path) -> None:
+def test_blank_lines_are_rows_and_the_last_newline_is_none(tmp_path: Path):
     assert [row["text"] for row in read_text(write(tmp_path / "a.txt", "\ufeffone\r\n\r\n two \n"))] == ["one", "", " two "]
 
 
-def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_named(tmp_path: Path):
     path = write(tmp_path / "a.txt", b"one\ntwo\n\xfcber\n")
     for size in (1, 1000):
         with pytest.raises(
@@ -82,7 +82,7 @@ def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
         list(read_text(plain))
 
 
-def test_a_dataset_is_a_value_and_building_it_reads_nothing() -> None:
+def test_a_dataset_is_a_value_and_building_it_reads_nothing():
     dataset = read_text("none.txt", by="file")
     assert repr(dataset.source) == "read_text('none.txt', by='file')"
     assert repr(read_text("none.txt").source) == "read_text('none.txt')"
@@ -94,7 +94,7 @@ def test_a_dataset_is_a_value_and_building_it_reads_nothing() -> None:
         read_text("a.txt", by="word")  # type: ignore[arg-type]  # what is tested
 
 
-def test_resuming_reads_nothing_that_stands_before(tmp_path: Path) -> None:
+def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
     path = write(tmp_path / "a.txt", "".join(f"line {n}\n" for n in range(200_000)))
     items = list(iterate(read_text(path)))
     cursor = Cursor.from_bytes(items[150_000][1].to_bytes())
@@ -106,8 +106,10 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path) -> None:
         next(iter(read_text(path)))
 
 
-def test_what_is_known_before_reading(tmp_path: Path) -> None:
+def test_what_is_known_before_reading(tmp_path: Path):
     write(tmp_path / "a.txt.zst", "x")
-    assert "1 of them; resuming inside a compressed file decompresses what stands before" in explain(read_text(tmp_path, by="file"))
+    assert "1 of them; resuming inside a compressed file decompresses everything before the cursor" in explain(
+        read_text(tmp_path, by="file")
+    )
     assert length(read_text(tmp_path)) is None
     assert schema(read_text(tmp_path)) == pa.schema({"text": pa.string()})

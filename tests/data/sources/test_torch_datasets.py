@@ -59,7 +59,7 @@ class Twice(Plain):
 
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=600), st.data())
-def test_a_map_style_dataset_obeys_the_laws_of_sources(values: list[int], data: st.DataObject) -> None:
+def test_a_map_style_dataset_obeys_the_laws_of_sources(values: list[int], data: st.DataObject):
     dataset = from_torch(Plain(values), columns=["x"])
     laws.assert_reads(dataset.source)
     laws.assert_value(dataset)
@@ -70,7 +70,7 @@ def test_a_map_style_dataset_obeys_the_laws_of_sources(values: list[int], data: 
 
 
 @given(st.lists(st.integers(-100, 100), min_size=1, max_size=600))
-def test_an_iterable_style_dataset_obeys_the_laws_of_sources(values: list[int]) -> None:
+def test_an_iterable_style_dataset_obeys_the_laws_of_sources(values: list[int]):
     dataset = from_torch(Stream(values), columns=["x"])
     laws.assert_reads(dataset.source)
     laws.assert_value(dataset)
@@ -78,19 +78,19 @@ def test_an_iterable_style_dataset_obeys_the_laws_of_sources(values: list[int]) 
     laws.assert_same_items(dataset, from_examples([{"x": value} for value in values]))
 
 
-def test_resuming_is_exact() -> None:
+def test_resuming_is_exact():
     laws.assert_resumable(from_torch(Plain(list(range(300))), columns=["x"]))
     laws.assert_resumable(from_torch(Stream(list(range(300))), columns=["x"]))
 
 
-def test_a_tuple_becomes_columns_and_arrays_keep_their_type() -> None:
+def test_a_tuple_becomes_columns_and_arrays_keep_their_type():
     dataset = from_torch(Pairs([0.5, 1.5, 2.5]), columns=["features", "label"])
     assert list(dataset)[1] == {"features": [1.5, 1.0], "label": 1}
     assert dataset.source.schema().field("features").type == pa.list_(pa.float32())
     assert repr(dataset) == "pipe(from_torch(Pairs of 3))"
 
 
-def test_a_mapping_keeps_its_names_and_arrays_with_axes_become_tensors() -> None:
+def test_a_mapping_keeps_its_names_and_arrays_with_axes_become_tensors():
     row = {"image": np.ones((2, 3), np.uint8), "at": {"x": np.int64(1)}, "words": ["a", "b"]}
     (found,) = from_torch(Plain([row]))
     assert found["image"].tolist() == [[1, 1, 1], [1, 1, 1]]
@@ -113,13 +113,13 @@ class Tensor:
         return self.array
 
 
-def test_tensors_become_arrays_and_those_without_axes_numbers() -> None:
+def test_tensors_become_arrays_and_those_without_axes_numbers():
     dataset = from_torch(Plain([(Tensor([1.5, 2.5]), Tensor(3), [Tensor(4)])]), columns=["x", "y", "z"])
     assert list(dataset) == [{"x": [1.5, 2.5], "y": 3, "z": [4]}]
     laws.assert_value(dataset)
 
 
-def test_taking_a_row_asks_for_no_other_once_the_types_are_known() -> None:
+def test_taking_a_row_asks_for_no_other_once_the_types_are_known():
     asked = []
 
     class Noted(Plain):
@@ -133,7 +133,7 @@ def test_taking_a_row_asks_for_no_other_once_the_types_are_known() -> None:
     assert asked == [7, 2]
 
 
-def test_what_is_read_and_how_tells_datasets_apart() -> None:
+def test_what_is_read_and_how_tells_datasets_apart():
     for kind, others in ((Plain, ([1, 3],)), (Stream, ([1, 3],))):
         laws.assert_told_apart(from_torch(kind([1, 2]), columns=["x"]), from_torch(kind(*others), columns=["x"]))
     laws.assert_told_apart(from_torch(Plain([1, 2]), columns=["x"]), from_torch(Twice([1, 2]), columns=["x"]))
@@ -141,7 +141,7 @@ def test_what_is_read_and_how_tells_datasets_apart() -> None:
     laws.assert_told_apart(from_torch(Plain(Plain([1])), columns=["x"]), from_torch(Plain(Plain([2])), columns=["x"]))
 
 
-def test_what_cannot_be_told_apart_still_iterates() -> None:
+def test_what_cannot_be_told_apart_still_iterates():
     dataset = from_torch(Plain([1]), columns=["x"])
     dataset.source.items.held.handle = object()
     assert list(dataset) == [{"x": 1}]
@@ -149,12 +149,14 @@ def test_what_cannot_be_told_apart_still_iterates() -> None:
         fingerprint(dataset)
 
 
-def test_mistakes_are_named() -> None:
-    with pytest.raises(ArgumentError, match=r"names for what is in an item, got tuple of 2 for item 0 of Pairs\. Name it, as in columns="):
+def test_mistakes_are_named():
+    with pytest.raises(
+        ArgumentError, match=r"a name for each part of an item, got tuple of 2 for item 0 of Pairs\. Name the parts, as in columns="
+    ):
         list(from_torch(Pairs([1.0])))
     with pytest.raises(DataError, match=r"An item has 2 parts and there are 1 columns, x: item 0 of Pairs\. Name every part"):
         list(from_torch(Pairs([1.0]), columns=["x"]))
-    with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or __iter__"):
+    with pytest.raises(ArgumentTypeError, match="from_torch needs __getitem__ and __len__, or an __iter__ that starts over each time"):
         from_torch(7)
     with pytest.raises(ArgumentTypeError, match="For a generator use from_iterable"):
         from_torch(x for x in "ab")
@@ -162,7 +164,7 @@ def test_mistakes_are_named() -> None:
         from_torch([1], columns=[])
 
 
-def test_real_datasets_of_torch_are_read() -> None:
+def test_real_datasets_of_torch_are_read():
     torch = pytest.importorskip("torch", reason="PyTorch is not installed")
     from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
 

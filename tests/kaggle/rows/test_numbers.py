@@ -14,13 +14,13 @@ from tests.kaggle.drawing import NUMBERS
 
 
 @given(number=NUMBERS, integer=st.integers())
-def test_raw_numbers_read_back_as_themselves(number: float, integer: int) -> None:
+def test_raw_numbers_read_back_as_themselves(number: float, integer: int):
     assert float(shortest(number)) == number
     assert int(shortest(integer)) == integer
 
 
 @given(values=st.lists(st.none() | st.floats()), digits=st.integers(0, 5))
-def test_rounded_numbers_are_as_near_as_round_says(values: list[float | None], digits: int) -> None:
+def test_rounded_numbers_are_as_near_as_round_says(values: list[float | None], digits: int):
     for value, text in zip(values, NumberFormat("round", digits).write(pa.array(values, pa.float64())).to_pylist(), strict=True):
         if value is None or math.isnan(value):
             assert text is None
@@ -30,7 +30,7 @@ def test_rounded_numbers_are_as_near_as_round_says(values: list[float | None], d
 
 
 @given(value=st.floats(allow_nan=False, allow_infinity=False), digits=st.integers(1, 17))
-def test_significant_numbers_are_within_half_a_digit(value: float, digits: int) -> None:
+def test_significant_numbers_are_within_half_a_digit(value: float, digits: int):
     text = NumberFormat("significant", digits).write(pa.array([value])).to_pylist()[0]
     assert float(text) == float(f"{value:.{digits - 1}e}")
 
@@ -38,7 +38,7 @@ def test_significant_numbers_are_within_half_a_digit(value: float, digits: int) 
 @given(
     train=st.lists(st.floats(allow_nan=False), min_size=1, max_size=30), more=st.lists(st.floats(), max_size=10), count=st.integers(2, 12)
 )
-def test_a_number_is_in_the_range_that_is_said(train: list[float], more: list[float], count: int) -> None:
+def test_a_number_is_in_the_range_that_is_said(train: list[float], more: list[float], count: int):
     bins = find_bins(np.array(train), count)
     assert {low for low, _ in bins} <= set(train)
     for value, text in zip(train + more, NumberFormat("quantile", count, bins).write(pa.array(train + more)).to_pylist(), strict=True):
@@ -49,7 +49,7 @@ def test_a_number_is_in_the_range_that_is_said(train: list[float], more: list[fl
 
 
 @given(train=st.lists(st.floats(allow_nan=False), min_size=1, max_size=30), count=st.integers(2, 12))
-def test_percents_are_the_shares_of_training_rows_below(train: list[float], count: int) -> None:
+def test_percents_are_the_shares_of_training_rows_below(train: list[float], count: int):
     for low, percent in find_bins(np.array(train), count):
         below, upto = np.mean(np.array(train) < low), np.mean(np.array(train) <= low)
         assert 100 * below - 1 <= percent <= 100 * upto + 1
@@ -76,7 +76,7 @@ def _holds(text: str, value: float) -> bool:
         ("quantile", 2, [5.0], ["quantile 0-100 %"]),
     ],
 )
-def test_numbers_are_written_as_people_do(style: Any, digits: int, values: list[float | None], texts: list[str | None]) -> None:
+def test_numbers_are_written_as_people_do(style: Any, digits: int, values: list[float | None], texts: list[str | None]):
     bins = ((5.0, 0),) if style == "quantile" else ()
     assert NumberFormat(style, digits, bins).write(pa.array(values, pa.float64())).to_pylist() == texts
 
@@ -91,12 +91,12 @@ def test_numbers_are_written_as_people_do(style: Any, digits: int, values: list[
         pa.array([1.0, None]).dictionary_encode(),
     ],
 )
-def test_numbers_of_any_type_are_written(column: pa.Array) -> None:
+def test_numbers_of_any_type_are_written(column: pa.Array):
     assert NumberFormat("raw", 0).write(column).to_pylist() == ["1", None]
     assert np.array_equal(as_floats(column), [1, np.nan], equal_nan=True)
 
 
-def test_without_any_number_to_compare_with_all_is_missing() -> None:
+def test_without_any_number_to_compare_with_all_is_missing():
     assert find_bins(np.array([np.nan]), 4) == ()
     assert NumberFormat("quantile", 4).write(pa.array([1.0])).to_pylist() == [None]
     assert NumberFormat("quantile", 4, ((1.0, 0),)).write(pa.nulls(2)).to_pylist() == [None, None]

@@ -52,7 +52,7 @@ def texts(spec: DatasetSpec, train: pa.Table, rows: pa.Table, **options: Any) ->
 
 
 @given(data=st.data(), spec=dataset_specs(), options=_OPTIONS)
-def test_writing_a_chunk_is_writing_each_of_its_rows(data: st.DataObject, spec: DatasetSpec, options: dict[str, Any]) -> None:
+def test_writing_a_chunk_is_writing_each_of_its_rows(data: st.DataObject, spec: DatasetSpec, options: dict[str, Any]):
     train, rows = data.draw(tables_for(spec)), data.draw(tables_for(spec))
     stage = fit_wording(spec, from_table(train), **options)
     laws.assert_chunks_do_not_matter(stage, data.draw(rechunkings(rows)), rows.to_batches())
@@ -60,9 +60,7 @@ def test_writing_a_chunk_is_writing_each_of_its_rows(data: st.DataObject, spec: 
 
 
 @given(data=st.data(), spec=dataset_specs(), options=_OPTIONS)
-def test_what_is_fitted_depends_on_nothing_of_the_rows_it_is_applied_to(
-    data: st.DataObject, spec: DatasetSpec, options: dict[str, Any]
-) -> None:
+def test_what_is_fitted_depends_on_nothing_of_the_rows_it_is_applied_to(data: st.DataObject, spec: DatasetSpec, options: dict[str, Any]):
     train, rows, others = (data.draw(tables_for(spec)) for _ in range(3))
     options["seed"] = None  # which depends on where a row stands, and on nothing in it
     alone = texts(spec, train, rows, **options)
@@ -71,14 +69,14 @@ def test_what_is_fitted_depends_on_nothing_of_the_rows_it_is_applied_to(
     assert fit_wording(spec, from_table(train), **options) == fit_wording(spec, from_table(train), **options)
 
 
-def test_the_law_catches_a_wording_that_is_fitted_on_the_rows_it_is_applied_to() -> None:
+def test_the_law_catches_a_wording_that_is_fitted_on_the_rows_it_is_applied_to():
     rows = TRAIN.slice(0, 1)
     alone, beside = (texts(SPEC, fitted, rows, numbers="quantile") for fitted in (rows, TRAIN))
     assert alone != beside
 
 
 @given(data=st.data(), spec=dataset_specs(), seed=st.none() | st.just(3))
-def test_keys_and_values_read_back_as_the_row(data: st.DataObject, spec: DatasetSpec, seed: int | None) -> None:
+def test_keys_and_values_read_back_as_the_row(data: st.DataObject, spec: DatasetSpec, seed: int | None):
     rows = data.draw(tables_for(spec))
     chunk = pa.table(rows).combine_chunks().to_batches()[0]
     spelled = {column.name: spell(chunk, column.name).to_pylist() for column in spec.columns}
@@ -93,23 +91,23 @@ def test_keys_and_values_read_back_as_the_row(data: st.DataObject, spec: Dataset
 
 
 @given(data=st.data(), spec=dataset_specs())
-def test_another_order_of_columns_says_the_same(data: st.DataObject, spec: DatasetSpec) -> None:
+def test_another_order_of_columns_says_the_same(data: st.DataObject, spec: DatasetSpec):
     rows = data.draw(tables_for(spec))
     plain, permuted = (texts(spec, rows, rows, form="key_value", seed=seed) for seed in (None, 5))
     assert [read_key_values(text, spec) for text in plain] == [read_key_values(text, spec) for text in permuted]
 
 
-def test_orders_differ_between_rows() -> None:
+def test_orders_differ_between_rows():
     rows = pa.concat_tables([TRAIN.slice(0, 1)] * 30)
     assert 10 < len(set(texts(SPEC, TRAIN, rows, seed=0))) <= 24
 
 
-def test_a_row_reads_as_sentences_or_as_keys_and_values() -> None:
+def test_a_row_reads_as_sentences_or_as_keys_and_values():
     assert texts(SPEC, TRAIN, TRAIN)[0] == "Survived or not? The class is third. Name: Ann. The age is 22. The sibling count is 1."
     assert texts(SPEC, TRAIN, TRAIN, form="key_value")[1] == "class: first; name: Ben; age: 38.5; sibling count: 2;"
 
 
-def test_what_is_missing_or_absent_is_left_out_or_said() -> None:
+def test_what_is_missing_or_absent_is_left_out_or_said():
     gaps = pa.table({"Pclass": pa.array([None], pa.int64()), "Name": pa.nulls(1), "Age": [float("nan")], "SibSp": [0]})
     assert texts(SPEC, TRAIN, gaps) == ["Survived or not?"]
     assert texts(SPEC, TRAIN, gaps.set_column(3, "SibSp", pa.array([-0.0]))) == ["Survived or not?"]
@@ -119,14 +117,14 @@ def test_what_is_missing_or_absent_is_left_out_or_said() -> None:
     assert said == ["class: unknown; name: unknown; age: unknown; sibling count: none;"]
 
 
-def test_what_is_absent_is_in_no_quantile() -> None:
+def test_what_is_absent_is_in_no_quantile():
     spec = evolve(SPEC, columns=SPEC.columns[3:])
     rows = pa.table({"SibSp": [*[0] * 10, 1, 2]})
     read = [read_key_values(text, spec) for text in texts(spec, rows, rows, form="key_value", numbers="quantile")]
     assert read == [*[{}] * 10, {"SibSp": "below 2, quantile 0-50 %"}, {"SibSp": "2 or more, quantile 50-100 %"}]
 
 
-def test_categories_and_gaps_that_only_other_rows_have_are_written() -> None:
+def test_categories_and_gaps_that_only_other_rows_have_are_written():
     rows = pa.table({"Pclass": ["2", None], "Name": ["Cy", None], "Age": [None, 99.0], "SibSp": [7, None]})
     options: dict[str, Any] = {"form": "key_value", "numbers": "quantile"}
     assert texts(SPEC, TRAIN, rows, **options) == [
@@ -140,7 +138,7 @@ def test_categories_and_gaps_that_only_other_rows_have_are_written() -> None:
 @pytest.mark.parametrize(
     "column", [pa.array([1, None]), pa.array([1.0, None]), pa.array(["1", None]), pa.array(["1", None]).dictionary_encode()]
 )
-def test_codes_are_found_whatever_their_type(column: pa.Array) -> None:
+def test_codes_are_found_whatever_their_type(column: pa.Array):
     spec = evolve(SPEC, columns=SPEC.columns[:1])
     rows = pa.table({"Pclass": column})
     assert texts(spec, rows, rows, form="key_value") == ["class: first;", ""]
@@ -157,21 +155,21 @@ def test_codes_are_found_whatever_their_type(column: pa.Array) -> None:
         ("time_series", "What survived at that time? On 2020-01-01. The age was 3."),
     ],
 )
-def test_the_kind_of_competition_decides_the_words(kind: Any, question: str) -> None:
+def test_the_kind_of_competition_decides_the_words(kind: Any, question: str):
     classes = () if kind in ("regression", "ranking", "time_series") else SPEC.classes
     spec = evolve(SPEC, kind=kind, classes=classes, time="Day", group="Day", columns=SPEC.columns[2:3])
     rows = pa.table({"Age": [3], "Day": ["2020-01-01"]})
     assert texts(spec, rows, rows) == [question]
 
 
-def test_a_wording_is_a_value() -> None:
+def test_a_wording_is_a_value():
     stage = fit_wording(SPEC, from_table(TRAIN), numbers="quantile")
     copy = pickle.loads(pickle.dumps(stage))
     assert (copy, fingerprint(copy)) == (stage, fingerprint(stage))
     assert fingerprint(fit_wording(SPEC, from_table(TRAIN.slice(1)), numbers="quantile")) != fingerprint(stage)
 
 
-def test_rows_are_read_only_where_something_is_learnt() -> None:
+def test_rows_are_read_only_where_something_is_learnt():
     def unreadable() -> Iterator[dict[str, Any]]:
         raise OSError
 
@@ -190,12 +188,12 @@ def test_rows_are_read_only_where_something_is_learnt() -> None:
         ({"into": "__row__"}, "cannot name a column"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], message: str):
     with pytest.raises(ArgumentError, match=message):
         fit_wording(SPEC, from_table(TRAIN), **options)
 
 
-def test_names_that_are_not_known_are_refused() -> None:
+def test_names_that_are_not_known_are_refused():
     for options in ({"form": "sentences"}, {"missing": "dropp"}, {"numbers": "rounded"}):
         with pytest.raises(UnknownNameError, match="Did you mean"):
             fit_wording(SPEC, from_table(TRAIN), **options)  # type: ignore[arg-type]  # the mistake
@@ -203,7 +201,7 @@ def test_names_that_are_not_known_are_refused() -> None:
         fit_wording(evolve(SPEC, columns=[]), from_table(TRAIN))
 
 
-def test_columns_that_do_not_fit_the_spec_are_refused_before_any_row_is_read() -> None:
+def test_columns_that_do_not_fit_the_spec_are_refused_before_any_row_is_read():
     stage = fit_wording(SPEC, from_table(TRAIN))
     with pytest.raises(SchemaError, match="needs the column 'SibSp'"):
         _ = pipe(from_table(TRAIN.drop_columns(["SibSp"])), stage).resolved

@@ -35,7 +35,7 @@ def tokenizer() -> Tokenizer:
 
 
 @given(data=st.data())
-def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer: Tokenizer, data: st.DataObject) -> None:
+def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer: Tokenizer, data: st.DataObject):
     rows = data.draw(tables_for(SPEC))
     written = pipe(from_table(rows), fit_wording(SPEC, from_table(TRAIN), form="key_value"))
     budget = token_budget(written, tokenizer, max_length=20, overflow="cut")
@@ -48,7 +48,7 @@ def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer:
     assert [column.mean for column in budget.columns] == sorted((column.mean for column in budget.columns), reverse=True)
 
 
-def test_rows_that_are_too_long_are_refused_with_what_costs_most(tokenizer: Tokenizer) -> None:
+def test_rows_that_are_too_long_are_refused_with_what_costs_most(tokenizer: Tokenizer):
     with pytest.raises(DataError) as caught:
         token_budget(WRITTEN, tokenizer, max_length=8)
     assert str(caught.value).startswith("100.0 % of 2 rows have more tokens than max_length=8: ")
@@ -57,7 +57,7 @@ def test_rows_that_are_too_long_are_refused_with_what_costs_most(tokenizer: Toke
     assert token_budget(WRITTEN, tokenizer, max_length=8, overflow="cut").over == 1.0
 
 
-def test_columns_are_told_through_other_stages(tokenizer: Tokenizer) -> None:
+def test_columns_are_told_through_other_stages(tokenizer: Tokenizer):
     names = {column.column for column in token_budget(WRITTEN, tokenizer, max_length=100).columns}
     assert names == {"Pclass", "Name", "Age", "SibSp"}
     shuffled = pipe(WRITTEN, shuffle(seed=0), batch(2))
@@ -66,7 +66,7 @@ def test_columns_are_told_through_other_stages(tokenizer: Tokenizer) -> None:
     assert token_budget(from_examples([{"text": "class"}]), tokenizer, max_length=100).columns == ()
 
 
-def test_what_cannot_be_counted_is_refused(tokenizer: Tokenizer) -> None:
+def test_what_cannot_be_counted_is_refused(tokenizer: Tokenizer):
     with pytest.raises(SchemaError, match="needs the column 'words'"):
         token_budget(WRITTEN, tokenizer, max_length=8, column="words")
     with pytest.raises(UnknownNameError, match="Did you mean 'cut'"):
@@ -85,20 +85,20 @@ def budget_of(folder: Path, spec: DatasetSpec, *, form: Form, question: bool = T
     return token_budget(pipe(rows, wording if question else evolve(wording, question="")), bert, max_length=512, overflow="cut")
 
 
-def test_titanic_in_sentences_is_short(data_folder: Path) -> None:
+def test_titanic_in_sentences_is_short(data_folder: Path):
     """Known before: 52 tokens on average; ours are 51.6, and the question adds 4."""
     budget = budget_of(data_folder, SPECS["titanic"], form="sentence")
     assert 54 < budget.mean < 57
     assert (budget.over, budget.columns[0].column) == (0.0, "Name")
 
 
-def test_house_prices_fits_into_512_tokens_in_the_words_of_its_spec(data_folder: Path) -> None:
+def test_house_prices_fits_into_512_tokens_in_the_words_of_its_spec(data_folder: Path):
     sentences, pairs = (budget_of(data_folder, SPECS["house_prices"], form=form) for form in ("sentence", "key_value"))
     assert (sentences.over, pairs.over) == (0.0, 0.0)
     assert pairs.mean < 330 < sentences.mean < 400
 
 
-def test_house_prices_with_raw_names_costs_what_is_known_of_it(data_folder: Path) -> None:
+def test_house_prices_with_raw_names_costs_what_is_known_of_it(data_folder: Path):
     """Known before, of raw names and the id: "The X is Y." 576 on average, 99.5 % above 512; "X: Y;" without zeros 418, at most 500."""
     known = SPECS["house_prices"]
     names = ("Id", *(column.name for column in known.columns))

@@ -14,7 +14,7 @@ from tests.kaggle.specs.test_checking import SPEC
 _TRAIN = "id,age,purrs\n1,3,True\n2,,False\n"
 
 
-def test_the_known_data_sets_are_found_by_name_and_kind() -> None:
+def test_the_known_data_sets_are_found_by_name_and_kind():
     assert list(SPECS) == ["disaster_tweets", "house_prices", "spaceship_titanic", "titanic"]
     assert list(find(SPECS, kind="binary")) == ["disaster_tweets", "spaceship_titanic", "titanic"]
     assert len(find(SPECS, kind="ranking")) == 0
@@ -26,11 +26,11 @@ def test_the_known_data_sets_are_found_by_name_and_kind() -> None:
 
 
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])
-def test_the_known_data_sets_are_as_the_real_files_are(data_folder: Path, name: str) -> None:
+def test_the_known_data_sets_are_as_the_real_files_are(data_folder: Path, name: str):
     check_spec(SPECS[name], data_folder / name)
 
 
-def test_a_folder_is_scanned_for_spec_files_and_competitions(tmp_path: Path) -> None:
+def test_a_folder_is_scanned_for_spec_files_and_competitions(tmp_path: Path):
     save_spec(SPECS["titanic"], tmp_path / "a.yaml")
     for name in ("cats", "dogs", "nothing"):
         (tmp_path / name).mkdir()
@@ -43,7 +43,7 @@ def test_a_folder_is_scanned_for_spec_files_and_competitions(tmp_path: Path) -> 
     assert (list(found), found["cats"].target, found["dogs"].metric) == (["cats", "dogs", "titanic"], ("purrs",), "accuracy")
 
 
-def test_nothing_is_left_out_silently(tmp_path: Path) -> None:
+def test_nothing_is_left_out_silently(tmp_path: Path):
     with pytest.raises(MissingFileError, match="There is no folder at"):
         scan(tmp_path / "nowhere")
     (tmp_path / "cats").mkdir()

@@ -45,7 +45,7 @@ def mismatches(spec: DatasetSpec, folder: Path) -> list[str]:
     return [line.strip() for line in lines]
 
 
-def test_files_that_are_as_the_spec_says_pass(folder: Path) -> None:
+def test_files_that_are_as_the_spec_says_pass(folder: Path):
     check_spec(SPEC, folder)
     check_spec(SPEC, folder / "train.csv")
     check_spec(evolve(SPEC, train=FileSpec(name="train.csv", sha256=hash_file(folder / "train.csv"))), folder)
@@ -68,12 +68,12 @@ _BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "text", "line"), _BROKEN)
-def test_each_mismatch_is_said(folder: Path, name: str, text: str, line: str) -> None:
+def test_each_mismatch_is_said(folder: Path, name: str, text: str, line: str):
     (folder / name).write_text(text)
     assert mismatches(SPEC, folder) == [line]
 
 
-def test_all_mismatches_are_said_at_once(folder: Path) -> None:
+def test_all_mismatches_are_said_at_once(folder: Path):
     (folder / "train.csv").write_text("id,class,age\n1,c,x\n1,d,y\n,e,z\n")
     (folder / "sample.csv").write_text("id,y\n003,0\n005,True\n")
     (folder / "test.csv").unlink()
@@ -90,7 +90,7 @@ def test_all_mismatches_are_said_at_once(folder: Path) -> None:
     ]
 
 
-def test_ids_of_the_sample_are_those_of_the_test_file_in_any_order(folder: Path) -> None:
+def test_ids_of_the_sample_are_those_of_the_test_file_in_any_order(folder: Path):
     (folder / "sample.csv").write_text("id,y\n4,0\n003,0\n")
     assert mismatches(SPEC, folder) == [
         "sample.csv: it misses of the test file 1 id: '004'",
@@ -98,7 +98,7 @@ def test_ids_of_the_sample_are_those_of_the_test_file_in_any_order(folder: Path)
     ]
 
 
-def test_a_file_that_cannot_be_read_is_a_mismatch_like_others(folder: Path) -> None:
+def test_a_file_that_cannot_be_read_is_a_mismatch_like_others(folder: Path):
     (folder / "train.csv").write_text('id,class\n1,"a\n')
     (folder / "test.csv").unlink()
     first, second = mismatches(SPEC, folder)
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_read_is_a_mismatch_like_others(folder: Path) -> N
     assert second == "test.csv: there is no such file"
 
 
-def test_many_values_are_cut_short(folder: Path) -> None:
+def test_many_values_are_cut_short(folder: Path):
     (folder / "train.csv").write_text("id,class,age,y\n" + "".join(f"{row},a,n{row},0\n" for row in range(7)))
     assert mismatches(evolve(SPEC, train=FileSpec(name="train.csv")), folder) == [
         "train.csv: the numerical column 'age' has 7 values not written as numbers: 'n0', 'n1', 'n2', 'n3', 'n4', ..."
@@ -120,10 +120,10 @@ def test_many_values_are_cut_short(folder: Path) -> None:
         ({"group": "pack", "classes": ["0", "b"]}, "train.csv: the column 'pack' is missing; there are 'id', 'class', 'age', 'y'"),
     ],
 )
-def test_what_is_checked_follows_the_spec(folder: Path, changes: dict[str, Any], line: str) -> None:
+def test_what_is_checked_follows_the_spec(folder: Path, changes: dict[str, Any], line: str):
     (folder / "train.csv").write_text(_TRAIN.replace(",,1", ",,b"))
     assert mismatches(evolve(SPEC, test=None, sample=None, **changes), folder) == [line]
 
 
-def test_a_spec_without_an_id_or_a_submission_checks_the_rest(folder: Path) -> None:
+def test_a_spec_without_an_id_or_a_submission_checks_the_rest(folder: Path):
     check_spec(evolve(SPEC, id=None, submission=None), folder)

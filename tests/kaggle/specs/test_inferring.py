@@ -25,7 +25,7 @@ def write(folder: Path, **tables: Mapping[str, Any]) -> Path:
     return folder
 
 
-def test_a_folder_is_told_by_its_files(tmp_path: Path) -> None:
+def test_a_folder_is_told_by_its_files(tmp_path: Path):
     sample = {"id": [5, 6], "y": [0, 0]}
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0], "y2": [1, 2, 3, 4]}, test=_TESTS, sample_submission=sample))
     assert (spec.name, spec.kind, spec.id, spec.target, spec.classes) == (tmp_path.name, "binary", "id", ("y",), ("0", "1"))
@@ -50,7 +50,7 @@ def test_a_folder_is_told_by_its_files(tmp_path: Path) -> None:
         ([0.5, 1.5, 2.5, 3.5], "regression", ()),
     ],
 )
-def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any], kind: str, classes: tuple[str, ...]) -> None:
+def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any], kind: str, classes: tuple[str, ...]):
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": values}, test=_TESTS))
     assert (spec.kind, spec.classes) == (kind, classes)
 
@@ -64,12 +64,12 @@ def test_the_values_of_the_target_tell_the_kind(tmp_path: Path, values: list[Any
         (["True", "None", "False", "NA"], ("False", "True")),
     ],
 )
-def test_a_class_called_none_is_a_class_among_texts(tmp_path: Path, values: list[str], classes: tuple[str, ...]) -> None:
+def test_a_class_called_none_is_a_class_among_texts(tmp_path: Path, values: list[str], classes: tuple[str, ...]):
     (tmp_path / "pets.csv").write_text("size,y\n" + "".join(f"{size},{value}\n" for size, value in enumerate(values)))
     assert infer_spec(tmp_path / "pets.csv", target="y").classes == classes
 
 
-def test_several_targets_are_labels_or_numbers(tmp_path: Path) -> None:
+def test_several_targets_are_labels_or_numbers(tmp_path: Path):
     write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
     assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
     assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
@@ -77,14 +77,14 @@ def test_several_targets_are_labels_or_numbers(tmp_path: Path) -> None:
         infer_spec(tmp_path, target=["a", "d"])
 
 
-def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path) -> None:
+def test_later_dates_in_the_test_file_make_a_time_series(tmp_path: Path):
     train = _ROWS | {"day": ["2020-01-01", "2020-01-02", "2020-01-02", "2020-01-03"], "y": [1.5, 2.5, 3.5, 4.5]}
     for days, kind in ((["2020-01-04", "2020-01-05"], "time_series"), (["2020-01-03", "2020-01-05"], "regression")):
         spec = infer_spec(write(tmp_path, train=train, test=_TESTS | {"day": days}))
         assert (spec.kind, spec.time) == (kind, "day" if kind == "time_series" else None)
 
 
-def test_one_file_needs_its_target_said(tmp_path: Path) -> None:
+def test_one_file_needs_its_target_said(tmp_path: Path):
     path = write(tmp_path, pets=_ROWS | {"y": [0, 1, 1, 0]}) / "pets.csv"
     spec = infer_spec(path, target="y")
     assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
@@ -95,24 +95,24 @@ def test_one_file_needs_its_target_said(tmp_path: Path) -> None:
         infer_spec(path, target="sise")
 
 
-def test_columns_without_values_are_left_out_and_equal_titles_are_told_apart(tmp_path: Path) -> None:
+def test_columns_without_values_are_left_out_and_equal_titles_are_told_apart(tmp_path: Path):
     train = {"fooBar": [1, 2, 3], "foo_bar": [1, 2, 3], "empty": [None] * 3, "y": [0, 1, 1]}
     spec = infer_spec(write(tmp_path, train=train, test={name: values for name, values in train.items() if name != "y"}))
     assert [(column.name, column.title) for column in spec.columns] == [("fooBar", "foo bar"), ("foo_bar", "foo bar 2")]
 
 
-def test_a_column_that_is_a_number_only_in_the_train_file_is_text(tmp_path: Path) -> None:
+def test_a_column_that_is_a_number_only_in_the_train_file_is_text(tmp_path: Path):
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS | {"size": ["big", "2"]}))
     assert spec.columns[0].type == "text"
 
 
-def test_texts_that_many_rows_share_are_categories(tmp_path: Path) -> None:
+def test_texts_that_many_rows_share_are_categories(tmp_path: Path):
     rows = range(100)
     train = {"few": [f"c{row % 20}" for row in rows], "many": [f"c{row % 60}" for row in rows], "y": [row % 2 for row in rows]}
     assert [column.type for column in infer_spec(write(tmp_path, train=train), target="y").columns] == ["categorical", "text"]
 
 
-def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path) -> None:
+def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path):
     train = {"user": [1, 1, 2], "size": [1, 2, 3], "y": [0, 1, 1]}
     spec = infer_spec(write(tmp_path, train=train, test={"user": [3], "size": [1]}, sample_submission={"user": [3], "y": [0]}))
     assert (spec.id, spec.target, spec.columns[0].name) == (None, ("y",), "user")
@@ -122,13 +122,13 @@ def test_ids_that_repeat_are_not_taken_for_ids(tmp_path: Path) -> None:
     ("predictions", "spelling"),
     [([1, 0], "integer"), ([0.5, 1.5], "number"), (["True", "False"], "boolean"), (["a", "b"], "text"), ([None, None], "text")],
 )
-def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, predictions: list[Any], spelling: str) -> None:
+def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, predictions: list[Any], spelling: str):
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0]}, test=_TESTS, submission={"id": [5, 6], "y": predictions}))
     assert spec.submission is not None
     assert spec.submission.spelling == spelling
 
 
-def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_told_is_refused(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no CSV files\. Give"):
         infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
@@ -146,7 +146,7 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mark", "\t;|")
-def test_another_delimiter_is_named(tmp_path: Path, mark: str) -> None:
+def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
     with pytest.raises(
         DataError, match=r"commas between their columns, and .*train\.csv' looks like one with .* begins with 'id"
@@ -180,14 +180,12 @@ def competitions(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 
 
 @given(files=competitions())
-def test_an_inferred_spec_has_no_mismatch_with_its_files(
-    tmp_path_factory: pytest.TempPathFactory, files: dict[str, dict[str, Any]]
-) -> None:
+def test_an_inferred_spec_has_no_mismatch_with_its_files(tmp_path_factory: pytest.TempPathFactory, files: dict[str, dict[str, Any]]):
     folder = write(tmp_path_factory.getbasetemp(), **files)
     check_spec(infer_spec(folder), folder)
 
 
-def test_the_real_competitions_are_told(data_folder: Path) -> None:
+def test_the_real_competitions_are_told(data_folder: Path):
     titanic, houses = (infer_spec(data_folder / name) for name in ("titanic", "house_prices"))
     assert (titanic.kind, titanic.id, titanic.target, len(titanic.columns)) == ("binary", "PassengerId", ("Survived",), 10)
     assert (houses.kind, houses.id, houses.target, len(houses.columns)) == ("regression", "Id", ("SalePrice",), 79)
@@ -198,7 +196,7 @@ def test_the_real_competitions_are_told(data_folder: Path) -> None:
     check_spec(houses, data_folder / "house_prices")
 
 
-def test_a_submission_of_ones_own_beside_the_sample_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_submission_of_ones_own_beside_the_sample_is_not_taken_for_it(tmp_path: Path):
     tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
     found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
     assert found.sample is not None

@@ -17,20 +17,20 @@ from tests.kaggle.specs.test_checking import SPEC, folder
 __all__ = ["folder"]
 
 
-def test_values_stay_as_the_file_writes_them(folder: Path) -> None:
+def test_values_stay_as_the_file_writes_them(folder: Path):
     (folder / "train.csv").write_text("id,class,age,y,more\n001,007,3,1,5\n")
     assert list(read_part(SPEC, folder)) == [{"id": "001", "class": "007", "age": 3.0, "y": "1", "more": 5}]
     assert next(iter(read_part(SPEC, folder, part="test"))) == {"id": "003", "class": "a", "age": 4.0}
     assert list(read_part(SPEC, folder / "train.csv", part="sample")) == [{"id": "004", "y": "0"}, {"id": "003", "y": "0"}]
 
 
-def test_targets_that_are_numbers_are_floats(folder: Path) -> None:
+def test_targets_that_are_numbers_are_floats(folder: Path):
     spec = evolve(SPEC, kind="time_series", classes=[], time="class", group="class")
     assert schema(read_part(spec, folder)).field("y").type == pa.float64()
     assert schema(read_part(spec, folder)).field("class").type == pa.string()
 
 
-def test_files_and_columns_that_are_not_there_are_named(folder: Path) -> None:
+def test_files_and_columns_that_are_not_there_are_named(folder: Path):
     with pytest.raises(ArgumentError, match="names no test file"):
         read_part(evolve(SPEC, test=None), folder, part="test")
     with pytest.raises(UnknownNameError, match="Did you mean 'train'"):
@@ -40,7 +40,7 @@ def test_files_and_columns_that_are_not_there_are_named(folder: Path) -> None:
         read_part(SPEC, folder, part="test")
 
 
-def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Path) -> None:
+def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Path):
     columns = [
         ColumnSpec(name="size", type="numerical"),
         ColumnSpec(name="veneer", type="categorical", absent=["None"]),
@@ -60,7 +60,7 @@ def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Pa
         list(read_part(spec, folder))
 
 
-def test_the_rows_of_a_spec_that_names_missing_values_resume_and_pickle(folder: Path) -> None:
+def test_the_rows_of_a_spec_that_names_missing_values_resume_and_pickle(folder: Path):
     spec = evolve(SPEC, classes=["1", "None"])
     (folder / "train.csv").write_text("id,class,age,y\n" + "".join(f"{row},a,{row},{['1', 'None'][row % 2]}\n" for row in range(9)))
     rows = read_part(spec, folder)

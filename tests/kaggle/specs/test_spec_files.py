@@ -18,7 +18,7 @@ _BASE = "name: x\nkind: regression\ntrain: {name: a.csv}\ntarget: [y]\nmetric: m
 
 @_FORMATS
 @given(spec=dataset_specs())
-def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, spec: DatasetSpec) -> None:
+def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, spec: DatasetSpec):
     path = tmp_path_factory.getbasetemp() / f"spec{suffix}"
     save_spec(spec, path)
     assert load_spec(path) == spec
@@ -26,21 +26,19 @@ def test_a_spec_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
 
 @_FORMATS
 @given(specs=st.dictionaries(WORDS, dataset_specs(), max_size=2))
-def test_a_registry_reads_back_as_it_was_written(
-    tmp_path_factory: pytest.TempPathFactory, suffix: str, specs: dict[str, DatasetSpec]
-) -> None:
+def test_a_registry_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, suffix: str, specs: dict[str, DatasetSpec]):
     path = tmp_path_factory.getbasetemp() / f"specs{suffix}"
     save_specs(specs, path)
     assert dict(load_specs(path)) == specs
 
 
 @_FORMATS
-def test_the_known_specs_read_back(tmp_path: Path, suffix: str) -> None:
+def test_the_known_specs_read_back(tmp_path: Path, suffix: str):
     save_specs(SPECS, tmp_path / f"specs{suffix}")
     assert load_specs(tmp_path / f"specs{suffix}") == SPECS
 
 
-def test_yaml_follows_the_rules_of_1_2(tmp_path: Path) -> None:
+def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
     path = tmp_path / "spec.yaml"
     path.write_text(_BASE.replace("regression", "binary") + "classes: [no, '012']\n")
     assert load_spec(path).classes == ("no", "012")
@@ -67,7 +65,7 @@ def test_yaml_follows_the_rules_of_1_2(tmp_path: Path) -> None:
         (_BASE.replace("[y]", "[]"), ["the whole: The spec of 'x': it has no target."]),
     ],
 )
-def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mistakes: list[str]) -> None:
+def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mistakes: list[str]):
     path = tmp_path / "spec.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -78,7 +76,7 @@ def test_every_mistake_is_listed_with_its_place(tmp_path: Path, text: str, mista
         assert line.startswith(f"  {mistake}")
 
 
-def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path) -> None:
+def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path):
     path = tmp_path / "specs.json"
     path.write_text('{"mine": {"name": 3}}')
     with pytest.raises(ConfigError, match=r"mine\.name \(line 1\): expected text, got 3"):
@@ -100,12 +98,12 @@ def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path) -> None:
         ("a.toml", b"", "A spec is a file in YAML or JSON"),
     ],
 )
-def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_a_file_that_is_no_spec_is_refused(tmp_path: Path, name: str, content: bytes, message: str):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=message):
         load_spec(tmp_path / name)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(tmp_path: Path):
     with pytest.raises(MissingFileError, match="There is no spec at"):
         load_spec(tmp_path / "a.yaml")

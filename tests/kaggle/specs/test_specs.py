@@ -19,7 +19,7 @@ SPEC = DatasetSpec(
 
 
 @given(spec=dataset_specs())
-def test_a_spec_is_a_value(spec: DatasetSpec) -> None:
+def test_a_spec_is_a_value(spec: DatasetSpec):
     copy = pickle.loads(pickle.dumps(spec))
     assert copy == spec
     assert hash(copy) == hash(spec)
@@ -45,7 +45,7 @@ def test_a_spec_is_a_value(spec: DatasetSpec) -> None:
         ({"columns": _COLUMNS * 2}, "columns repeats 'age'"),
     ],
 )
-def test_facts_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_facts_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str):
     with pytest.raises(ArgumentError, match=message):
         evolve(SPEC, **changes)
 
@@ -59,17 +59,17 @@ def test_facts_that_contradict_each_other_are_refused(changes: dict[str, Any], m
         ({"id": 3}, "id must be str or NoneType"),
     ],
 )
-def test_values_of_another_type_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_values_of_another_type_are_refused(changes: dict[str, Any], message: str):
     with pytest.raises(ArgumentTypeError, match=message):
         evolve(SPEC, **changes)
 
 
-def test_several_targets_of_labels_or_numbers_are_fine() -> None:
+def test_several_targets_of_labels_or_numbers_are_fine():
     assert evolve(SPEC, kind="multilabel", target=["x", "y"]).target == ("x", "y")
     assert evolve(SPEC, kind="regression", target=["x", "y"], classes=[]).classes == ()
 
 
-def test_columns_files_and_submissions_check_themselves() -> None:
+def test_columns_files_and_submissions_check_themselves():
     with pytest.raises(ArgumentError, match=r"names its values and is text\. Make it categorical"):
         ColumnSpec(name="x", type="text", values={"1": "one"})
     with pytest.raises(ArgumentError, match="is numerical, and absent has 'none', which is no number"):
@@ -90,5 +90,5 @@ def test_columns_files_and_submissions_check_themselves() -> None:
     ("name", "words"),
     [("Pclass", "pclass"), ("3SsnPorch", "3 ssn porch"), ("a__b", "a b"), ("été_max", "été max"), ("__", "__"), ("X1", "x 1")],
 )
-def test_names_are_split_into_words(name: str, words: str) -> None:
+def test_names_are_split_into_words(name: str, words: str):
     assert humanize(name) == words

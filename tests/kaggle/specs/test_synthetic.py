@@ -67,7 +67,7 @@ def clean_specs(draw: st.DrawFn) -> DatasetSpec:
 @given(spec=clean_specs(), rows=st.integers(4, 30), test_rows=st.integers(1, 9), seed=st.integers(0, 3))
 def test_made_up_files_are_as_their_spec_says(
     tmp_path_factory: pytest.TempPathFactory, spec: DatasetSpec, rows: int, test_rows: int, seed: int
-) -> None:
+):
     folder = tmp_path_factory.mktemp("made")
     made = make_up(spec, folder, rows=rows, test_rows=test_rows, seed=seed)
     check_spec(spec, folder)
@@ -82,7 +82,7 @@ def test_made_up_files_are_as_their_spec_says(
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_known_data_sets_can_be_made_up_twice_and_inferred(tmp_path: Path, name: str) -> None:
+def test_the_known_data_sets_can_be_made_up_twice_and_inferred(tmp_path: Path, name: str):
     spec = make_up(SPECS[name], tmp_path / "a", seed=3)
     check_spec(spec, tmp_path / "a")
     assert make_up(SPECS[name], tmp_path / "b", seed=3) == spec
@@ -112,7 +112,7 @@ def rows_of(spec: DatasetSpec, folder: Path):
 
 
 @pytest.mark.parametrize("name", ["titanic", "spaceship_titanic", "disaster_tweets"])
-def test_classes_can_be_learned(tmp_path: Path, name: str) -> None:
+def test_classes_can_be_learned(tmp_path: Path, name: str):
     spec = SPECS[name]
     rows = rows_of(spec, tmp_path)
     labels = rows[spec.target[0]]
@@ -121,14 +121,14 @@ def test_classes_can_be_learned(tmp_path: Path, name: str) -> None:
     assert 0.65 < accuracy < 0.97
 
 
-def test_numbers_can_be_learned(tmp_path: Path) -> None:
+def test_numbers_can_be_learned(tmp_path: Path):
     spec = SPECS["house_prices"]
     rows = rows_of(spec, tmp_path)
     r2 = cross_val_score(make_pipeline(inputs_of(spec), Ridge(10)), rows, np.log(rows[spec.target[0]]), cv=3).mean()
     assert 0.3 < r2 < 0.97
 
 
-def test_groups_times_and_files_are_as_in_a_real_competition(tmp_path: Path) -> None:
+def test_groups_times_and_files_are_as_in_a_real_competition(tmp_path: Path):
     spec = make_up(_SERIES, tmp_path, rows=13, test_rows=4)
     assert sorted(bytes_of(tmp_path)) == ["more/sample.csv.zst", "test.csv.gz", "train.csv"]
     train, test = (to_table(read_part(spec, tmp_path, part=part)) for part in ("train", "test"))
@@ -142,7 +142,7 @@ def test_groups_times_and_files_are_as_in_a_real_competition(tmp_path: Path) -> 
     assert pa.compute.min(train["sold"]).as_py() > 0
 
 
-def test_a_tenth_is_missing_and_a_quarter_is_absent(tmp_path: Path) -> None:
+def test_a_tenth_is_missing_and_a_quarter_is_absent(tmp_path: Path):
     rows = to_table(read_part(make_up(_SERIES, tmp_path, rows=4000), tmp_path))
     prices = rows["price"].to_pylist()
     assert prices.count(None) == pytest.approx(400, abs=60)
@@ -152,7 +152,7 @@ def test_a_tenth_is_missing_and_a_quarter_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_submission_for_made_up_rows_fits_their_sample(tmp_path: Path, name: str) -> None:
+def test_a_submission_for_made_up_rows_fits_their_sample(tmp_path: Path, name: str):
     spec = make_up(SPECS[name], tmp_path, test_rows=7)
     assert spec.test is not None
     assert spec.sample is not None
@@ -161,14 +161,14 @@ def test_a_submission_for_made_up_rows_fits_their_sample(tmp_path: Path, name: s
     assert check_submission(tmp_path / "mine.csv", sample=sample) == ()
 
 
-def test_several_targets_differ(tmp_path: Path) -> None:
+def test_several_targets_differ(tmp_path: Path):
     spec = evolve(SPECS["titanic"], kind="multilabel", target=["a", "b", "c"], test=None, sample=None)
     train = to_table(read_part(make_up(spec, tmp_path), tmp_path))
     assert len({tuple(train[name].to_pylist()) for name in spec.target}) == 3
     assert all(train[name].to_pylist().count("1") == 300 for name in spec.target)
 
 
-def test_a_file_that_is_there_already_stays_and_one_that_is_not_is_written(tmp_path: Path) -> None:
+def test_a_file_that_is_there_already_stays_and_one_that_is_not_is_written(tmp_path: Path):
     spec = make_up(SPECS["titanic"], tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     (tmp_path / "test.csv").unlink()
@@ -177,7 +177,7 @@ def test_a_file_that_is_there_already_stays_and_one_that_is_not_is_written(tmp_p
     assert changed == ["test.csv"]
 
 
-def test_no_file_is_replaced(tmp_path: Path) -> None:
+def test_no_file_is_replaced(tmp_path: Path):
     (tmp_path / "test.csv").write_text("PassengerId\n1\n")
     with pytest.raises(ArgumentError, match=r"replace no file, and there is one at '.*test\.csv'\. Give an empty folder\."):
         make_up(SPECS["titanic"], tmp_path)
@@ -196,13 +196,13 @@ def test_no_file_is_replaced(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_up_is_refused(tmp_path: Path, changes, message: str) -> None:
+def test_what_cannot_be_made_up_is_refused(tmp_path: Path, changes, message: str):
     with pytest.raises(ArgumentError, match=message):
         make_up(evolve(SPECS["titanic"], **changes), tmp_path)
     assert not bytes_of(tmp_path)
 
 
-def test_arguments_are_checked(tmp_path: Path) -> None:
+def test_arguments_are_checked(tmp_path: Path):
     with pytest.raises(ArgumentTypeError, match="spec must be DatasetSpec"):
         make_up("titanic", tmp_path)  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ArgumentError, match="rows must be at least 1"):

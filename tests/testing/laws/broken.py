@@ -110,7 +110,7 @@ class DropsLastOfChunk(Stage):
 
 @frozen(repr=False)
 class OtherRows(Stage):
-    """Keeps the values and numbers the rows anew in each chunk: only the hidden columns are wrong."""
+    """Keeps the values and numbers the rows from 0 in each chunk: only the hidden columns are wrong."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         return state, (set_column(chunk, "__row__", pa.array(np.arange(chunk.num_rows))),)
@@ -248,7 +248,7 @@ class OffByOne(BrokenSource):
 
 
 class OneChunkLate(BrokenSource):
-    """The position handed out with a chunk is the one before it."""
+    """The position given with a chunk is the one before it."""
 
     def after(self, at: int) -> Position:
         return at

@@ -38,7 +38,7 @@ ONES = [WHOLE.slice(row, 1) for row in range(WHOLE.num_rows)]
     ],
     ids=repr,
 )
-def test_what_does_not_resume_exactly_is_caught(dataset: Dataset[Any]) -> None:
+def test_what_does_not_resume_exactly_is_caught(dataset: Dataset[Any]):
     with pytest.raises(AssertionError):
         assert_resumable(dataset)
 
@@ -54,12 +54,12 @@ class ResumesOnce(Wrapper):
                 yield chunk, number + 1 - (skipped if skipped > 2 else 0)
 
 
-def test_resuming_twice_must_be_resuming_once() -> None:
+def test_resuming_twice_must_be_resuming_once():
     with pytest.raises(AssertionError, match=r"resuming .* at every item"):
         assert_resumable(pipe(from_chunks(ONES), broken.wrapped(ResumesOnce)))
 
 
-def test_a_run_that_ends_early_when_resumed_at_every_item_is_caught() -> None:
+def test_a_run_that_ends_early_when_resumed_at_every_item_is_caught():
     with pytest.raises(AssertionError, match=r"resuming .* at every item ends after"):
         assert_resumable(pipe(from_chunks(ONES), broken.wrapped(EndsWhenResumedTwice)))
 
@@ -75,7 +75,7 @@ class EndsWhenResumedTwice(Wrapper):
                 yield chunk, (position is not None, number)
 
 
-def test_more_items_by_one_way_than_by_the_other_are_caught() -> None:
+def test_more_items_by_one_way_than_by_the_other_are_caught():
     lengths = count(2)
     dataset = from_iterable(lambda: ({"x": 0} for _ in range(next(lengths))), schema=broken.TABLE.schema)
     with pytest.raises(AssertionError, match=r"gives 3 items, but iterate gave 2"):
@@ -95,7 +95,7 @@ class Lenient:
         return bool(row["x"] % self.divisor == 0)
 
 
-def test_taking_the_cursor_of_another_pipeline_is_caught() -> None:
+def test_taking_the_cursor_of_another_pipeline_is_caught():
     table = from_table(broken.TABLE)
     assert_refused(pipe(table, batch(2)), pipe(table, batch(3)))
     assert_refused(pipe(table, shuffle(0)), pipe(table, shuffle(1)))
@@ -113,7 +113,7 @@ class ReadsAllAgain(Wrapper):
                 yield chunk, number
 
 
-def test_reading_more_than_one_chunk_again_is_caught() -> None:
+def test_reading_more_than_one_chunk_again_is_caught():
     assert_replay_is_bounded(compose(filter(Lenient(2)), batch(2)), ONES)
     again = broken.wrapped(ReadsAllAgain)
     assert_resumable(again(from_chunks(ONES)))

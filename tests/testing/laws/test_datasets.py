@@ -40,22 +40,22 @@ TABLE = from_table(broken.TABLE)
     ],
     ids=repr,
 )
-def test_what_cannot_be_iterated_again_is_caught(dataset: Dataset[Any]) -> None:
+def test_what_cannot_be_iterated_again_is_caught(dataset: Dataset[Any]):
     with pytest.raises(AssertionError):
         assert_repeatable(dataset)
 
 
-def test_one_iterator_that_two_iterations_share_is_caught() -> None:
+def test_one_iterator_that_two_iterations_share_is_caught():
     shared: list[Iterator[Any]] = []
 
     def rows() -> Iterator[Any]:
-        """Start anew, but only once the last iteration has ended."""
+        """Start over, but only once the last iteration has ended."""
         if not shared:
             shared.append({"x": x} for x in range(300))  # more than are pulled at once
         yield from shared[0]
         shared.clear()
 
-    with pytest.raises(AssertionError, match=r"side by side"):
+    with pytest.raises(AssertionError, match=r"of two parallel iterations of .* gives the same as one alone"):
         assert_repeatable(from_iterable(rows, schema=pa.schema({"x": pa.int64()})))
 
 
@@ -130,22 +130,22 @@ class Forgetful:
     [Identical(), Unhashable(), BothWays(), PrintsItsPlace(), OtherFingerprint(), Forgetful()],
     ids=lambda value: type(value).__name__,
 )
-def test_what_is_not_a_value_is_caught(value: Any) -> None:
+def test_what_is_not_a_value_is_caught(value: Any):
     with pytest.raises(AssertionError):
         assert_value(value)
 
 
-def test_a_value_passes_and_so_does_its_pickled_copy() -> None:
+def test_a_value_passes_and_so_does_its_pickled_copy():
     dataset = pipe(TABLE, batch(2))
     assert_value(dataset)
     assert_same_value(pickle.loads(pickle.dumps(dataset)), pipe(from_table(broken.TABLE), batch(2)))
 
 
-def test_values_that_differ_in_what_equality_leaves_out_are_caught() -> None:
+def test_values_that_differ_in_what_equality_leaves_out_are_caught():
     assert_told_apart(batch(2), batch(3))
     with pytest.raises(AssertionError, match=r"differs from"):
         assert_told_apart(broken.CountingStage([1]), broken.CountingStage([2]))
-    with pytest.raises(AssertionError, match=r"another fingerprint"):
+    with pytest.raises(AssertionError, match=r"has a different fingerprint from"):
         assert_told_apart(Named("a"), Named("b"))
 
 
@@ -159,7 +159,7 @@ class Named:
         return 0
 
 
-def test_reading_while_building_is_caught() -> None:
+def test_reading_while_building_is_caught():
     chunks = [one_chunk(broken.TABLE)]
     assert_built_lazily(batch(2), chunks)
     with pytest.raises(AssertionError, match=r"building .* reads nothing, but it read chunks of .7."):
@@ -179,7 +179,7 @@ class CountsByReading(broken.Wrapper):
         return len(list(self.dataset))
 
 
-def test_what_prints_as_another_call_is_caught() -> None:
+def test_what_prints_as_another_call_is_caught():
     assert_prints(batch(2, drop_last=True), {"batch": batch})
     with pytest.raises(AssertionError, match=r"evaluates to an equal value"):
         assert_prints(batch(2), {"batch": lambda size: batch(size + 1)})
@@ -198,12 +198,12 @@ def test_what_prints_as_another_call_is_caught() -> None:
     ],
     ids=repr,
 )
-def test_what_is_described_wrongly_is_caught(dataset: Dataset[Any], words: str) -> None:
+def test_what_is_described_wrongly_is_caught(dataset: Dataset[Any], words: str):
     with pytest.raises(AssertionError, match=words):
         assert_described(dataset)
 
 
-def test_a_part_that_prints_differently_each_time_is_caught() -> None:
+def test_a_part_that_prints_differently_each_time_is_caught():
     with pytest.raises(AssertionError, match=r"name every part"):
         assert_described(pipe(TABLE, PrintsAnew()))
 
@@ -220,7 +220,7 @@ class PrintsAnew(broken.RowWise):
         return f"stage number {len(self.ticks)}"
 
 
-def test_datasets_with_other_items_are_not_the_same() -> None:
+def test_datasets_with_other_items_are_not_the_same():
     assert_same_items(pipe(TABLE, batch(2)), pipe(Dataset(broken.BrokenSource()), batch(2)))
     with pytest.raises(AssertionError, match=r"rows\[0\]\.x: 0, not 9"):
         assert_same_items(TABLE, from_table(pa.table({"x": [9, 1, 2, 3, 4, 5, 6]})))

@@ -15,15 +15,15 @@ STAGES = [pack(5), pack(5, method="first_fit"), pack(5, method="split"), windows
 
 @pytest.mark.parametrize("stage", STAGES, ids=repr)
 @given(chunkings())
-def test_tokens_are_conserved(stage: Any, cut: tuple[Chunks, Chunks]) -> None:
+def test_tokens_are_conserved(stage: Any, cut: tuple[Chunks, Chunks]):
     assert_conserves_tokens(stage, from_chunks(cut[0]), epoch=1)
 
 
 @pytest.mark.parametrize(
     ("stage", "wrong"),
-    [(windows(4, drop_last=True), r"lost \{4: 1\}"), (windows(4, stride=3), r"doubled \{3: 1\}")],
+    [(windows(4, drop_last=True), r"lost \{4: 1\}"), (windows(4, stride=3), r"added \{3: 1\}")],
     ids=["lost", "doubled"],
 )
-def test_the_law_catches_tokens_that_are_lost_or_doubled(stage: Any, wrong: str) -> None:
+def test_the_law_catches_tokens_that_are_lost_or_doubled(stage: Any, wrong: str):
     with pytest.raises(AssertionError, match=wrong):
         assert_conserves_tokens(stage, from_chunks(numbered([5]).to_batches()))

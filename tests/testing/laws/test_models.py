@@ -42,7 +42,7 @@ def test_a_model_that_counts_positions_over_padding_is_caught():
 
 
 def test_a_model_that_averages_over_the_batch_is_caught():
-    with pytest.raises(AssertionError, match="row 0 of 2 gets an answer that is off by"):
+    with pytest.raises(AssertionError, match="the output for row 0 of 2 is off by"):
         assert_rows_stand_alone(lambda ids, mask: BERT(ids, mask) - BERT(ids, mask).mean(axis=0, keepdims=True), IDS, MASK)
 
 
@@ -52,7 +52,7 @@ def test_a_model_that_lets_documents_see_each_other_is_caught():
 
 
 def test_a_model_that_sees_the_future_is_caught():
-    with pytest.raises(AssertionError, match="tokens after place 2 change answers up to it by"):
+    with pytest.raises(AssertionError, match="tokens after position 2 change outputs up to it by"):
         assert_causal(MODERN, IDS[1:], 2, changed=IDS[1:] + 1)
 
 

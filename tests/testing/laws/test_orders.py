@@ -1,4 +1,4 @@
-"""The laws of orders and parts catch what is no permutation, what has one order too few, and what is no partition."""
+"""The laws of orders and parts catch an order that is not a permutation, an order that repeats, and parts that are not a partition."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +45,7 @@ def _drops_one(rows: Any, seed: int, epoch: int) -> Any:
     return _right(rows, seed, epoch)[1:]
 
 
-def _anew(rows: Any, seed: int, epoch: int) -> Any:
+def _another_each_time(rows: Any, seed: int, epoch: int) -> Any:
     return np.random.default_rng().permutation(rows)
 
 
@@ -53,7 +53,7 @@ def _shuffle(order: Callable[..., Any]) -> Callable[[int], Any]:
     return lambda seed: broken.wrapped(broken.Permuted, seed, order)
 
 
-def test_a_permutation_by_seed_and_epoch_passes() -> None:
+def test_a_permutation_by_seed_and_epoch_passes():
     assert_shuffles(_shuffle(_right), ROWS)
 
 
@@ -61,24 +61,24 @@ def test_a_permutation_by_seed_and_epoch_passes() -> None:
     ("order", "words"),
     [
         (_same_every_epoch, r"the same: \[\(0, 0\), \(0, 1\), \(1, 0\), \(1, 1\)\]"),
-        (_no_seed, "another order for each"),
+        (_no_seed, "a different order for each"),
         (_seed_plus_epoch, r"the same: \[\(0, 1\), \(1, 0\)\]"),
         (_with_replacement, "gives each row of its input once"),
         (_drops_one, "gives each row of its input once"),
-        (_anew, "gives one order for one seed and epoch"),
+        (_another_each_time, "gives one order for one seed and epoch"),
     ],
 )
-def test_the_law_catches(order: Callable[..., Any], words: str) -> None:
+def test_the_law_catches(order: Callable[..., Any], words: str):
     with pytest.raises(AssertionError, match=words):
         assert_shuffles(_shuffle(order), ROWS)
 
 
-def test_a_few_rows_may_have_one_order_by_chance() -> None:
+def test_a_few_rows_may_have_one_order_by_chance():
     assert_shuffles(_shuffle(_same_every_epoch), from_table({"x": [1, 2]}))
 
 
 @pytest.mark.parametrize("epoch", [0, 1])
-def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int) -> None:
+def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int):
     others = from_table(pa.table({"x": [5, 5, -1]}))
     assert_partitions(split((0.5, 0.3, 0.2), seed=0)(ROWS), ROWS, epoch=epoch)
     assert_partitions([shard(index, 3)(ROWS) for index in range(3)], ROWS, epoch=epoch)
@@ -86,7 +86,7 @@ def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int) -> No
         assert_partitions([ROWS, others], whole, epoch=epoch)
 
 
-def test_rows_that_no_part_or_two_parts_have_are_caught() -> None:
+def test_rows_that_no_part_or_two_parts_have_are_caught():
     with pytest.raises(AssertionError, match=r"but they lose \[\"{'x': 1}\", .* and add \[\]"):
         assert_partitions([shard(0, 2)(ROWS)], ROWS)
     with pytest.raises(AssertionError, match=r"but they lose \[\] and add \[\"{'x': 0}\","):

@@ -12,7 +12,7 @@ from mlxfp.testing.laws import assert_pipes
 
 
 @given(st.integers() | st.text() | st.none(), st.lists(st.sampled_from([str, repr, ascii]), max_size=14))
-def test_pipe_and_compose_are_plain_application(value: object, functions: list[Callable[[Any], Any]]) -> None:
+def test_pipe_and_compose_are_plain_application(value: object, functions: list[Callable[[Any], Any]]):
     assert_pipes(value, *functions)
 
 
@@ -34,6 +34,6 @@ def _first_two(*functions: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 @pytest.mark.parametrize("broken", [{"pipe": _backwards}, {"pipe": _not_empty}, {"compose": _nested}, {"compose": _first_two}])
-def test_the_law_catches(broken: dict[str, Any]) -> None:
+def test_the_law_catches(broken: dict[str, Any]):
     with pytest.raises(AssertionError):
         assert_pipes(" hi ", str.strip, str.title, repr, **broken)

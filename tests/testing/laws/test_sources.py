@@ -13,7 +13,7 @@ from mlxfp.testing.laws import assert_random_access, assert_reads
 from tests.testing.laws import broken
 
 
-def test_a_source_that_is_right_passes() -> None:
+def test_a_source_that_is_right_passes():
     assert_reads(broken.BrokenSource())
     assert_random_access(Dataset(broken.BrokenSource()), np.array([6, 0, 0, 3]))
 
@@ -30,28 +30,28 @@ def test_a_source_that_is_right_passes() -> None:
     ],
     ids=repr,
 )
-def test_the_law_catches(source: Source, words: str) -> None:
+def test_the_law_catches(source: Source, words: str):
     with pytest.raises(AssertionError, match=words):
         assert_reads(source)
 
 
-def test_positions_that_no_cursor_can_write_are_caught() -> None:
+def test_positions_that_no_cursor_can_write_are_caught():
     with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write set"):
         assert_reads(broken.SetPosition())
 
 
-def test_taking_rows_in_another_order_is_caught() -> None:
+def test_taking_rows_in_another_order_is_caught():
     dataset = Dataset(broken.SortsIndices())
     assert_random_access(dataset, np.array([0, 3, 6]))
     with pytest.raises(AssertionError, match=r"taking the rows \[3, 0\]"):
         assert_random_access(dataset, np.array([3, 0]))
 
 
-def test_a_stage_that_only_claims_to_be_row_wise_is_caught() -> None:
+def test_a_stage_that_only_claims_to_be_row_wise_is_caught():
     with pytest.raises(AssertionError, match=r"taking the rows \[3, 0\]"):
         assert_random_access(pipe(from_table(broken.TABLE), broken.FakeRowWise()), np.array([3, 0]))
 
 
-def test_what_has_no_random_access_is_caught() -> None:
+def test_what_has_no_random_access_is_caught():
     with pytest.raises(AssertionError, match=r"has random access"):
         assert_random_access(pipe(from_table(broken.TABLE), filter(bool)), np.array([0]))

@@ -20,23 +20,23 @@ UNEVEN = [WHOLE.slice(0, 3), WHOLE.slice(3, 0), WHOLE.slice(3)]
 
 
 @pytest.mark.parametrize("stage", [broken.CountingStage(), broken.LyingState(), filter(broken.Global())], ids=repr)
-def test_hidden_state_breaks_purity(stage: Transform) -> None:
+def test_hidden_state_breaks_purity(stage: Transform):
     with pytest.raises(AssertionError, match=r"is pure: the same state and chunk give the same output"):
         assert_pure_stages(stage(from_chunks(ONES)))
 
 
-def test_a_state_that_is_changed_in_place_breaks_purity() -> None:
+def test_a_state_that_is_changed_in_place_breaks_purity():
     with pytest.raises(AssertionError, match=r"a step leaves the old state as it was"):
         assert_pure_stages(broken.MutatingState()(from_chunks(ONES)))
 
 
-def test_writing_into_the_memory_of_the_input_breaks_purity() -> None:
+def test_writing_into_the_memory_of_the_input_breaks_purity():
     dataset = broken.WritingInPlace()(from_table({"x": [1, 2, 3]}))
     with pytest.raises(AssertionError, match=r"a step leaves its input as it was"):
         assert_pure_stages(dataset)
 
 
-def test_a_state_that_no_cursor_can_write_breaks_purity() -> None:
+def test_a_state_that_no_cursor_can_write_breaks_purity():
     with pytest.raises(ArgumentTypeError, match=r"A cursor cannot write"):
         assert_pure_stages(broken.UnwritableState()(from_chunks(ONES)))
 
@@ -47,25 +47,25 @@ def test_a_state_that_no_cursor_can_write_breaks_purity() -> None:
     ids=repr,
 )
 @pytest.mark.parametrize("chunks", [ONES, UNEVEN], ids=["ones", "uneven"])
-def test_a_stage_that_sees_where_chunks_end_is_caught(stage: Transform, chunks: list[pa.RecordBatch]) -> None:
+def test_a_stage_that_sees_where_chunks_end_is_caught(stage: Transform, chunks: list[pa.RecordBatch]):
     with pytest.raises(AssertionError, match=r"where chunks end means nothing"):
         assert_chunks_do_not_matter(stage, [WHOLE], chunks)
 
 
 @pytest.mark.parametrize("stage", [broken.Hoarder(), compose(broken.Hoarder(), batch(2))], ids=repr)
-def test_a_stage_that_waits_for_the_end_is_caught(stage: Transform) -> None:
+def test_a_stage_that_waits_for_the_end_is_caught(stage: Transform):
     with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 1 items, but it read 7|reads at most 2 rows"):
         assert_lazy(stage, ONES)
     assert_lazy(stage, ONES, ahead=7)
 
 
-def test_one_row_of_look_ahead_too_much_is_caught() -> None:
+def test_one_row_of_look_ahead_too_much_is_caught():
     assert_lazy(broken.HoldsOne(), ONES, ahead=1)
     with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 1 items, but it read 2"):
         assert_lazy(broken.HoldsOne(), ONES)
 
 
-def test_several_items_of_one_row_need_that_row_only() -> None:
+def test_several_items_of_one_row_need_that_row_only():
     assert_lazy(flat_map(lambda row: [row] * 3), ONES)
     with pytest.raises(AssertionError, match=r"reads at most 1 rows for its first 3 items, but it read 2"):
         assert_lazy(broken.ReadsOnForCopies(), ONES)

@@ -23,7 +23,7 @@ from mlxfp.text.tokenizing import tokenize
 
 
 @given(st.data())
-def test_templates_render_a_chunk_as_they_render_each_row(data: st.DataObject) -> None:
+def test_templates_render_a_chunk_as_they_render_each_row(data: st.DataObject):
     table = data.draw(tables())
     assert_renders_each_row(data.draw(templates(table.schema)), one_chunk(table))
 
@@ -58,12 +58,12 @@ class AlwaysRaises(Template):
 
 
 @pytest.mark.parametrize("sentence", [Casts("{x}"), WholeColumn("{x}"), NeverRaises("{x}", policy="raise")])
-def test_rendering_in_bulk_that_differs_is_caught(sentence: Template) -> None:
+def test_rendering_in_bulk_that_differs_is_caught(sentence: Template):
     with pytest.raises(AssertionError):
         assert_renders_each_row(sentence, pa.record_batch({"x": [1e-7, float("nan"), None]}))
 
 
-def test_raising_where_no_row_does_is_an_error_of_the_template() -> None:
+def test_raising_where_no_row_does_is_an_error_of_the_template():
     assert_renders_each_row(AlwaysRaises("{x}", policy="raise"), pa.record_batch({"x": [None, 1]}))
     with pytest.raises(DataError, match=r"no"):
         assert_renders_each_row(AlwaysRaises("{x}"), pa.record_batch({"x": [1]}))
@@ -78,7 +78,7 @@ def tokenizer() -> Tokenizer:
 
 
 @given(texts=st.lists(st.text(st.sampled_from("the cat on mäß\n"), max_size=12), max_size=5))
-def test_tokenize_is_encoding_each_row(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_tokenize_is_encoding_each_row(tokenizer: Tokenizer, texts: list[str]):
     assert_encodes_each_row(tokenize(tokenizer), tokenizer, texts)
     assert_encodes_each_row(tokenize(tokenizer, special=False), tokenizer, texts, special=False)
 
@@ -89,7 +89,7 @@ def _by_words(tokenizer: Tokenizer) -> Callable[[Dataset[Any]], Dataset[Any]]:
     return map(lambda row: {"input_ids": [i for word in row["text"].split() for i in tokenizer.encode(word)]}, schema=kinds)
 
 
-def test_encoding_that_differs_is_caught(tokenizer: Tokenizer) -> None:
+def test_encoding_that_differs_is_caught(tokenizer: Tokenizer):
     with pytest.raises(AssertionError, match=r"'the cat sat' gets the ids"):
         assert_encodes_each_row(_by_words(tokenizer), tokenizer, TEXTS)
     with pytest.raises(AssertionError, match=r"gets the ids"):

@@ -29,7 +29,7 @@ class FailsAt:
 
 
 @pytest.mark.parametrize("dataset", [ROWS, pipe(ROWS, map(FailsAt(3), schema=broken.TABLE.schema))], ids=repr)
-def test_prefetching_passes_with_and_without_an_error(dataset: Any) -> None:
+def test_prefetching_passes_with_and_without_an_error(dataset: Any):
     assert_transparent(prefetch(1), dataset)
     assert_transparent(prefetch(5), dataset)
 
@@ -38,7 +38,7 @@ def test_prefetching_passes_with_and_without_an_error(dataset: Any) -> None:
     ("kind", "fails"),
     [(broken.OrderOfArrival, False), (broken.ForgetsResume, False), (broken.SwallowsErrors, True), (broken.FailsEarly, True)],
 )
-def test_the_law_catches(kind: type[Wrapper], fails: bool) -> None:  # a column of the table above
+def test_the_law_catches(kind: type[Wrapper], fails: bool):  # a column of the table above
     dataset = pipe(ROWS, map(FailsAt(3), schema=broken.TABLE.schema)) if fails else ROWS
     with pytest.raises(AssertionError):
         assert_transparent(broken.wrapped(kind), dataset)

@@ -23,7 +23,7 @@ from tests.training.samples import dataset, deep, group, setting
 EVENTS = [Stepped(None, None, place, {}) for place in range(4)]
 
 
-def test_a_step_that_is_right_passes_all_laws(tmp_path: Path) -> None:
+def test_a_step_that_is_right_passes_all_laws(tmp_path: Path):
     step, state = setting()
     assert_pure_step(step, state, group())
     assert_compiled_equals_eager(step, state, group())
@@ -31,7 +31,7 @@ def test_a_step_that_is_right_passes_all_laws(tmp_path: Path) -> None:
     assert_continues(step, state, dataset(), stop=2, steps=5, folder=tmp_path)
 
 
-def test_a_step_that_edits_its_state_is_caught() -> None:
+def test_a_step_that_edits_its_state_is_caught():
     step, state = setting()
 
     def editing(state: Any, batch: Any) -> Any:
@@ -43,7 +43,7 @@ def test_a_step_that_edits_its_state_is_caught() -> None:
         assert_pure_step(editing, state, group())
 
 
-def test_a_step_that_edits_its_batch_is_caught() -> None:
+def test_a_step_that_edits_its_batch_is_caught():
     step, state = setting()
 
     def editing(state: Any, batch: Any) -> Any:
@@ -54,12 +54,12 @@ def test_a_step_that_edits_its_batch_is_caught() -> None:
         assert_pure_step(editing, state, group())
 
 
-def test_a_step_that_draws_from_hidden_randomness_is_caught() -> None:
+def test_a_step_that_draws_from_hidden_randomness_is_caught():
     with pytest.raises(AssertionError, match=r"a second call differs at \[1\]\.noise"):
         assert_pure_step(lambda state, batch: (state, {"noise": mx.random.uniform()}), setting()[1], group())
 
 
-def test_a_step_whose_trace_keeps_a_number_is_caught() -> None:
+def test_a_step_whose_trace_keeps_a_number_is_caught():
     calls: list[int] = []
 
     def counting(state: Any, batch: Any) -> Any:
@@ -70,7 +70,7 @@ def test_a_step_whose_trace_keeps_a_number_is_caught() -> None:
         assert_compiled_equals_eager(counting, setting()[1], group())
 
 
-def test_a_file_that_rounds_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_rounds_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from mlxfp.training.loop import checkpoints
 
     load, state = checkpoints.load_state, setting()[1]
@@ -84,7 +84,7 @@ def test_a_file_that_rounds_is_caught(tmp_path: Path, monkeypatch: pytest.Monkey
         assert_saves(state, tmp_path)
 
 
-def test_a_step_that_counts_its_calls_does_not_continue(tmp_path: Path) -> None:
+def test_a_step_that_counts_its_calls_does_not_continue(tmp_path: Path):
     step, state = setting()
     calls: list[int] = []
 
@@ -96,7 +96,7 @@ def test_a_step_that_counts_its_calls_does_not_continue(tmp_path: Path) -> None:
         assert_continues(drifting, state, dataset(), stop=2, steps=4, folder=tmp_path)
 
 
-def test_a_step_that_averages_the_means_of_its_parts_is_caught() -> None:
+def test_a_step_that_averages_the_means_of_its_parts_is_caught():
     def right(count: int) -> Any:
         return setting(model=deep(rate=0.0, depth=1), optimizer=optimizers.SGD(0.5), accumulate=count)
 
@@ -109,7 +109,7 @@ def test_a_step_that_averages_the_means_of_its_parts_is_caught() -> None:
         assert_accumulates(naive, batch, [1, 3])
 
 
-def test_observers_that_change_drop_or_reorder_events_are_caught() -> None:
+def test_observers_that_change_drop_or_reorder_events_are_caught():
     assert_keeps_events(iter, EVENTS)
     assert_keeps_events(lambda events: (event for event, _ in zip(events, "ab", strict=False)), EVENTS)  # it stops
     for broken in (lambda events: list(events)[::-1], lambda events: list(events)[1:]):
@@ -117,7 +117,7 @@ def test_observers_that_change_drop_or_reorder_events_are_caught() -> None:
             assert_keeps_events(lambda events, broken=broken: iter(broken(events)), EVENTS)
 
 
-def test_an_observer_that_reads_ahead_is_caught() -> None:
+def test_an_observer_that_reads_ahead_is_caught():
     assert_observes_lazily(iter, EVENTS)
     with pytest.raises(AssertionError, match="it has taken 4 steps and passed on 1"):
         assert_observes_lazily(lambda events: iter(list(events)), EVENTS)

@@ -15,7 +15,7 @@ KNOWN = known()
 
 
 @given(st.sampled_from(list(KNOWN)), st.lists(HURTFUL | st.sampled_from(["[PAD]", "x [PAD]y", "\uff3bPAD\uff3d", "<unk>"]), max_size=10))
-def test_a_call_gives_each_text_its_ids(name: str, texts: list[str]) -> None:
+def test_a_call_gives_each_text_its_ids(name: str, texts: list[str]):
     tokenizer, texts = KNOWN[name], texts * 3  # 16 and more are joined
     ids, lengths = find_caller(engine(tokenizer.json)).encode(texts)
     expected = [tokenizer.encode(text, special=False) for text in texts]
@@ -27,18 +27,18 @@ def test_a_call_gives_each_text_its_ids(name: str, texts: list[str]) -> None:
         assert [np.frombuffer(piece, np.int32).tolist() for piece in pieces] == expected[some]
 
 
-def test_a_separator_is_a_token_that_is_encoded_alone() -> None:
+def test_a_separator_is_a_token_that_is_encoded_alone():
     assert find_caller(engine(KNOWN["bert"].json)).separator == "[PAD]"
     assert find_caller(engine(KNOWN["llama2"].json)).separator == "<unk>"
 
 
-def test_without_such_a_token_texts_are_encoded_one_by_one() -> None:
+def test_without_such_a_token_texts_are_encoded_one_by_one():
     own = hf.Tokenizer.from_str(jsons.dumps(listed()))
     assert find_caller(own).separator is None
     assert find_caller(own).encode(["in", "", "nowhere"])[1].tolist() == [1, 0, 1]
 
 
-def test_long_lists_are_divided() -> None:
+def test_long_lists_are_divided():
     caller = find_caller(engine(KNOWN["gpt2"].json))
     texts = ["a b " * length for length in range(700)]
     ids, lengths = caller.encode(texts)

@@ -51,21 +51,21 @@ def assert_found(tokenizer: Tokenizer, words: list[str]) -> int:
 
 @pytest.mark.parametrize("name", KNOWN)
 @given(words=WORDS)
-def test_joined_words_have_the_ids_that_each_has_alone(name: str, words: list[str]) -> None:
+def test_joined_words_have_the_ids_that_each_has_alone(name: str, words: list[str]):
     assert_found(KNOWN[name], words)
 
 
 @given(tokenizer=tokenizers() | plain_tokenizers(), words=WORDS)
-def test_whatever_the_parts_of_the_tokenizer(tokenizer: Tokenizer, words: list[str]) -> None:
+def test_whatever_the_parts_of_the_tokenizer(tokenizer: Tokenizer, words: list[str]):
     assert_found(tokenizer, words)
 
 
 @pytest.mark.parametrize(("name", "joined"), [("bert", 3), ("gpt2", 3), ("llama2", 0)])
-def test_what_is_joined(name: str, joined: int) -> None:
+def test_what_is_joined(name: str, joined: int):
     assert assert_found(KNOWN[name], [" one", " two", "three", " Straße", " 4", " five!"]) == joined
 
 
-def test_the_letters_of_words_stay_letters_however_they_are_normalized() -> None:
+def test_the_letters_of_words_stay_letters_however_they_are_normalized():
     assert len(ALL) > 700
     assert {unicodedata.category(character)[0] for character in ALL} == {"L"}
     kinds = [normalizers.NFC, normalizers.NFD, normalizers.NFKC, normalizers.NFKD, normalizers.Lowercase, normalizers.BertNormalizer]
@@ -80,20 +80,20 @@ def test_the_letters_of_words_stay_letters_however_they_are_normalized() -> None
 
 
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
-def test_a_token_that_was_added_may_stand_inside_words(name: str) -> None:
+def test_a_token_that_was_added_may_stand_inside_words(name: str):
     tokenizer = with_tokens(KNOWN[name], "cat")
     assert tokenizer.tokens(tokenizer.encode(" concatenate", special=False)).count("cat") == 1
     joined = assert_found(tokenizer, [" one", " concatenate", " two", " cat"])
     assert joined == (0 if name == "bert" else 4)  # what is counted differs: to BERT, "enate" is a word more
 
 
-def test_a_token_over_two_words_does_not_make_up_for_one_inside_a_word() -> None:
+def test_a_token_over_two_words_does_not_make_up_for_one_inside_a_word():
     tokenizer, words = with_tokens(KNOWN["bert"], "b c", "cat"), [" b", " c", " acat"]
     assert len(tokenizer.encode("".join(words), special=False)) == len(words)
     assert_found(tokenizer, words)
 
 
-def test_a_mark_that_is_the_prefix_of_what_continues_words_does_not_make_up_for_a_word_in_parts() -> None:
+def test_a_mark_that_is_the_prefix_of_what_continues_words_does_not_make_up_for_a_word_in_parts():
     vocab = ["[UNK]", "#a", "x", "b", "#ab"]
     model = {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "#", "max_input_chars_per_word": 100}
     splitters = [splitter("Metaspace", replacement="#", prepend_scheme="never"), splitter("Split", pattern={"String": "x"})]
@@ -111,7 +111,7 @@ def with_tokens(tokenizer: Tokenizer, *contents: str) -> Tokenizer:
     return with_parts(data, added_tokens=[*data["added_tokens"], *added])
 
 
-def test_where_the_ids_do_not_tell_the_words_they_are_encoded_apart() -> None:
+def test_where_the_ids_do_not_tell_the_words_they_are_encoded_apart():
     caller, rule = find_caller(engine(KNOWN["bert"].json)), find_rule(KNOWN["bert"].json)
     assert rule is not None
     assert rule.begins is not None

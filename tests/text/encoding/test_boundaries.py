@@ -12,7 +12,7 @@ KNOWN = known()
 
 
 @pytest.mark.parametrize("name", list(KNOWN))
-def test_tokenizers_that_people_use_are_cut(name: str) -> None:
+def test_tokenizers_that_people_use_are_cut(name: str):
     assert find_rule(KNOWN[name].json) is not None
 
 
@@ -49,11 +49,11 @@ _CROSSED = {**_MERGED, "model": {**_MERGED["model"], "vocab": {**_MERGED["model"
         pytest.param(with_parts(_MERGED, normalizer=sequence([MARKS, PREPEND], "normalizers")), id="normalizers in another order"),
     ],
 )
-def test_what_is_not_known_is_left_whole(tokenizer: Tokenizer) -> None:
+def test_what_is_not_known_is_left_whole(tokenizer: Tokenizer):
     assert find_rule(tokenizer.json) is None
 
 
-def test_files_that_leave_out_what_is_the_default_are_read_as_the_package_reads_them() -> None:
+def test_files_that_leave_out_what_is_the_default_are_read_as_the_package_reads_them():
     short = with_parts(listed(), pre_tokenizer={"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True})
     rule, full = find_rule(short.json), find_rule(with_parts(listed(), pre_tokenizer=splitter("ByteLevel")).json)
     assert rule is not None
@@ -61,7 +61,7 @@ def test_files_that_leave_out_what_is_the_default_are_read_as_the_package_reads_
     assert rule.cuts == full.cuts
 
 
-def test_the_table_has_four_bits_for_each_side_of_a_cut() -> None:
+def test_the_table_has_four_bits_for_each_side_of_a_cut():
     rule = find_rule(KNOWN["bert"].json)
     assert rule is not None
     table = evolve(rule.cuts, pairs=((b"a", b" "), (b"b", b"a"))).table

@@ -36,30 +36,30 @@ def _with_token(content: str, **switches: bool) -> Tokenizer:
         ("llama2", [" ", "a▁", "▁"], [" a", "a", "▁a"]),
     ],
 )
-def test_words_at_whose_ends_there_is_white_space_are_held(name: str, held: list[str], fine: list[str]) -> None:
+def test_words_at_whose_ends_there_is_white_space_are_held(name: str, held: list[str], fine: list[str]):
     assert flags_of(KNOWN[name], [*held, *fine]) == [HELD] * len(held) + [0] * len(fine)
 
 
-def test_a_token_that_no_cut_divides_needs_no_care() -> None:
+def test_a_token_that_no_cut_divides_needs_no_care():
     assert flags_of(_with_token("[END]"), ["[END]", " x[END]y"]) == [0, 0]
     assert flags_of(_with_token("[END]", lstrip=True), [" [END]"]) == [0]
 
 
-def test_a_token_that_looks_around_has_its_rows_looked_at() -> None:
+def test_a_token_that_looks_around_has_its_rows_looked_at():
     for switches in ({"single_word": True}, {"rstrip": True}):
         assert flags_of(_with_token("END", **switches), ["END", "xENDy", "EN", "end"]) == [HINTED, HINTED, 0, 0]
 
 
-def test_a_token_with_a_space_has_its_longest_part_looked_for() -> None:
+def test_a_token_with_a_space_has_its_longest_part_looked_for():
     assert flags_of(_with_token("New York"), ["New", " York", " Yorkshire", "NewYork"]) == [0, HINTED, HINTED, 0]
 
 
-def test_a_token_of_normalized_text_is_seen_in_normalized_words() -> None:
+def test_a_token_of_normalized_text_is_seen_in_normalized_words():
     assert flags_of(_with_token("New York", normalized=True), ["NEW", "anew", "newer", " york"]) == [HELD, HELD, 0, 0]
     assert flags_of(_with_token("END", normalized=True, rstrip=True), ["the", "eND", " bending"]) == [0, HELD, HELD]
 
 
-def test_a_token_that_may_be_anywhere_leaves_nothing_to_cut() -> None:
+def test_a_token_that_may_be_anywhere_leaves_nothing_to_cut():
     stripped = [{"id": 900, "content": content, **_SWITCHES, "normalized": True} for content in ("\u0301", "\u0301a")]
     for token in stripped:
         assert (
@@ -68,19 +68,19 @@ def test_a_token_that_may_be_anywhere_leaves_nothing_to_cut() -> None:
         )
 
 
-def test_special_tokens_of_gpt_and_bert_are_looked_for_by_their_names() -> None:
+def test_special_tokens_of_gpt_and_bert_are_looked_for_by_their_names():
     rules = {name: find_rule(KNOWN[name].json) for name in ("bert", "gpt2")}
     assert {name: rule and rule.hinted for name, rule in rules.items()} == dict.fromkeys(rules, "CLS|MASK|PAD|SEP|UNK")
 
 
 @given(st.sampled_from([*KNOWN.values()]) | tokenizers(), st.lists(HURTFUL | st.sampled_from(["x\\z", "\\x{41}", "A", "a\n"]), max_size=20))
-def test_words_as_strings_have_the_flags_that_they_have_as_a_column(tokenizer: Tokenizer, words: list[str]) -> None:
+def test_words_as_strings_have_the_flags_that_they_have_as_a_column(tokenizer: Tokenizer, words: list[str]):
     if find_rule(tokenizer.json) is not None:
         flags_of(tokenizer, [word for word in words if word])
 
 
 @pytest.mark.parametrize("content", ["x\\z", "\\x{41}", "a.b", "\\", "(", "a\nb", "\\Z x"])
-def test_a_token_may_have_any_letters(content: str) -> None:
+def test_a_token_may_have_any_letters(content: str):
     words = [content, f" {content}", "x", "z", "A", "xz", "\\", "a\n", content[:-1], content.upper()]
     for switches in ({"rstrip": True}, {"normalized": True}, {"normalized": True, "single_word": True}):
         flags_of(_with_token(content, **switches), [word for word in words if word])

@@ -91,7 +91,7 @@ def alike(count: int, *, few: bool) -> list[tuple[int, int]]:
 @example(tokenizer=1e-6, factor=2.0, find=True, chunks=[(11, 1), (11, 51)])  # of texts with as good as no bytes
 @example(tokenizer=1e-7, factor=0.2, find=False, chunks=[(64, 200)] * 300)
 @given(tokenizer=st.floats(-8, -5).map(lambda power: 10**power), factor=st.floats(0.0, 20.0), find=st.booleans(), chunks=CHUNKS)
-def test_trying_takes_a_small_share_of_the_time(tokenizer: float, factor: float, chunks: list[Any], *, find: bool, few: bool) -> None:
+def test_trying_takes_a_small_share_of_the_time(tokenizer: float, factor: float, chunks: list[Any], *, find: bool, few: bool):
     encoding._encoder.cache_clear()  # for each example
     world = World(tokenizer, factor * tokenizer, find)
     usual = spent(world, chunks, few=few)
@@ -100,7 +100,7 @@ def test_trying_takes_a_small_share_of_the_time(tokenizer: float, factor: float,
 
 @pytest.mark.parametrize("few", [True, False])
 @pytest.mark.parametrize("tokenizer", [1e-8, 1e-6])
-def test_a_way_that_is_faster_is_taken_at_once_and_again_after_it_was_in_vain(tokenizer: float, *, few: bool) -> None:
+def test_a_way_that_is_faster_is_taken_at_once_and_again_after_it_was_in_vain(tokenizer: float, *, few: bool):
     for find in (True, False, True):
         world = World(tokenizer, 0.1 * tokenizer, find)
         usual = spent(world, alike(3000, few=few), few=few)
@@ -108,7 +108,7 @@ def test_a_way_that_is_faster_is_taken_at_once_and_again_after_it_was_in_vain(to
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_a_tokenizer_that_becomes_faster_is_noticed(*, few: bool) -> None:
+def test_a_tokenizer_that_becomes_faster_is_noticed(*, few: bool):
     spent(World(1e-6, 2e-7, find=True), alike(100, few=few), few=few)
     world = World(1e-7, 2e-7, find=True)
     usual = spent(world, alike(4000, few=few), few=few)
@@ -116,14 +116,14 @@ def test_a_tokenizer_that_becomes_faster_is_noticed(*, few: bool) -> None:
 
 
 @pytest.mark.parametrize("few", [True, False])
-def test_no_more_is_saved_up_than_some_milliseconds(*, few: bool) -> None:
+def test_no_more_is_saved_up_than_some_milliseconds(*, few: bool):
     spent(World(1e-7, 1e-8, find=True), alike(3000, few=few), few=few)
     world = World(1e-7, 1e-7, find=False)
     usual = spent(world, alike(1000, few=few), few=few)
     assert world.now < 1.0101 * usual + 16e-3 + 2 * world.longest
 
 
-def test_the_law_catches_a_clock_that_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_a_clock_that_is_not_read(monkeypatch: pytest.MonkeyPatch):
     chunks = [(64, 200)] * 300
     for broken in (
         lambda self, size, seconds: None,  # what a try took is not counted
@@ -136,7 +136,7 @@ def test_the_law_catches_a_clock_that_is_not_read(monkeypatch: pytest.MonkeyPatc
         assert world.now > 1.5 * usual
 
 
-def test_one_odd_timing_does_not_count_for_long() -> None:
+def test_one_odd_timing_does_not_count_for_long():
     credit = Credit()
     credit.timed(1000, 1e-3)
     assert credit.pace == 1e-6

@@ -56,12 +56,12 @@ def assert_encodes_alike(tokenizer: Tokenizer, texts: Sequence[str], *, rule: Ru
 @pytest.mark.parametrize("name", list(KNOWN))
 @given(texts=st.lists(HURTFUL, max_size=8))
 @example(texts=["", " ", "a", " a", "a ", "  a  b  ", "a\n\nb", "a\tb", "don't'll", "a,b.c (d) [MASK]x", "[CLS][SEP] [SEP]"])
-def test_tokenizers_that_people_use_are_followed_by_words(name: str, texts: list[str]) -> None:
+def test_tokenizers_that_people_use_are_followed_by_words(name: str, texts: list[str]):
     assert_encodes_alike(KNOWN[name], texts)
 
 
 @given(tokenizer=tokenizers(), texts=st.lists(HURTFUL, max_size=12))
-def test_no_tokenizer_however_it_is_put_together_is_cut_where_it_shows(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_no_tokenizer_however_it_is_put_together_is_cut_where_it_shows(tokenizer: Tokenizer, texts: list[str]):
     try:
         expected = [tokenizer.encode(text, special=False) for text in texts]
     except BaseException:  # noqa: BLE001  # the package itself panics, which is no Exception, where some added tokens overlap
@@ -72,7 +72,7 @@ def test_no_tokenizer_however_it_is_put_together_is_cut_where_it_shows(tokenizer
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
-def test_real_tokenizers_are_followed_by_words_over_real_text(data_folder: Path, name: str) -> None:
+def test_real_tokenizers_are_followed_by_words_over_real_text(data_folder: Path, name: str):
     tokenizer = load_tokenizer(data_folder / "tokenizers" / name)
     lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").split("\n")[:300]
     play = (data_folder / "tinyshakespeare/input.txt").read_text("utf-8")[:60_000].split("\n\n")
@@ -81,7 +81,7 @@ def test_real_tokenizers_are_followed_by_words_over_real_text(data_folder: Path,
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
 @given(texts=st.lists(HURTFUL, max_size=8))
-def test_real_tokenizers_are_followed_by_words_over_texts_that_hurt(data_folder: Path, name: str, texts: list[str]) -> None:
+def test_real_tokenizers_are_followed_by_words_over_texts_that_hurt(data_folder: Path, name: str, texts: list[str]):
     assert_encodes_alike(_loaded(data_folder / "tokenizers" / name), texts)
 
 
@@ -134,7 +134,7 @@ def _late() -> Tokenizer:
         pytest.param(_late(), "X.Y", lambda rule: evolve(rule, held=""), id="a token searched in normalized text cut in two"),
     ],
 )
-def test_the_law_catches_cuts_that_do_harm(tokenizer: Tokenizer, text: str, broken: Callable[[Rule], Rule]) -> None:
+def test_the_law_catches_cuts_that_do_harm(tokenizer: Tokenizer, text: str, broken: Callable[[Rule], Rule]):
     rule = find_rule(tokenizer.json)
     assert rule is not None
     assert_encodes_alike(tokenizer, [text])
@@ -142,7 +142,7 @@ def test_the_law_catches_cuts_that_do_harm(tokenizer: Tokenizer, text: str, brok
         assert_encodes_alike(tokenizer, [text], rule=broken(rule))
 
 
-def test_the_law_catches_rows_put_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_rows_put_in_the_wrong_place(monkeypatch: pytest.MonkeyPatch):
     texts = ["a [CLS]", "b", "[SEP] c d"]
     assert_encodes_alike(KNOWN["bert"], texts)
     right = encoding.replace_rows
@@ -168,7 +168,7 @@ def _plain(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("rows", [1, 7, 100, 1000])
-def test_a_chunk_is_encoded_alike_however_it_is_cut_and_whatever_came_before(rows: int) -> None:
+def test_a_chunk_is_encoded_alike_however_it_is_cut_and_whatever_came_before(rows: int):
     tokenizer = trained("bpe")
     texts = pa.concat_arrays([_column(300, 50), pa.array([*SENTENCES, "", " ", "[CLS] "] * 20), _column(300, 10**6)])
     parts = [encode_chunk(tokenizer, texts.slice(first, rows)) for first in range(0, len(texts), rows)]
@@ -179,7 +179,7 @@ def test_a_chunk_is_encoded_alike_however_it_is_cut_and_whatever_came_before(row
     assert encode_chunk(tokenizer, pa.array(["", ""])).to_pylist() == [[], []]
 
 
-def test_words_that_repeat_are_kept_and_those_that_do_not_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_repeat_are_kept_and_those_that_do_not_are_left_alone(monkeypatch: pytest.MonkeyPatch):
     tokenizer = trained("wordpiece")
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "perf_counter", lambda: 0.0)  # however long it takes here: `test_credit` is about that
@@ -194,14 +194,14 @@ def test_words_that_repeat_are_kept_and_those_that_do_not_are_left_alone(monkeyp
     assert len(memo) > 9000
 
 
-def test_little_text_is_left_alone() -> None:
+def test_little_text_is_left_alone():
     tokenizer = trained("wordpiece")
     for _ in range(50):
         encode_chunk(tokenizer, pa.array(["a b c"]))
     assert kept_words(tokenizer) == 0
 
 
-def test_no_words_are_encoded_for_rows_that_go_to_the_tokenizer_whole() -> None:
+def test_no_words_are_encoded_for_rows_that_go_to_the_tokenizer_whole():
     rule = find_rule(KNOWN["bert"].json)
     assert rule is not None
     memo = Memo(find_caller(engine(KNOWN["bert"].json)), rule)

@@ -55,14 +55,14 @@ def assert_cut_alike(stage: Any, texts: list[str], expected: list[list[int]]) ->
     side=st.sampled_from(["right", "left"]),
     special=st.booleans(),
 )
-def test_the_pieces_are_those_of_the_tokenizer(place: int, texts: list[str], room: int, stride: int, side: Any, *, special: bool) -> None:
+def test_the_pieces_are_those_of_the_tokenizer(place: int, texts: list[str], room: int, stride: int, side: Any, *, special: bool):
     tokenizer = framings()[place]
     max_length = room + find_frame(tokenizer, pair=False, special=True).added
     stage = tokenize(tokenizer, max_length=max_length, stride=stride % room, truncation=side, special=special)
     assert_cut_alike(stage, texts, reference(tokenizer, texts, max_length, stride % room, side, special=special))
 
 
-def test_the_law_catches_pieces_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_pieces_that_are_off(monkeypatch: pytest.MonkeyPatch):
     tokenizer, texts = trained("wordpiece"), ["a class in the year " * 9]
     stage = tokenize(tokenizer, max_length=8, stride=2, special=False)
     assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 2, "right", special=False))
@@ -79,7 +79,7 @@ def test_the_law_catches_pieces_that_are_off(monkeypatch: pytest.MonkeyPatch) ->
         assert_cut_alike(stage, texts, reference(tokenizer, texts, 8, 2, "right", special=False))
 
 
-def test_every_piece_has_the_other_columns_its_source_row_and_a_key_of_its_own() -> None:
+def test_every_piece_has_the_other_columns_its_source_row_and_a_key_of_its_own():
     stage = tokenize(trained("wordpiece"), max_length=6, stride=1)
     (chunk,) = pieces_of(stage, chunk_of(["in class", "a class in the year " * 3]))
     assert len(chunk) > 3
@@ -89,7 +89,7 @@ def test_every_piece_has_the_other_columns_its_source_row_and_a_key_of_its_own()
 
 
 @given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 3))
-def test_a_stage_of_pieces_obeys_the_laws_of_stages(texts: list[str], size: int) -> None:
+def test_a_stage_of_pieces_obeys_the_laws_of_stages(texts: list[str], size: int):
     table = pa.table({"text": pa.array(texts, pa.string())})
     stage, other = (tokenize(trained("wordpiece"), max_length=5, stride=stride) for stride in (1, 2))
     chunks = table.to_batches(max_chunksize=size)
@@ -103,14 +103,14 @@ def test_a_stage_of_pieces_obeys_the_laws_of_stages(texts: list[str], size: int)
     laws.assert_lazy(stage, chunks)
 
 
-def test_a_text_of_many_pieces_comes_in_several_chunks() -> None:
+def test_a_text_of_many_pieces_comes_in_several_chunks():
     dataset = pipe(from_examples([{"text": "class " * 999}]), tokenize(trained("bpe"), max_length=3, stride=2, special=False))
     chunks = pieces_of(dataset.stages[0], chunk_of(["class " * 999]))
     assert max(chunk.num_rows for chunk in chunks) == 256
     assert sum(chunk.num_rows for chunk in chunks) == len(list(dataset)) > 500
 
 
-def test_randomness_differs_between_the_pieces_of_a_text() -> None:
+def test_randomness_differs_between_the_pieces_of_a_text():
     def draw(row: Any, random: np.random.Generator) -> Any:
         return {"drawn": int(random.integers(1 << 40))}
 
@@ -119,7 +119,7 @@ def test_randomness_differs_between_the_pieces_of_a_text() -> None:
     assert len(drawn) == len(set(drawn)) > 1
 
 
-def test_mistakes_are_named() -> None:
+def test_mistakes_are_named():
     tokenizer = trained("wordpiece")
     for options, message in (
         ({"stride": 2}, r"stride=2 does nothing without max_length\. Give the longest row"),

@@ -37,14 +37,14 @@ def ids_of(memo: Memo, words: list[str]) -> list[list[int]]:
     calls=st.lists(st.lists(st.text("abcé ", min_size=1, max_size=5), unique=True, min_size=1, max_size=12), max_size=8),
     limit=st.sampled_from([0, 1000, 4000, 1 << 20]),
 )
-def test_words_have_the_ids_that_the_tokenizer_gives_them_however_often_they_were_forgotten(calls: list[list[str]], limit: int) -> None:
+def test_words_have_the_ids_that_the_tokenizer_gives_them_however_often_they_were_forgotten(calls: list[list[str]], limit: int):
     tokenizer = trained("bpe")
     memo = memo_of(tokenizer, limit)
     for words in calls:
         assert ids_of(memo, words) == [tokenizer.encode(word, special=False) for word in words]
 
 
-def test_entries_outlive_the_memo_that_gave_them() -> None:
+def test_entries_outlive_the_memo_that_gave_them():
     memo = memo_of(trained("bpe"), 20_000)
     words = [f"w{number}" for number in range(50)]
     entries = memo.find(pa.array(words), float("inf"))
@@ -56,7 +56,7 @@ def test_entries_outlive_the_memo_that_gave_them() -> None:
     assert before == ids_of(memo, words)
 
 
-def test_too_many_new_bytes_are_not_encoded_and_not_kept() -> None:
+def test_too_many_new_bytes_are_not_encoded_and_not_kept():
     memo = memo_of(trained("bpe"))
     assert ids_of(memo, ["ab"])
     assert (memo.find(pa.array(["ab", "abc", "defg"]), 6), len(memo)) == (None, 1)
@@ -64,7 +64,7 @@ def test_too_many_new_bytes_are_not_encoded_and_not_kept() -> None:
     assert (entries is None, len(memo)) == (False, 3)
 
 
-def test_a_memo_takes_no_more_memory_than_its_limit() -> None:
+def test_a_memo_takes_no_more_memory_than_its_limit():
     limit = 2 << 20
     memo = memo_of(trained("wordpiece"), limit)
     rng = random.Random(0)
@@ -79,7 +79,7 @@ def test_a_memo_takes_no_more_memory_than_its_limit() -> None:
     assert 0.5 * limit < most < 1.2 * limit
 
 
-def test_threads_share_a_memo_and_see_their_own_words() -> None:
+def test_threads_share_a_memo_and_see_their_own_words():
     tokenizer = trained("bpe")
     memo = memo_of(tokenizer, 50_000)
     barrier = threading.Barrier(4)
@@ -97,7 +97,7 @@ def test_threads_share_a_memo_and_see_their_own_words() -> None:
         assert all(pool.map(encode, range(4)))
 
 
-def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have() -> None:
+def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have():
     tokenizer = trained("bpe")
     texts = pa.array(["some words that repeat"] * 2000)
     expected = encode_chunk(tokenizer, texts)
@@ -111,7 +111,7 @@ def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have() -> 
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_what_was_encoded_does_not_show_in_the_tokenizer() -> None:
+def test_what_was_encoded_does_not_show_in_the_tokenizer():
     tokenizer = trained("unigram")
     before = pickle.dumps(tokenizer), hash(tokenizer), repr(tokenizer)
     encode_chunk(tokenizer, pa.array(["some words that repeat"] * 2000))

@@ -64,12 +64,12 @@ def assert_encodes_alike(lexicon: Lexicon, tokenizer: Tokenizer, texts: Sequence
 @given(texts=st.lists(HURTFUL, max_size=8), limit=st.sampled_from([0, 2000, 1 << 20]))
 @example(texts=["", " ", "a", " a", "a ", "  a  b  ", "a\n\nb", "a\tb", "don't'll", "a,b.c (d) [MASK]x", "[CLS][SEP] [SEP]"], limit=0)
 @example(texts=["", *SENTENCES, "", ""], limit=1 << 20)
-def test_tokenizers_that_people_use_are_followed(name: str, texts: list[str], limit: int) -> None:
+def test_tokenizers_that_people_use_are_followed(name: str, texts: list[str], limit: int):
     assert_encodes_alike(lexicon_of(KNOWN[name], limit=limit), KNOWN[name], texts)
 
 
 @given(tokenizer=tokenizers(), texts=st.lists(HURTFUL, max_size=12))
-def test_no_tokenizer_however_it_is_put_together_is_followed_wrongly(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_no_tokenizer_however_it_is_put_together_is_followed_wrongly(tokenizer: Tokenizer, texts: list[str]):
     try:
         expected = [tokenizer.encode(text, special=False) for text in texts]
     except BaseException:  # noqa: BLE001  # the package itself panics, which is no Exception, where some added tokens overlap
@@ -80,7 +80,7 @@ def test_no_tokenizer_however_it_is_put_together_is_followed_wrongly(tokenizer: 
 
 
 @pytest.mark.parametrize("name", list(KNOWN))
-def test_sentences_are_encoded_by_words_and_not_given_up(name: str) -> None:
+def test_sentences_are_encoded_by_words_and_not_given_up(name: str):
     texts = SENTENCES[:3]
     assert ids_of(lexicon_of(KNOWN[name]), texts) == [KNOWN[name].encode(text, special=False) for text in texts]
 
@@ -89,7 +89,7 @@ def test_sentences_are_encoded_by_words_and_not_given_up(name: str) -> None:
     st.sampled_from([*KNOWN.values()]) | tokenizers(),
     st.lists(st.text(st.characters(max_codepoint=127), min_size=1, max_size=6) | st.sampled_from(["CLS", "end", "a", " b", "\u3000"])),
 )
-def test_words_that_are_plain_have_no_flags(tokenizer: Tokenizer, words: list[str]) -> None:
+def test_words_that_are_plain_have_no_flags(tokenizer: Tokenizer, words: list[str]):
     rule = find_rule(tokenizer.json)
     for word in words if rule is not None else []:
         assert rule is not None
@@ -103,13 +103,13 @@ def _cut(rule: Rule, text: bytes) -> list[bytes]:
 
 
 @given(st.sampled_from([*KNOWN.values()]) | tokenizers(), HURTFUL)
-def test_one_text_is_cut_as_many_are(tokenizer: Tokenizer, text: str) -> None:
+def test_one_text_is_cut_as_many_are(tokenizer: Tokenizer, text: str):
     rule = find_rule(tokenizer.json)
     if rule is not None:
         assert rule.split(text.encode()) == (_cut(rule, text.encode()) if text else [])
 
 
-def test_most_words_are_plain_and_those_with_a_flag_are_not() -> None:
+def test_most_words_are_plain_and_those_with_a_flag_are_not():
     for name, flagged in (("gpt2", "a\u3000"), ("bert", "CLS"), ("llama2", "a▁")):
         rule = find_rule(KNOWN[name].json)
         assert rule is not None
@@ -128,7 +128,7 @@ def test_most_words_are_plain_and_those_with_a_flag_are_not() -> None:
         ),
     ],
 )
-def test_the_law_catches_cuts_that_do_harm(name: str, texts: list[str], broken: Callable[[Rule], Rule]) -> None:
+def test_the_law_catches_cuts_that_do_harm(name: str, texts: list[str], broken: Callable[[Rule], Rule]):
     rule = find_rule(KNOWN[name].json)
     assert rule is not None
     assert_encodes_alike(lexicon_of(KNOWN[name]), KNOWN[name], texts)
@@ -147,7 +147,7 @@ def test_the_law_catches_cuts_that_do_harm(name: str, texts: list[str], broken: 
 )
 def test_small_chunks_are_tokenized_alike_on_every_way(
     monkeypatch: pytest.MonkeyPatch, place: int, rows: list[tuple[str, str]], *, max_length: int | None, side: Truncation, special: bool
-) -> None:
+):
     tokenizer = framings()[place]
     for pair in (False, True):
         expected = reference(tokenizer, rows, pair=pair, max_length=max_length, side=side, special=special)
@@ -173,7 +173,7 @@ def test_small_chunks_are_tokenized_alike_on_every_way(
     st.sampled_from([*KNOWN.values()]),
     st.lists(st.sampled_from([" ", " ", "  ", "\n", "\t", "\u3000", "in", "the", "The", "cat,", "(a)", "7", "don't", "\x1c"]), max_size=12),
 )
-def test_white_space_may_stand_anywhere(tokenizer: Tokenizer, parts: list[str]) -> None:
+def test_white_space_may_stand_anywhere(tokenizer: Tokenizer, parts: list[str]):
     lexicon, text = lexicon_of(tokenizer), "".join(parts)
     ids_of(lexicon, [" in the cat", "\n", " \n", "in\n", " ", "a  b", "a \n b"])  # so that parts are known which must not be looked up
     assert_encodes_alike(lexicon, tokenizer, [text, f"in {text}", f"{text} in"])
@@ -191,7 +191,7 @@ def test_white_space_may_stand_anywhere(tokenizer: Tokenizer, parts: list[str]) 
 )
 def test_the_law_catches_words_that_are_kept_wrongly(
     monkeypatch: pytest.MonkeyPatch, name: str, texts: list[str], broken: Callable[[bytes], bytes]
-) -> None:
+):
     assert_encodes_alike(lexicon_of(KNOWN[name]), KNOWN[name], texts)
     monkeypatch.setattr(snippets, "_key", broken)
     monkeypatch.setattr(snippets, "_BEGINS", b"" if name == "gpt2" else b"\xff")
@@ -212,7 +212,7 @@ def _swap_ends(right: Any, around: Any, rows: Any, room: int | None, side: Any) 
 
 
 @pytest.mark.parametrize("broken", [_forget_cutting, _cut_right, _swap_ends])
-def test_the_law_catches_rows_that_are_framed_wrongly(monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]) -> None:
+def test_the_law_catches_rows_that_are_framed_wrongly(monkeypatch: pytest.MonkeyPatch, broken: Callable[..., Any]):
     rows = [("year old male in class", ""), ("in", "")]
     tokenizer = trained("wordpiece")
     expected = reference(tokenizer, rows, pair=False, max_length=5, side="left", special=True)
@@ -223,7 +223,7 @@ def test_the_law_catches_rows_that_are_framed_wrongly(monkeypatch: pytest.Monkey
         assert_tokenizes_alike(stage.apply, rows, expected)
 
 
-def test_words_that_repeat_are_kept_though_texts_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_that_repeat_are_kept_though_texts_come_one_at_a_time(monkeypatch: pytest.MonkeyPatch):
     tokenizer = trained("bpe")
     monkeypatch.setattr(snippets, "perf_counter", lambda: 0.0)  # however long it takes here
     for _ in range(3):
@@ -234,7 +234,7 @@ def test_words_that_repeat_are_kept_though_texts_come_one_at_a_time(monkeypatch:
     assert len(lexicon) > 20
 
 
-def test_new_words_are_learned_where_they_cost_no_more_than_the_credit() -> None:
+def test_new_words_are_learned_where_they_cost_no_more_than_the_credit():
     tokenizer = trained("bpe")
     lexicon = lexicon_of(tokenizer)
     for text in (" ".join(map("".join, product("xyz", repeat=5))), " ".join(f"w{number}" for number in range(200))):
@@ -243,7 +243,7 @@ def test_new_words_are_learned_where_they_cost_no_more_than_the_credit() -> None
     assert lexicon.find([text], 0.0) != [None]  # all met before
 
 
-def test_a_lexicon_holds_no_more_than_its_limit() -> None:
+def test_a_lexicon_holds_no_more_than_its_limit():
     lexicon = lexicon_of(trained("wordpiece"), limit=20_000)
     most = 0
     for start in range(0, 2000, 20):
@@ -253,7 +253,7 @@ def test_a_lexicon_holds_no_more_than_its_limit() -> None:
     assert 10_000 < most <= 20_000
 
 
-def test_threads_share_a_lexicon() -> None:
+def test_threads_share_a_lexicon():
     tokenizer = trained("bpe")
     lexicon = lexicon_of(tokenizer, limit=10_000)
 
@@ -265,7 +265,7 @@ def test_threads_share_a_lexicon() -> None:
         assert all(pool.map(encode, range(4)))
 
 
-def test_long_texts_and_many_empty_ones_are_no_snippets() -> None:
+def test_long_texts_and_many_empty_ones_are_no_snippets():
     tokenizer = trained("bpe")
     long = " ".join(SENTENCES[:2]) * 200
     for texts in ([long, "", long], [""] * 200, ["in"] * 200):
@@ -275,7 +275,7 @@ def test_long_texts_and_many_empty_ones_are_no_snippets() -> None:
     assert len(lexicon) == 0
 
 
-def test_a_text_longer_than_a_block_goes_by_words_where_there_is_credit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_longer_than_a_block_goes_by_words_where_there_is_credit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(encoding, "_BLOCK", 10_000)
     tokenizer = trained("bpe")
     long = " ".join(SENTENCES[:2]) * 200
@@ -286,6 +286,6 @@ def test_a_text_longer_than_a_block_goes_by_words_where_there_is_credit(monkeypa
     assert encoder.memo  # has words
 
 
-def test_a_list_column_that_would_be_too_long_is_refused() -> None:
+def test_a_list_column_that_would_be_too_long_is_refused():
     with pytest.raises(DataError, match=r"fewer than 2\*\*31 values in a chunk, got 4294967296\. Read fewer rows at a time"):
         to_lists(np.empty(0, np.int32), np.array([2**31, 2**31]))

@@ -45,12 +45,12 @@ def assert_encodes_alike(tokenizer: Tokenizer, texts: list[str], *, found: Split
 @pytest.mark.parametrize("name", list(KNOWN))
 @given(texts=TEXTS)
 @example(texts=["", " ", "a", " a", "A", "a1", "1a", "aB", "Ab", "AB", "12", "1234", " 7", ".", " .", "'", "'s", " 's", "in", " year"])
-def test_tokenizers_that_people_use_are_followed(name: str, texts: list[str]) -> None:
+def test_tokenizers_that_people_use_are_followed(name: str, texts: list[str]):
     assert_encodes_alike(KNOWN[name], texts)
 
 
 @given(tokenizer=tokenizers() | plain_tokenizers(), texts=TEXTS)
-def test_whatever_the_parts_of_the_tokenizer(tokenizer: Tokenizer, texts: list[str]) -> None:
+def test_whatever_the_parts_of_the_tokenizer(tokenizer: Tokenizer, texts: list[str]):
     try:
         for text in texts:
             tokenizer.encode(text, special=False)
@@ -69,7 +69,7 @@ def test_whatever_the_parts_of_the_tokenizer(tokenizer: Tokenizer, texts: list[s
         ("llama2", ["word", " Word", "b2b", "1999", " ,", " fooBar"]),
     ],
 )
-def test_what_is_one_split(name: str, split: list[str]) -> None:
+def test_what_is_one_split(name: str, split: list[str]):
     texts = ["word", " Word", "b2b", "1999", " ,", " fooBar"]
     kept = assert_encodes_alike(KNOWN[name], texts)
     assert [text for text in kept if text != " fooBar"] == [text for text in split if text != " fooBar"]
@@ -78,7 +78,7 @@ def test_what_is_one_split(name: str, split: list[str]) -> None:
 
 @pytest.mark.parametrize("content", ["cat", "CAT", "\u00e7at", " a", "7", ".", "", "\u2581", "\u2581a"])
 @given(texts=st.lists(st.sampled_from(["concatenate", " a", "a", "cat", "17", ".", " .", "Cat", " abc"]), max_size=9))
-def test_a_token_that_was_added_may_stand_inside_words(content: str, texts: list[str]) -> None:
+def test_a_token_that_was_added_may_stand_inside_words(content: str, texts: list[str]):
     for name in ("bert", "bert-cased", "gpt2", "llama2", "t5"):
         if content:
             assert_encodes_alike(with_any(KNOWN[name], content), texts)
@@ -119,7 +119,7 @@ def _marked_by(letter: str) -> Tokenizer:
 )
 def test_the_law_catches_what_is_not_looked_at(
     monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer, texts: list[str], broken: dict[str, object]
-) -> None:
+):
     assert_encodes_alike(tokenizer, texts)
     for name, value in broken.items():
         monkeypatch.setattr(splits, name, value)
@@ -137,7 +137,7 @@ def test_the_law_catches_what_is_not_looked_at(
         pytest.param("bert", "it's", lambda found: evolve(found, whole=re.compile("[a-z']+")), id="an apostrophe inside a word"),
     ],
 )
-def test_the_law_catches_splits_that_are_written_wrongly(name: str, text: str, broken: Callable[[Splits], Splits]) -> None:
+def test_the_law_catches_splits_that_are_written_wrongly(name: str, text: str, broken: Callable[[Splits], Splits]):
     found = find_splits(engine(KNOWN[name].json))
     assert_encodes_alike(KNOWN[name], [text])
     with pytest.raises(AssertionError):
@@ -145,13 +145,13 @@ def test_the_law_catches_splits_that_are_written_wrongly(name: str, text: str, b
 
 
 @given(tokenizer=tokenizers(), before=st.integers(33, 255))
-def test_every_rule_cuts_in_front_of_a_space_behind_what_is_not_white(tokenizer: Tokenizer, before: int) -> None:
+def test_every_rule_cuts_in_front_of_a_space_behind_what_is_not_white(tokenizer: Tokenizer, before: int):
     for some in (tokenizer, *KNOWN.values()):
         rule = find_rule(some.json)
         assert rule is None or rule.split(bytes([before]) + b" x") == [bytes([before]), b" x"]
 
 
-def test_a_word_that_the_model_cannot_encode_is_left_to_the_tokenizer_which_says_so() -> None:
+def test_a_word_that_the_model_cannot_encode_is_left_to_the_tokenizer_which_says_so():
     model = {"type": "WordLevel", "vocab": {"cat": 0}, "unk_token": "[UNK]"}
     tokenizer = Tokenizer(jsons.dumps({"model": model, "pre_tokenizer": splitter("WhitespaceSplit")}))
     found = find_splits(engine(tokenizer.json))

@@ -100,12 +100,12 @@ SCHEMA = pa.schema({"a": pa.string(), "b": pa.int64(), "c": pa.float64()})
 @given(pattern=patterns(), rows=ROWS)
 @example(pattern="Aged {b} and named {a}, in {a}.", rows=[{"a": " x ", "b": 1, "c": 0.5}, {"a": None, "b": None, "c": math.nan}])
 @example(pattern="{a} a {b}", rows=[{"a": "", "b": 1, "c": 1.0}, {"a": " ", "b": 2, "c": 1.0}])
-def test_ids_by_parts_are_those_of_the_sentences(name: str, pattern: str, rows: list[dict[str, Any]]) -> None:
+def test_ids_by_parts_are_those_of_the_sentences(name: str, pattern: str, rows: list[dict[str, Any]]):
     assert_encodes_alike(KNOWN[name], Template(pattern), pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
 
 
 @given(tokenizer=tokenizers(), pattern=patterns(), rows=ROWS, policy=st.sampled_from(["say", "drop", "raise"]))
-def test_whatever_the_tokenizer_and_the_policy(tokenizer: Tokenizer, pattern: str, rows: list[dict[str, Any]], policy: Policy) -> None:
+def test_whatever_the_tokenizer_and_the_policy(tokenizer: Tokenizer, pattern: str, rows: list[dict[str, Any]], policy: Policy):
     sentence, chunk = Template(pattern, policy=policy), pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
     try:
         expected = written(tokenizer, sentence, chunk)
@@ -116,14 +116,14 @@ def test_whatever_the_tokenizer_and_the_policy(tokenizer: Tokenizer, pattern: st
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_columns_of_every_type(kind: str, data: st.DataObject) -> None:
+def test_columns_of_every_type(kind: str, data: st.DataObject):
     arrow, values, formats = KINDS[kind]
     column = pa.array(data.draw(st.lists(st.none() | values, max_size=5)), arrow)
     pattern = f"It is {{x{data.draw(st.sampled_from(formats))}}} and {{x}} or {{x}}{{x}}."
     assert_encodes_alike(KNOWN["bert"], Template(pattern), pa.record_batch({"x": column}))
 
 
-def test_a_pattern_is_cut_between_fields_only() -> None:
+def test_a_pattern_is_cut_between_fields_only():
     rule = find_rule(trained("wordpiece").json)
     assert rule is not None
     layout = find_layout("The old {a} of the sea, {b}{c} and {d} so on.", rule)
@@ -132,7 +132,7 @@ def test_a_pattern_is_cut_between_fields_only() -> None:
     assert layout.between == (" the sea,", "")
 
 
-def test_each_text_of_a_part_is_encoded_once_and_text_between_goes_where_there_are_fewer() -> None:
+def test_each_text_of_a_part_is_encoded_once_and_text_between_goes_where_there_are_fewer():
     chunk = pa.record_batch({"few": ["a", "b"] * 50, "many": range(100)})
     rule = find_rule(KNOWN["bert"].json)
     assert rule is not None
@@ -166,7 +166,7 @@ def _no_flags(rule: Rule) -> Rule:
         ),
     ],
 )
-def test_the_law_catches_parts_that_are_no_words(name: str, value: str, pattern: str, broken: Callable[[Rule], Rule]) -> None:
+def test_the_law_catches_parts_that_are_no_words(name: str, value: str, pattern: str, broken: Callable[[Rule], Rule]):
     chunk, tokenizer = pa.record_batch({"a": [value, "b"], "b": [1, 2]}), KNOWN_OR_SPLIT[name]
     assert_encodes_alike(tokenizer, Template(pattern), chunk)
     encoder = encoding._encoder(tokenizer.json)
@@ -177,7 +177,7 @@ def test_the_law_catches_parts_that_are_no_words(name: str, value: str, pattern:
         assert_encodes_alike(tokenizer, Template(pattern), chunk)
 
 
-def test_the_law_catches_a_cut_between_a_value_and_the_text_beside_it() -> None:
+def test_the_law_catches_a_cut_between_a_value_and_the_text_beside_it():
     chunk = pa.record_batch({"a": ["sea", "s"], "b": [1, 2]})
     broken = Layout(((Field("a"),), ("side ", Field("b"))), ("",))
     with patch.object(parts, "find_layout", lambda *_: broken), pytest.raises(AssertionError):
@@ -185,7 +185,7 @@ def test_the_law_catches_a_cut_between_a_value_and_the_text_beside_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert-base-uncased", "gpt2"])
-def test_real_tokenizers_over_a_real_table(data_folder: Path, name: str) -> None:
+def test_real_tokenizers_over_a_real_table(data_folder: Path, name: str):
     tokenizer = load_tokenizer(data_folder / "tokenizers" / name)
     lines = (data_folder / "wikitext2/valid.txt").read_text("utf-8").split("\n")[:400]
     rng = np.random.default_rng(0)
@@ -208,7 +208,7 @@ TOKENIZER = KNOWN["bert"]
 
 @pytest.mark.parametrize("policy", ["say", "drop"])
 @pytest.mark.parametrize("options", [{}, {"special": False}, {"max_length": 6}, {"max_length": 6, "truncation": "left"}], ids=str)
-def test_the_two_stages_run_as_one_where_nobody_wants_the_sentences(policy: Policy, options: dict[str, Any]) -> None:
+def test_the_two_stages_run_as_one_where_nobody_wants_the_sentences(policy: Policy, options: dict[str, Any]):
     write, to_ids = template("It is {a}, {b} years old.", policy=policy), tokenize(TOKENIZER, **options)
     for dataset in (
         pipe(sentences(), write, to_ids, select_columns(["input_ids", "y"])),
@@ -227,7 +227,7 @@ def merged(dataset: Any) -> bool:
     return "_TokenizeTemplate" in str(list(map(type, found)))
 
 
-def test_when_the_two_stages_run_as_one() -> None:
+def test_when_the_two_stages_run_as_one():
     write, to_ids, ids = template("It is {a}."), tokenize(TOKENIZER), select_columns(["input_ids"])
     assert merged(pipe(sentences(), write, to_ids, ids))
     assert merged(pipe(sentences(), write, map(dict), write, to_ids, ids))
@@ -249,7 +249,7 @@ def test_when_the_two_stages_run_as_one() -> None:
         (template("{a} of them"), tokenize(TOKENIZER, max_length=7, truncation="error"), "tokenize gave . ids for row 2"),
     ],
 )
-def test_errors_are_those_of_the_stages_one_by_one(write: Any, to_ids: Any, said: str) -> None:
+def test_errors_are_those_of_the_stages_one_by_one(write: Any, to_ids: Any, said: str):
     rows = from_table({"a": ["old", None if "raise" in repr(write) else "old", "old year"], "b": [97, 98, 0x110000]})
     dataset = pipe(rows, write, to_ids, select_columns(["input_ids"]))
     assert merged(dataset)

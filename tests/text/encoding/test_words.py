@@ -13,7 +13,7 @@ KNOWN = known()
 
 
 @given(name=st.sampled_from(list(KNOWN)), texts=st.lists(HURTFUL, max_size=8), skipped=st.integers(0, 2))
-def test_the_words_of_each_row_are_its_text(name: str, texts: list[str], skipped: int) -> None:
+def test_the_words_of_each_row_are_its_text(name: str, texts: list[str], skipped: int):
     assume(any(texts))
     rule = find_rule(KNOWN[name].json)
     assert rule is not None
@@ -30,7 +30,7 @@ def test_the_words_of_each_row_are_its_text(name: str, texts: list[str], skipped
             assert place in words.rows(at)
 
 
-def test_bert_cuts_punctuation_off_and_gpt2_keeps_the_space() -> None:
+def test_bert_cuts_punctuation_off_and_gpt2_keeps_the_space():
     texts = pa.array(["It's (an) x-ray,  or not."])
     cut = {
         name: cut_words(rule, texts).distinct.to_pylist()
@@ -43,6 +43,6 @@ def test_bert_cuts_punctuation_off_and_gpt2_keeps_the_space() -> None:
     assert cut["t5"] == ["It's", " (an)", " x-ray,", "  or", " not."]
 
 
-def test_offsets_are_those_of_the_slice() -> None:
+def test_offsets_are_those_of_the_slice():
     for kind in (pa.string(), pa.large_string()):
         assert text_offsets(pa.array(["ab", "c", "", "def"], kind)[1:]).tolist() == [2, 3, 3, 6]

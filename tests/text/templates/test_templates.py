@@ -108,7 +108,7 @@ def cases(draw: st.DrawFn, policies: tuple[Policy, ...] = ("say", "drop")) -> tu
 
 
 @given(cases())
-def test_rendering_a_chunk_is_rendering_each_row(case: tuple[Template, pa.RecordBatch]) -> None:
+def test_rendering_a_chunk_is_rendering_each_row(case: tuple[Template, pa.RecordBatch]):
     sentence, chunk = case
     sentence.check(chunk.schema)
     assert_renders_each_row(sentence.render, sentence, chunk)
@@ -143,7 +143,7 @@ def several_phrases(draw: st.DrawFn) -> tuple[Template, pa.RecordBatch]:
 
 
 @given(several_phrases(), st.integers(0, 9))
-def test_phrases_in_another_order_are_those_of_a_pattern_in_that_order(case: tuple[Template, pa.RecordBatch], seed: int) -> None:
+def test_phrases_in_another_order_are_those_of_a_pattern_in_that_order(case: tuple[Template, pa.RecordBatch], seed: int):
     sentence, chunk = case
     movable = sum(1 for phrase in parse(sentence.pattern) if phrase.fields)
     keys = np.arange(chunk.num_rows, dtype=np.uint64) + np.uint64(seed)
@@ -154,7 +154,7 @@ def test_phrases_in_another_order_are_those_of_a_pattern_in_that_order(case: tup
     assert found == alone
 
 
-def test_every_order_of_phrases_is_equally_likely_and_another_one_each_epoch() -> None:
+def test_every_order_of_phrases_is_equally_likely_and_another_one_each_epoch():
     rows = from_table(pa.table({name: [name] * 6000 for name in "abc"}))
     orders = [
         [row["text"] for row, _ in iterate(template("Is {a}, {b}; no. {c}.", seed=seed)(rows), epoch=epoch)]
@@ -169,7 +169,7 @@ def test_every_order_of_phrases_is_equally_likely_and_another_one_each_epoch() -
 
 
 @given(st.data())
-def test_templates_in_any_order_obey_the_laws_of_stages(data: st.DataObject) -> None:
+def test_templates_in_any_order_obey_the_laws_of_stages(data: st.DataObject):
     table = pa.table({"a": range(9), "b": [None, "x", "y"] * 3})
     stage = template("a {a}. b {b}. both {b}{a}.", policy="drop", seed=3)
     laws.assert_chunks_do_not_matter(stage, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=1)
@@ -177,7 +177,7 @@ def test_templates_in_any_order_obey_the_laws_of_stages(data: st.DataObject) -> 
     laws.assert_resumable(stage(from_table(table)))
 
 
-def test_the_order_of_phrases_is_part_of_the_value() -> None:
+def test_the_order_of_phrases_is_part_of_the_value():
     laws.assert_value(template("{a}, {b}", seed=1))
     laws.assert_told_apart(template("{a}, {b}", seed=1), template("{a}, {b}", seed=2))
     laws.assert_told_apart(template("{a}, {b}", seed=1), template("{a}, {b}"))
@@ -186,7 +186,7 @@ def test_the_order_of_phrases_is_part_of_the_value() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-def test_every_format_is_written_as_python_writes_it(kind: str, data: st.DataObject) -> None:
+def test_every_format_is_written_as_python_writes_it(kind: str, data: st.DataObject):
     values = data.draw(st.lists(KINDS[kind][1] | st.none(), min_size=1, max_size=6))
     chunk = pa.record_batch({kind: _array(values, KINDS[kind][0])})
     sentence = Template(" and ".join(f"{{{kind}{form}}}" for form in KINDS[kind][2]))
@@ -194,7 +194,7 @@ def test_every_format_is_written_as_python_writes_it(kind: str, data: st.DataObj
 
 
 @given(tables(min_columns=1), st.sampled_from(["say", "drop"]))
-def test_columns_of_every_type_are_written_as_python_writes_their_values(table: pa.Table, policy: Policy) -> None:
+def test_columns_of_every_type_are_written_as_python_writes_their_values(table: pa.Table, policy: Policy):
     names = [f"column {number}" for number in range(table.num_columns)]
     sentence = Template(", ".join(f"{name} is {{{name}}}" for name in names), policy=policy)
     for chunk in table.rename_columns(names).to_batches():
@@ -203,7 +203,7 @@ def test_columns_of_every_type_are_written_as_python_writes_their_values(table: 
 
 
 @given(cases(policies=("raise",)))
-def test_with_the_raise_policy_a_chunk_fails_exactly_when_a_row_does(case: tuple[Template, pa.RecordBatch]) -> None:
+def test_with_the_raise_policy_a_chunk_fails_exactly_when_a_row_does(case: tuple[Template, pa.RecordBatch]):
     sentence, chunk = case
     try:
         expected = [sentence.render_row(row) for row in to_rows(chunk)]
@@ -215,7 +215,7 @@ def test_with_the_raise_policy_a_chunk_fails_exactly_when_a_row_does(case: tuple
 
 
 @given(cases())
-def test_rows_without_gaps_read_as_python_formats_them(case: tuple[Template, pa.RecordBatch]) -> None:
+def test_rows_without_gaps_read_as_python_formats_them(case: tuple[Template, pa.RecordBatch]):
     sentence, chunk = case
     for row in to_rows(chunk):
         if not any(map(is_missing, row.values())):
@@ -223,7 +223,7 @@ def test_rows_without_gaps_read_as_python_formats_them(case: tuple[Template, pa.
 
 
 @pytest.mark.parametrize("trap", [["1e16"], ["-0.0", "0.0"], ["NaN"], ["0.1", None]])
-def test_the_law_catches_rendering_with_arrows_own_casts(trap: list[str | None]) -> None:
+def test_the_law_catches_rendering_with_arrows_own_casts(trap: list[str | None]):
     chunk = pa.record_batch({"x": [None if text is None else float(text) for text in trap], "ok": [True] * len(trap)})
     sentence = Template("{x} {ok}")
 
@@ -234,7 +234,7 @@ def test_the_law_catches_rendering_with_arrows_own_casts(trap: list[str | None])
         assert_renders_each_row(broken, sentence, chunk)
 
 
-def test_the_law_catches_a_dropped_phrase_that_leaves_its_separator() -> None:
+def test_the_law_catches_a_dropped_phrase_that_leaves_its_separator():
     chunk = pa.record_batch({"a": pa.array([1, None]), "b": pa.array([None, 2], pa.int64())})
     sentence = Template("a {a}, b {b}.", policy="drop")
     assert_renders_each_row(sentence.render, sentence, chunk)
@@ -251,23 +251,23 @@ def test_the_law_catches_a_dropped_phrase_that_leaves_its_separator() -> None:
         ({"name": None, "age": None, "city": None}, "welcome!"),
     ],
 )
-def test_dropping_leaves_out_the_phrase_and_its_separator(row: dict[str, Any], text: str) -> None:
+def test_dropping_leaves_out_the_phrase_and_its_separator(row: dict[str, Any], text: str):
     assert Template("{name} is {age} years old, lives in {city}; welcome!", policy="drop").render_row(row) == text
 
 
-def test_the_last_phrase_that_stays_takes_the_final_mark() -> None:
+def test_the_last_phrase_that_stays_takes_the_final_mark():
     sentence = Template("Sex: {sex}\nAge: {age}\n", policy="drop")
     assert sentence.render_row({"sex": "f", "age": None}) == "Sex: f\n"
     assert sentence.render_row({"sex": None, "age": None}) == ""
     assert Template("{sex} is here, aged {age}.", policy="drop").render_row({"sex": "f", "age": None}) == "f is here."
 
 
-def test_marks_without_space_behind_them_do_not_end_a_phrase() -> None:
+def test_marks_without_space_behind_them_do_not_end_a_phrase():
     sentence = Template("{km}.{m} km at 3.5 m/s, {late}", policy="drop")
     assert sentence.render_row({"km": 1, "m": 5, "late": None}) == "1.5 km at 3.5 m/s"
 
 
-def test_a_stage_adds_the_text_and_keeps_the_other_columns() -> None:
+def test_a_stage_adds_the_text_and_keeps_the_other_columns():
     rows = from_examples([{"Age": 22, "Sex": "male"}, {"Age": None, "Sex": "female"}])
     dataset = pipe(rows, template("A {Age} year old {Sex}.", missing="some", into="sentence"))
     assert list(dataset) == [
@@ -278,22 +278,22 @@ def test_a_stage_adds_the_text_and_keeps_the_other_columns() -> None:
     assert repr(dataset.stages[0]) == "template(pattern='A {Age} year old {Sex}.', missing='some', into='sentence')"
 
 
-def test_the_stage_keeps_the_hidden_columns() -> None:
+def test_the_stage_keeps_the_hidden_columns():
     chunk = number_rows(pa.record_batch({"x": [1, 2]}), 0, 5)
     found = cast("Any", template("{x}")).apply(chunk)
     assert found.schema.names == ["x", "__row__", "__key__", "text"]
     assert found.select(chunk.schema.names).equals(chunk)
 
 
-def test_a_stage_replaces_a_column_of_the_same_name() -> None:
+def test_a_stage_replaces_a_column_of_the_same_name():
     assert list(pipe(from_examples([{"text": 5}]), template("Number {text}"))) == [{"text": "Number 5"}]
 
 
-def test_a_template_without_fields_says_the_same_of_every_row() -> None:
+def test_a_template_without_fields_says_the_same_of_every_row():
     assert list(pipe(from_examples([{"x": 1}, {"x": 2}]), template("Who?", into="q"))) == [{"x": 1, "q": "Who?"}, {"x": 2, "q": "Who?"}]
 
 
-def test_a_template_is_a_value() -> None:
+def test_a_template_is_a_value():
     assert Template("{a}") == Template("{a}", missing="unknown", policy="say")
     assert {Template("{a}"): 1}[Template("{a}")] == 1
     assert pickle.loads(pickle.dumps(Template("{a}", policy="drop"))) == Template("{a}", policy="drop")
@@ -312,13 +312,13 @@ def test_a_template_is_a_value() -> None:
         ("{a:{b}}", "a format that is itself a field is not supported, got '{b}'"),
     ],
 )
-def test_a_pattern_that_cannot_work_is_refused_at_once(pattern: str, message: str) -> None:
+def test_a_pattern_that_cannot_work_is_refused_at_once(pattern: str, message: str):
     with pytest.raises(ArgumentError) as error:
         template(pattern)
     assert message in str(error.value)
 
 
-def test_arguments_that_cannot_work_are_refused_at_once() -> None:
+def test_arguments_that_cannot_work_are_refused_at_once():
     with pytest.raises(ArgumentError, match=r"template\('Hello. \{a\} and \{b\}.'\) has 1 phrases with fields, .* Write two or more"):
         template("Hello. {a} and {b}.", seed=0)
     with pytest.raises(ArgumentTypeError, match=r"seed must be an int, got seed=1\.5"):
@@ -331,7 +331,7 @@ def test_arguments_that_cannot_work_are_refused_at_once() -> None:
         template("{a}", into="__row__")
 
 
-def test_columns_and_formats_are_checked_before_any_row() -> None:
+def test_columns_and_formats_are_checked_before_any_row():
     rows = from_examples([{"Age": 22, "Name": "Ann"}])
     with pytest.raises(SchemaError, match=r"needs the column 'Agee', which is not there\..* Columns: 'Age', 'Name'"):
         _ = pipe(rows, template("{Agee}")).resolved
@@ -339,20 +339,20 @@ def test_columns_and_formats_are_checked_before_any_row() -> None:
         _ = pipe(rows, template("{Name:.2f}")).resolved
 
 
-def test_a_value_that_does_not_fit_its_format_is_named_with_its_row() -> None:
+def test_a_value_that_does_not_fit_its_format_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"x": [65, -1]}), 0, 10)
     with pytest.raises(DataError, match=r"field \{x:c\} does not fit the value \[ -1 \] of row 11: %c arg not in range"):
         Template("{x:c}").render(chunk)
 
 
 @pytest.mark.skipif(find_spec("pandas") is not None, reason="with pandas installed, Arrow gives times of nanoseconds as its Timestamp")
-def test_a_time_that_python_cannot_hold_is_named_with_its_row() -> None:
+def test_a_time_that_python_cannot_hold_is_named_with_its_row():
     chunk = pa.record_batch({"t": pa.array([0, 1], pa.timestamp("ns"))})
     with pytest.raises(DataError, match=r"field \{t\} does not fit the value \[ 1970-01-01 00:00:00.000000001 \] of row 1 of the chunk"):
         Template("{t}").render(chunk)
 
 
-def test_a_missing_value_under_raise_is_named_with_its_row() -> None:
+def test_a_missing_value_under_raise_is_named_with_its_row():
     chunk = pa.record_batch({"x": [1.0, float("nan")], "y": [None, None]}).slice(1)
     with pytest.raises(DataError, match=r"needs the field 'x', which is missing in row 0 of the chunk\. Fill it with map"):
         Template("{x} {y}", policy="raise").render(chunk)
@@ -360,5 +360,5 @@ def test_a_missing_value_under_raise_is_named_with_its_row() -> None:
         Template("{x} {y}", policy="raise").render_row({"x": 1, "y": None})
 
 
-def test_decimals_keep_their_places() -> None:
+def test_decimals_keep_their_places():
     assert Template("{x}").render(pa.record_batch({"x": [decimal.Decimal("1.50")]})).to_pylist() == ["1.50"]

@@ -29,20 +29,20 @@ def byte_level_files(vocab: dict[str, int] | None = None) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("place", range(9))
-def test_what_was_saved_loads_to_an_equal_value(tmp_path: Path, place: int) -> None:
+def test_what_was_saved_loads_to_an_equal_value(tmp_path: Path, place: int):
     tokenizer = framings()[place]
     tokenizer.save(tmp_path / "new" / "folder")
     assert load_tokenizer(tmp_path / "new" / "folder") == tokenizer
 
 
-def test_a_file_alone_gives_roles_to_the_customary_tokens(tmp_path: Path) -> None:
+def test_a_file_alone_gives_roles_to_the_customary_tokens(tmp_path: Path):
     tokenizer = trained("wordpiece")
     tokenizer.save(tmp_path)
     assert load_tokenizer(tmp_path / "tokenizer.json") == tokenizer
     assert load_tokenizer(str(tmp_path / "tokenizer.json")).pad_id == 0
 
 
-def test_the_files_beside_it_say_the_roles(tmp_path: Path) -> None:
+def test_the_files_beside_it_say_the_roles(tmp_path: Path):
     trained("bpe").save(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     write(tmp_path, special_tokens_map_json={"eos_token": {"content": "[SEP]", "lstrip": False}, "pad_token": "[MASK]"})
@@ -51,13 +51,13 @@ def test_the_files_beside_it_say_the_roles(tmp_path: Path) -> None:
     assert (found.pad_token, found.bos_id, found.eos_id, found.cls_token) == (None, 2, 3, "[CLS]")
 
 
-def test_the_marks_of_roberta_are_found_in_its_post_processor(tmp_path: Path) -> None:
+def test_the_marks_of_roberta_are_found_in_its_post_processor(tmp_path: Path):
     tokenizer = framings()[4]
     (tmp_path / "tokenizer.json").write_text(tokenizer.json.replace('"cls":["[CLS]",2]', '"cls":["in",7]'))
     assert load_tokenizer(tmp_path).cls_token == "in"
 
 
-def test_the_unknown_token_is_the_models_own(tmp_path: Path) -> None:
+def test_the_unknown_token_is_the_models_own(tmp_path: Path):
     model: models.Model = models.WordLevel({"a": 0, "<oov>": 1, "[UNK]": 2}, unk_token="<oov>")
     (tmp_path / "tokenizer.json").write_text(hf.Tokenizer(model).to_str())
     assert load_tokenizer(tmp_path).unk_token == "<oov>"
@@ -67,7 +67,7 @@ def test_the_unknown_token_is_the_models_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_a_list_of_words_is_wordpiece(tmp_path: Path, end: str) -> None:
+def test_a_list_of_words_is_wordpiece(tmp_path: Path, end: str):
     write(tmp_path, vocab_txt=end.join([*WORDS, ""]))
     found = load_tokenizer(tmp_path)
     assert found == load_tokenizer(tmp_path / "vocab.txt")
@@ -77,7 +77,7 @@ def test_a_list_of_words_is_wordpiece(tmp_path: Path, end: str) -> None:
     assert [found.pad_id, found.mask_id, *found.encode("[MASK]", special=False)] == [0, 4, 4]
 
 
-def test_a_vocabulary_with_capitals_keeps_them_unless_told_otherwise(tmp_path: Path) -> None:
+def test_a_vocabulary_with_capitals_keeps_them_unless_told_otherwise(tmp_path: Path):
     write(tmp_path, vocab_txt="\n".join([*WORDS, "Cat"]))
     assert load_tokenizer(tmp_path).encode("Cat", special=False) == [9]
     write(tmp_path, tokenizer_config_json={"do_lower_case": True})
@@ -86,7 +86,7 @@ def test_a_vocabulary_with_capitals_keeps_them_unless_told_otherwise(tmp_path: P
     assert load_tokenizer(tmp_path).encode("Cat", special=False) == [9]
 
 
-def test_a_list_of_words_is_framed_by_the_tokens_that_its_folder_names(tmp_path: Path) -> None:
+def test_a_list_of_words_is_framed_by_the_tokens_that_its_folder_names(tmp_path: Path):
     roles = {"cls_token": {"content": "<s>"}, "sep_token": "</s>", "unk_token": "<unk>", "mask_token": "<hide>"}
     write(tmp_path, vocab_txt="<s>\n<pad>\n</s>\n<unk>\ncat\n<hide>\n", tokenizer_config_json=roles)
     found = load_tokenizer(tmp_path)
@@ -104,13 +104,13 @@ def test_a_list_of_words_is_framed_by_the_tokens_that_its_folder_names(tmp_path:
         {"tokenizer_config_json": {"added_tokens_decoder": {"4": {"content": "[MASK]"}, "9": {"content": "<new>", "special": False}}}},
     ],
 )
-def test_tokens_that_other_files_add_to_a_vocabulary_are_not_left_out(tmp_path: Path, files: dict[str, object]) -> None:
+def test_tokens_that_other_files_add_to_a_vocabulary_are_not_left_out(tmp_path: Path, files: dict[str, object]):
     with pytest.raises(DataError, match=r"adds tokens to its vocabulary, '<new>' the first of them\. Write a tokenizer\.json with"):
         load_tokenizer(write(tmp_path, vocab_txt="\n".join(WORDS), **files))
     assert load_tokenizer(write(tmp_path, vocab_txt="\n".join([*WORDS, "<new>"]), **files)).vocab_size == len(WORDS) + 1
 
 
-def test_a_vocabulary_with_merges_is_byte_level_bpe(tmp_path: Path) -> None:
+def test_a_vocabulary_with_merges_is_byte_level_bpe(tmp_path: Path):
     files = byte_level_files({"<|endoftext|>": 258})
     windows = load_tokenizer(write(tmp_path, **files | {"merges_txt": "#version: 0.2\r\nc a\r\nca t\r\n"}))
     found = load_tokenizer(write(tmp_path, **files))
@@ -127,7 +127,7 @@ def test_a_vocabulary_with_merges_is_byte_level_bpe(tmp_path: Path) -> None:
     assert load_tokenizer(other) == found
 
 
-def test_a_vocabulary_with_the_marks_of_roberta_frames_texts(tmp_path: Path) -> None:
+def test_a_vocabulary_with_the_marks_of_roberta_frames_texts(tmp_path: Path):
     files = byte_level_files({"<s>": 258, "</s>": 259, "<pad>": 260, "<mask>": 261})
     found = load_tokenizer(write(tmp_path, **files, tokenizer_config_json={"tokenizer_class": "RobertaTokenizer"}))
     assert found.tokens(found.encode("cat <mask>")) == ["<s>", "cat", "<mask>", "</s>"]
@@ -135,7 +135,7 @@ def test_a_vocabulary_with_the_marks_of_roberta_frames_texts(tmp_path: Path) -> 
     assert (found.cls_id, found.sep_id, found.bos_id, found.eos_id, found.pad_id) == (258, 259, 258, 259, 260)
 
 
-def test_vocab_txt_and_tokenizer_json_of_bert_agree(data_folder: Path) -> None:
+def test_vocab_txt_and_tokenizer_json_of_bert_agree(data_folder: Path):
     folder = data_folder / "tokenizers/bert-base-uncased"
     whole, words = load_tokenizer(folder), load_tokenizer(folder / "vocab.txt")
     lines = [*(data_folder / "wikitext2/valid.txt").read_text("utf-8").splitlines()[:500], *SENTENCES]
@@ -144,7 +144,7 @@ def test_vocab_txt_and_tokenizer_json_of_bert_agree(data_folder: Path) -> None:
     assert load_tokenizer(folder / "tokenizer.json") == whole
 
 
-def test_gpt2_encodes_as_published(data_folder: Path) -> None:
+def test_gpt2_encodes_as_published(data_folder: Path):
     tokenizer = load_tokenizer(data_folder / "tokenizers/gpt2")
     assert tokenizer.encode("Hello world<|endoftext|>") == [15496, 995, 50256]
     assert tokenizer.vocab_size == 50257
@@ -152,7 +152,7 @@ def test_gpt2_encodes_as_published(data_folder: Path) -> None:
         _ = tokenizer.pad_id
 
 
-def test_nothing_there_is_named(tmp_path: Path) -> None:
+def test_nothing_there_is_named(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"No tokenizer is at 'bert-base-uncased'\. .* nothing is downloaded"):
         load_tokenizer("bert-base-uncased")
     with pytest.raises(MissingFileError, match=r"holds no tokenizer: nothing\. It needs tokenizer\.json, vocab\.txt"):
@@ -165,7 +165,7 @@ def test_nothing_there_is_named(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
 
 
-def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_named(tmp_path: Path):
     broken = {
         "tokenizer_json": ('{"model": 3}', r"tokenizer\.json: The JSON of a tokenizer is malformed"),
         "tokenizer_config_json": ("{nope", r"tokenizer_config\.json is not JSON"),
@@ -191,7 +191,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
         load_tokenizer(None)  # type: ignore[arg-type]
 
 
-def test_vocabularies_of_another_kind_are_refused(tmp_path: Path) -> None:
+def test_vocabularies_of_another_kind_are_refused(tmp_path: Path):
     files = byte_level_files()
     for other in ({"tokenizer_config_json": {"tokenizer_class": "Qwen2Tokenizer"}}, {"tokenizer_config_json": {"add_bos_token": True}}):
         with pytest.raises(DataError, match=r"vocab\.json and merges\.txt are not GPT-2's or RoBERTa's"):

@@ -20,19 +20,19 @@ from tests.text.corpora import TEXTS, framings, trained
 
 
 @given(TEXTS)
-def test_byte_level_tokenizers_read_back_any_text(text: str) -> None:
+def test_byte_level_tokenizers_read_back_any_text(text: str):
     tokenizer = trained("bpe")
     assert tokenizer.decode(tokenizer.encode(text, special=False), special=True) == text
 
 
-def test_that_law_is_one_other_tokenizers_break() -> None:
+def test_that_law_is_one_other_tokenizers_break():
     for kind, text in (("wordpiece", "isn't"), ("unigram", "two  spaces")):
         tokenizer = trained(kind)
         assert tokenizer.decode(tokenizer.encode(text, special=False), special=True) != text
 
 
 @given(st.integers(0, 8), TEXTS, TEXTS, st.booleans())
-def test_encoding_is_the_packages_own(place: int, first: str, second: str, special: bool) -> None:
+def test_encoding_is_the_packages_own(place: int, first: str, second: str, special: bool):
     tokenizer = framings()[place]
     own = hf.Tokenizer.from_str(tokenizer.json)
     pair = own.encode(first, second, add_special_tokens=special)
@@ -42,7 +42,7 @@ def test_encoding_is_the_packages_own(place: int, first: str, second: str, speci
     assert tokenizer.decode(pair.ids) == own.decode(pair.ids)
 
 
-def test_equality_hash_and_pickling_are_by_content() -> None:
+def test_equality_hash_and_pickling_are_by_content():
     tokenizer = trained("bpe")
     spread = attrs.evolve(tokenizer, json=jsons.dumps(jsons.loads(tokenizer.json), indent=2))
     assert spread == tokenizer
@@ -53,7 +53,7 @@ def test_equality_hash_and_pickling_are_by_content() -> None:
     assert tokenizer != attrs.evolve(tokenizer, eos_token="[SEP]")
 
 
-def test_padding_truncation_and_dropout_of_the_file_are_left_out() -> None:
+def test_padding_truncation_and_dropout_of_the_file_are_left_out():
     tokenizer = trained("bpe")
     own = hf.Tokenizer.from_str(tokenizer.json)
     own.enable_padding(length=50)
@@ -62,14 +62,14 @@ def test_padding_truncation_and_dropout_of_the_file_are_left_out() -> None:
     assert attrs.evolve(tokenizer, json=own.to_str()) == tokenizer
 
 
-def test_special_tokens_have_ids_by_role() -> None:
+def test_special_tokens_have_ids_by_role():
     tokenizer = trained("wordpiece")
     assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [0, 1, 2, 3, 4]
     assert tokenizer.special_ids == {0, 1, 2, 3, 4}
     assert tokenizer.tokens([0, 4]) == ["[PAD]", "[MASK]"]
 
 
-def test_a_role_that_no_token_has_is_an_error_that_says_what_to_do() -> None:
+def test_a_role_that_no_token_has_is_an_error_that_says_what_to_do():
     tokenizer = trained("bpe")
     assert tokenizer.eos_token is None
     with pytest.raises(ArgumentError, match=r"vocabulary has no eos token: Tokenizer\(BPE, vocab_size=300\)\. Choose one with attrs"):
@@ -79,12 +79,12 @@ def test_a_role_that_no_token_has_is_an_error_that_says_what_to_do() -> None:
     assert attrs.evolve(tokenizer, eos_token="[SEP]").eos_id == 3
 
 
-def test_the_size_of_the_vocabulary_covers_every_id() -> None:
+def test_the_size_of_the_vocabulary_covers_every_id():
     model = {"type": "WordLevel", "vocab": {"a": 0, "b": 7}, "unk_token": "a"}
     assert Tokenizer(jsons.dumps({"version": "1.0", "added_tokens": [], "model": model})).vocab_size == 8
 
 
-def test_ids_that_are_no_tokens_are_refused() -> None:
+def test_ids_that_are_no_tokens_are_refused():
     tokenizer = trained("bpe")
     for wrong in (-100, 300):
         with pytest.raises(ArgumentError, match=rf"The id {wrong} is not in the vocabulary of .* Leave padding and ignored labels out"):
@@ -94,12 +94,12 @@ def test_ids_that_are_no_tokens_are_refused() -> None:
 
 
 @pytest.mark.parametrize("json", ["", "nope", "[]", "{}", '{"model": 3}', '{"model": {"type": "BPE"}}', '{"model": {}, "added_tokens": 5}'])
-def test_malformed_json_is_refused(json: str) -> None:
+def test_malformed_json_is_refused(json: str):
     with pytest.raises(DataError, match=r"The JSON of a tokenizer is malformed: .* Give the text of a tokenizer\.json file"):
         Tokenizer(json)
 
 
-def test_arguments_of_the_wrong_type_are_refused() -> None:
+def test_arguments_of_the_wrong_type_are_refused():
     tokenizer = trained("bpe")
     with pytest.raises(ArgumentTypeError, match="json must be a string"):
         Tokenizer(5)  # type: ignore[arg-type]  # the mistake under test
@@ -109,7 +109,7 @@ def test_arguments_of_the_wrong_type_are_refused() -> None:
         tokenizer.encode(None)  # type: ignore[arg-type]  # the mistake under test
 
 
-def test_threads_share_a_tokenizer() -> None:
+def test_threads_share_a_tokenizer():
     tokenizer = trained("unigram")
     texts = [f"a {number} year old male travelling in class {number % 3}" for number in range(300)]
     expected = [tokenizer.encode(text) for text in texts]
@@ -119,7 +119,7 @@ def test_threads_share_a_tokenizer() -> None:
             assert list(pool.map(copy.encode, texts)) == expected
 
 
-def test_text_that_cannot_be_encoded_says_what_is_missing() -> None:
+def test_text_that_cannot_be_encoded_says_what_is_missing():
     data = jsons.loads(trained("wordpiece").json)
     tokenizer = Tokenizer(jsons.dumps({**data, "model": {**data["model"], "unk_token": "<nope>"}}))
     rows = from_table({"text": ["A \u1234 cat"] * 40})

@@ -48,18 +48,18 @@ def outputs(script: str, count: int) -> set[str]:
     }
 
 
-def test_the_same_text_gives_the_same_tokenizer_in_every_process() -> None:
+def test_the_same_text_gives_the_same_tokenizer_in_every_process():
     (found,) = outputs(_OURS, 3)
     assert len(found) > 1000
 
 
-def test_that_law_is_one_the_packages_trainers_break() -> None:
+def test_that_law_is_one_the_packages_trainers_break():
     # When this fails, the trainers have become deterministic, and ours for WordPiece and Unigram can go.
     assert len(outputs(_THEIRS, 4)) > 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_neither_chunks_nor_the_order_of_rows_count(kind: Any) -> None:
+def test_neither_chunks_nor_the_order_of_rows_count(kind: Any):
     text = [*SENTENCES, *SENTENCES, "ab cd ef gh ab cd ef gh"]
     rows, reverse = from_table({"text": text}), from_table({"text": text[::-1]})
     options = {"kind": kind, "vocab_size": 300}
@@ -69,7 +69,7 @@ def test_neither_chunks_nor_the_order_of_rows_count(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_come_first_and_frame_a_text(kind: Any) -> None:
+def test_special_tokens_come_first_and_frame_a_text(kind: Any):
     tokenizer = trained(kind)
     assert tokenizer.tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     ids, types = tokenizer.encode_pair("class", "male")
@@ -79,7 +79,7 @@ def test_special_tokens_come_first_and_frame_a_text(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_vocabulary_is_no_larger_than_asked_for(kind: Any) -> None:
+def test_the_vocabulary_is_no_larger_than_asked_for(kind: Any):
     rows = from_table({"text": list(SENTENCES) * 3})
     for size in (270, 290, 2000):
         tokenizer = train_tokenizer(rows, kind=kind, vocab_size=size)
@@ -88,25 +88,25 @@ def test_the_vocabulary_is_no_larger_than_asked_for(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_text_of_the_training_is_unknown(kind: Any) -> None:
+def test_no_text_of_the_training_is_unknown(kind: Any):
     tokenizer = trained(kind)
     assert not any(tokenizer.unk_id in tokenizer.encode(sentence) for sentence in SENTENCES)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_special_tokens_in_the_text_keep_their_ids(kind: Any) -> None:
+def test_special_tokens_in_the_text_keep_their_ids(kind: Any):
     tokenizer = train_tokenizer(from_table({"text": ["[MASK] [PAD] x[SEP]"] * 5}), kind=kind, vocab_size=300)
     assert tokenizer.tokens(range(5)) == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     assert [number for number in tokenizer.encode("[MASK] [PAD] x[SEP]") if number < 5] == [2, 4, 0, 3, 3]
 
 
-def test_frequent_words_become_tokens() -> None:
+def test_frequent_words_become_tokens():
     for kind in KINDS:
         tokenizer = trained(kind)
         assert len(tokenizer.encode("A year old male travelling in class 3", special=False)) <= 12
 
 
-def test_lower_casing_is_part_of_the_tokenizer() -> None:
+def test_lower_casing_is_part_of_the_tokenizer():
     rows = from_table({"text": ["Aa BB aA"] * 3})
     for kind, size in (("bpe", 300), ("wordpiece", 30), ("unigram", 30)):
         tokenizer = train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=True)  # type: ignore[arg-type]  # one of the kinds
@@ -114,14 +114,14 @@ def test_lower_casing_is_part_of_the_tokenizer() -> None:
         assert tokenizer.unk_id not in tokenizer.encode("aA bB")
 
 
-def test_a_rendered_column_can_be_trained_on() -> None:
+def test_a_rendered_column_can_be_trained_on():
     rows = from_examples([{"Age": 22}, {"Age": 38}])
     tokenizer = train_tokenizer(pipe(rows, template("Aged {Age}", into="s")), column="s", kind="wordpiece", vocab_size=40)
     assert tokenizer.tokens(tokenizer.encode("Aged", special=False)) == ["Aged"]
 
 
 @given(st.dictionaries(TEXTS.filter(bool), st.integers(1, 50), min_size=1, max_size=6), st.integers(0, 9))
-def test_unigram_pieces_hold_every_character_and_are_shares_of_one(counts: dict[str, int], room: int) -> None:
+def test_unigram_pieces_hold_every_character_and_are_shares_of_one(counts: dict[str, int], room: int):
     characters = set("".join(counts))
     pieces = train_unigram(counts, len(characters) + room)
     assert characters <= {piece for piece, _ in pieces}
@@ -130,7 +130,7 @@ def test_unigram_pieces_hold_every_character_and_are_shares_of_one(counts: dict[
     assert all(score <= 0 for _, score in pieces)
 
 
-def test_vocabularies_that_cannot_hold_the_characters_are_refused() -> None:
+def test_vocabularies_that_cannot_hold_the_characters_are_refused():
     rows = from_table({"text": ["abc def"] * 2})
     with pytest.raises(ArgumentError, match=r"vocab_size=260 is too small: 256 bytes and 5 special tokens need 261\."):
         train_tokenizer(rows, vocab_size=260)
@@ -145,7 +145,7 @@ def test_vocabularies_that_cannot_hold_the_characters_are_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_or_no_text_is_an_error(kind: Any) -> None:
+def test_missing_or_no_text_is_an_error(kind: Any):
     with pytest.raises(DataError, match="train_tokenizer needs text in column 'text', which is missing in row 1"):
         train_tokenizer(from_examples([{"text": "a"}, {"text": None}]), kind=kind, vocab_size=300)
     with pytest.raises(DataError, match=r"train_tokenizer got no text: .* is empty"):
@@ -153,13 +153,13 @@ def test_missing_or_no_text_is_an_error(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram"])
-def test_text_that_is_empty_gives_a_tokenizer_of_what_is_there_without_text(kind: Any) -> None:
+def test_text_that_is_empty_gives_a_tokenizer_of_what_is_there_without_text(kind: Any):
     tokenizer = train_tokenizer(from_examples([{"text": ""}, {"text": ""}]), kind=kind, vocab_size=300)
     assert tokenizer.encode("") == [2, 3]
     assert tokenizer.vocab_size == (5 + 256 if kind == "bpe" else 5)
 
 
-def test_arguments_that_cannot_work_are_refused() -> None:
+def test_arguments_that_cannot_work_are_refused():
     rows = from_examples([{"text": "a", "n": 5}])
     with pytest.raises(SchemaError, match="train_tokenizer needs text in column 'n', got int64"):
         train_tokenizer(rows, column="n", vocab_size=300)

@@ -8,10 +8,12 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, check_aligned, column_names, names_of, ragged_of, where
-from mlxfp.collators.cutting import Columns, Padded, Ragged, carried_columns
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, token_arguments
+from mlxfp.collators.columns import Collator, at_place, names_of
+from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, padded_length
-from mlxfp.core.checks import check_integer, check_positive, check_text
+from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
 
@@ -52,7 +54,7 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     check_text(**({} if prompt_mask is None else {"prompt_mask": prompt_mask}))
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
-    return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, column_names(carry=carry))
+    return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -76,13 +78,13 @@ class _Causal(Padded):
         inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
         labels = ids[labelled]
         silent = np.zeros(len(labels), bool)  # where there is nothing to learn
-        ragged: dict[str, Ragged] = {"input_ids": (ids[inputs], self.pad_id)}
+        ragged: dict[str, PaddedColumn] = {"input_ids": (ids[inputs], self.pad_id)}
         if self.prompt_mask is not None:
-            silent |= self._beside(examples, self.prompt_mask, ends)[labelled] != 0
+            silent |= aligned_values(examples, self.prompt_mask, ends, _NAME)[labelled] != 0
         if self.packed:
-            segments = self._beside(examples, "segment_ids", ends)
+            segments, positions = (aligned_values(examples, name, ends, _NAME) for name in ("segment_ids", "positions"))
             silent |= segments[inputs] != segments[labelled]
-            ragged |= {"segment_ids": (segments[inputs], 0), "positions": (self._beside(examples, "positions", ends)[inputs], 0)}
+            ragged |= {"segment_ids": (segments[inputs], 0), "positions": (positions[inputs], 0)}
         labels[silent] = self.ignore_index
         ragged["labels"] = (labels, self.ignore_index)
         length, single = partial(self._length, examples, ends), carried_columns(examples, self.carry, _NAME)
@@ -103,16 +105,10 @@ class _Causal(Padded):
         longest = int(counts.max())
         if self.longest is not None and longest > self.longest:
             raise DataError(
-                f"{_NAME}: {where(view, start + int(counts.argmax()))} has {longest} tokens, so {longest - 1} predictions, more than the "
-                f"length of {self.lengths[-1]}. Cut the rows with tokenize(max_length={self.longest}) or windows, or pad to more."
+                f"{at_place(view, 'input_ids', start + int(counts.argmax()), _NAME)} has {longest} tokens, so {longest - 1} predictions, "
+                f"more than the length of {self.lengths[-1]}. Cut rows with tokenize(max_length={self.longest}) or windows, or pad to more."
             )
         return self.padded(longest)
-
-    def _beside(self, view: Examples, name: str, ends: Ends) -> NDArray[Any]:
-        """Return the values of a column that has one for each token."""
-        values, own = ragged_of(view, name, _NAME)
-        check_aligned(view, ("input_ids", ends), (name, own), _NAME)
-        return values
 
 
 _NAME = "collators.causal"
@@ -128,3 +124,11 @@ def _all_but(places: NDArray[np.int64], ends: Ends) -> NDArray[np.bool_]:
     kept = np.ones(ends[-1], bool)
     kept[places[np.diff(ends) > 0]] = False
     return kept
+
+
+def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+    packed = {"segment_ids", "positions"} <= set(setting.columns)
+    return {**token_arguments(task, setting), "prompt_mask": task.column("prompt_mask"), "packed": packed}
+
+
+CAUSAL = BuiltIn("causal", causal, tasks=(("text", "causal"),), roles={"prompt_mask": None}, reads_tokens=True, arguments=_for_task)

@@ -12,16 +12,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_columns, check_unique
+from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
+from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text, value_type
+from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import KEY, ROW, Example, from_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
+from mlxfp.core.row_names import row_at
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
-Ends = NDArray[np.int64]  # where the values of each row end, after a first 0: int64[B + 1]
+GROUP = "group"  # what messages call the rows that a collator is given
 
 
 class Choosing(Part):
@@ -65,13 +68,8 @@ def as_view(examples: Sequence[Example]) -> Examples:
 
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
     """Return a column without nulls, or say which example lacks a value."""
-    chunk = examples.chunk
     check_columns([name], examples.names, wanted_by)
-    column = chunk.column(chunk.schema.get_field_index(name))
-    if column.null_count:
-        place = column.is_null().to_pylist().index(True)
-        raise DataError(f"{at_place(examples, name, place, wanted_by)} is null. Fill it, or filter such rows out, before batch.")
-    return column
+    return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
 
 
 def names_of(*columns: str | None) -> tuple[str, ...]:
@@ -79,20 +77,9 @@ def names_of(*columns: str | None) -> tuple[str, ...]:
     return tuple(name for name in columns if name is not None)
 
 
-def where(examples: Examples, place: int) -> str:
-    """Name an example of a group for a message."""
-    row = int(examples.rows[place])
-    return f"example {place} of the group" + (f" (source row {row})" if row >= 0 else "")
-
-
 def at_place(examples: Examples, name: str, place: int, wanted_by: str) -> str:
-    """Begin a message about a value of a group."""
-    return f"{wanted_by}: column {name!r} of {where(examples, place)}"
-
-
-def row_of(ends: Ends, place: int) -> int:
-    """Say which row a value belongs to: the one at `place` among the values of all rows, end to end."""
-    return int(np.searchsorted(ends, place, side="right")) - 1
+    """Begin a message about the value of a column in one row of a group."""
+    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}"
 
 
 def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
@@ -101,23 +88,17 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
     The values are int32, float32 or bool.
     """
     column = column_of(examples, name, wanted_by)
-    if isinstance(column, pa.ListArray | pa.LargeListArray):
-        ends = column.offsets.to_numpy().astype(np.int64)
-        values, ends = column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
-    elif pa.types.is_fixed_size_list(column.type) or is_tensor(column.type, axes=1):
-        storage = column.storage if is_tensor(column.type) else column
-        values, ends = storage.flatten(), np.arange(len(column) + 1) * storage.type.list_size
-    else:
-        cure = "" if not is_text(column.type) else " Put tokenize before batch." if name == "input_ids" else " Make lists of it with map."
+    if not (is_list_like(column.type) or is_tensor(column.type, axes=1)):
+        cure = " Put tokenize before batch." if name == "input_ids" else " Make lists of it with map."
+        cure = cure if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
+    values, ends = read_lists(column)
     if pa.types.is_null(values.type):  # the lists of a group that are all empty, in a list of mappings
         values = values.cast(pa.int32())
-    if values.null_count:
-        place = row_of(ends, values.is_null().to_pylist().index(True))
-        raise DataError(f"{at_place(examples, name, place, wanted_by)} holds a null in its list. Fill it before batch.")
-    if not is_number(values.type):
+    check_values((values, ends), examples.chunk, name, wanted_by, of=GROUP)
+    if not is_number_or_bool(values.type):
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.")
-    return _plain(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
+    return _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
 
 
 def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
@@ -138,14 +119,14 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
     if is_tensor(column.type):
         plain = column.to_numpy_ndarray()
         return narrow(plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by))
-    if is_list(column.type):
+    if is_list_like(column.type):
         return _rectangle(examples, name, wanted_by)
-    if not is_number(column.type):
-        cure = " Number its values with map." if is_text(column.type) else ""
+    if not is_number_or_bool(column.type):
+        cure = " Number its values with map." if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.{cure}")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    return _plain(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))
+    return _to_32_bits(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))
 
 
 def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wanted_by: str) -> Numbers:
@@ -177,9 +158,10 @@ def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
     if column is not None and not column.null_count:
         keys: Keys = column.to_numpy()
         return keys
-    within = np.arange(len(values)) - np.repeat(ends[:-1], np.diff(ends))
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), within))])
-    made = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], np.diff(ends))
+    lengths = np.diff(ends)
+    each = fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), places_within(lengths))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(each)])
+    made = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], lengths)
     if column is None:
         return made
     return np.where(column.is_null().to_numpy(zero_copy_only=False), made, column.fill_null(0).to_numpy())
@@ -193,29 +175,9 @@ def check_ids(examples: Examples, name: str, found: tuple[NDArray[np.int32], End
     at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
     place = row_of(ends, at)
     raise DataError(
-        f"{wanted_by}: token {at - ends[place]} in column {name!r} of {where(examples, place)} has the id {ids[at]}, outside the "
-        f"vocabulary of {vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+        f"{at_place(examples, name, place, wanted_by)} has the id {ids[at]} as token {at - ends[place]}, outside the vocabulary of "
+        f"{vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
     )
-
-
-def check_aligned(examples: Examples, first: tuple[str, Ends], second: tuple[str, Ends], wanted_by: str) -> None:
-    """Raise `DataError` unless two columns have lists of the same lengths."""
-    differing = np.flatnonzero(first[1] != second[1])
-    if len(differing):
-        place = int(differing[0]) - 1
-        lengths = [int(ends[place + 1] - ends[place]) for ends in (first[1], second[1])]
-        raise DataError(
-            f"{wanted_by}: {first[0]} and {second[0]} of {where(examples, place)} have different lengths: {lengths[0]} and {lengths[1]}."
-        )
-
-
-def column_names(**given: Sequence[str]) -> tuple[str, ...]:
-    """Return an argument that is a list of column names as a tuple; raise unless it is one."""
-    ((argument, names),) = given.items()
-    if isinstance(names, str):
-        raise ArgumentError(f"{argument} must be a list of column names, got the string {names!r}. Write [{names!r}].")
-    check_unique({argument: names})
-    return tuple(names)
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
@@ -231,28 +193,10 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     return _int32(plain, at) if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8 else plain
 
 
-def is_number(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of numbers."""
-    if pa.types.is_dictionary(kind):
-        return is_number(kind.value_type)
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def is_tensor(kind: pa.DataType, *, axes: int | None = None) -> bool:
-    """Whether an Arrow type is one of fixed-shape tensors, with so many axes if that is given."""
-    return isinstance(kind, pa.FixedShapeTensorType) and axes in (None, len(kind.shape))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of text."""
-    if pa.types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def is_number_or_bool(kind: pa.DataType) -> bool:
+    """Whether the values of a column are numbers or booleans, which is what arrays hold."""
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return is_number(inner) or bool(pa.types.is_boolean(inner))
 
 
 def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
@@ -278,7 +222,7 @@ def _rectangle(examples: Examples, name: str, wanted_by: str) -> Numbers:
     return values.reshape(len(lengths), first)
 
 
-def _plain(plain: Numbers, at: Callable[[int], str]) -> Numbers:
+def _to_32_bits(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Make integers int32 and floats float32."""
     if plain.dtype.kind in "iu":
         return plain.astype(np.int32, copy=False) if plain.dtype.itemsize < 4 else _int32(plain, at)

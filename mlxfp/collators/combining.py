@@ -6,7 +6,9 @@ from typing import Any
 from attrs import frozen
 from toolz import concat, unique
 
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, labelled
 from mlxfp.collators.columns import Choosing, Collator, as_view
+from mlxfp.collators.texts import text_arguments
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -64,3 +66,18 @@ class _Multimodal(Choosing):
             givers |= dict.fromkeys(made, collator)
             batch |= made
         return batch
+
+
+def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+    text = setting.collators["text"](**text_arguments(task, setting))
+    return {"collators": [text, setting.collators["vision"](image=task.column("image"))]}
+
+
+MULTIMODAL = BuiltIn(
+    "multimodal",
+    multimodal,
+    tasks=labelled("multimodal"),
+    roles={"image": "image", "label": "label"},
+    reads_tokens=True,
+    arguments=_for_task,
+)

@@ -10,12 +10,14 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Choosing, Ends, as_view, at_place, check_aligned, check_ids, column_of, is_text, lists_of, numbers_of
+from mlxfp.collators.columns import GROUP, Choosing, as_view, at_place, check_ids, column_of, lists_of, numbers_of, ragged_of
 from mlxfp.collators.padding import Side, common_length, counts_of, mask_end_to_end, pad_end_to_end, pad_rows, padded_length, places_of
+from mlxfp.core.arrow.ragged import Ends, check_same_lengths
+from mlxfp.core.arrow.types import is_text, value_type
 from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
 
-Ragged = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and what is put on padding
+PaddedColumn = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and what is put on padding
 Ids = NDArray[np.int32]
 Cut = tuple[int, int, int]  # a batch: its first row, the one after its last, and what they are padded to
 
@@ -31,7 +33,7 @@ class Columns:
     ends: Ends  # where the values of each row end: int64[N + 1]
     length: Callable[[int, int], int]  # what the rows from one number to another are padded to; raises where one is too long
     fit: Callable[[int], int | None]  # what rows are padded to of which the longest has so many values; None: it is too long
-    ragged: Mapping[str, Ragged]
+    ragged: Mapping[str, PaddedColumn]
     single: Mapping[str, Any]  # one value a row: arrays [N, ...], and Arrow columns of text
     side: Side
 
@@ -168,16 +170,16 @@ def _at(examples: Examples, start: int, wanted_by: str, place: int) -> str:
     return at_place(examples, "input_ids", start + place, wanted_by)
 
 
-def beside(examples: Examples, column: str, ends: Ends, wanted_by: str) -> Ragged:
-    """Read a column of lists that has one number for each token, such as `token_type_ids`; 0 on padding."""
-    values, own = lists_of(examples, column, wanted_by)
-    check_aligned(examples, ("input_ids", ends), (column, own), wanted_by)
-    return values, 0
+def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, *, integers: bool = False) -> NDArray[Any]:
+    """Read a column of lists that has one number for each token, such as `token_type_ids`: the numbers of all rows, end to end."""
+    values, own = (lists_of if integers else ragged_of)(examples, column, wanted_by)
+    check_same_lengths(("input_ids", ends), (column, own), examples.chunk, wanted_by, of=GROUP)
+    return values
 
 
-def masks_of(examples: Examples, ends: Ends, wanted_by: str) -> dict[str, Ragged]:
+def masks_of(examples: Examples, ends: Ends, wanted_by: str) -> dict[str, PaddedColumn]:
     """Read the attention masks of the rows, where they have some because `pad` stands before."""
-    return {MASK: beside(examples, MASK, ends, wanted_by)} if MASK in examples.names else {}
+    return {MASK: (aligned_values(examples, MASK, ends, wanted_by, integers=True), 0)} if MASK in examples.names else {}
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
@@ -187,7 +189,7 @@ def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) ->
 
 def _carried(examples: Examples, name: str, wanted_by: str) -> Any:
     column = column_of(examples, name, wanted_by)
-    return column if is_text(column.type) else numbers_of(examples, name, wanted_by)
+    return column if is_text(value_type(column.type)) else numbers_of(examples, name, wanted_by)
 
 
 def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:

@@ -10,11 +10,13 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of, names_of
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, label_arguments, labelled
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, column_of, labels_of, names_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
+from mlxfp.core.arrow.types import is_binary, is_tensor
+from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -98,7 +100,7 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
             )
     check_label(label, label_kind, classes)
     shape = None if size is None else _height_and_width(size)
-    return _Vision(image, normalization, mode, shape, label, label_kind, classes, column_names(carry=carry))
+    return _Vision(image, normalization, mode, shape, label, label_kind, classes, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -130,7 +132,7 @@ class _Vision(Choosing):
             column = column.field("bytes")
         if is_tensor(column.type):
             return _resized(_as_mode(_four_axes(column.to_numpy_ndarray(), self.image), self.mode), self.size)
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) or pa.types.is_binary_view(column.type):
+        if is_binary(column.type):
             images = [self._decoded(data, view, place) for place, data in enumerate(column.to_pylist())]
             self._check_alike(images, view)
             return np.stack(images)
@@ -234,3 +236,10 @@ def _resized(images: Pixels, size: tuple[int, int] | None) -> Pixels:
     made = np.stack([pillow.fromarray(plane).resize((width, height), pillow.Resampling.BILINEAR) for plane in planes])
     resized: Pixels = np.moveaxis(made.reshape(len(images), images.shape[3], height, width), 1, 3)
     return resized
+
+
+def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+    return {"image": task.column("image"), **label_arguments(task)}
+
+
+VISION = BuiltIn("vision", vision, tasks=labelled("vision"), roles={"image": "image", "label": "label"}, arguments=_for_task)

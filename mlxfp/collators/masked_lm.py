@@ -2,15 +2,18 @@
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, column_names, keys_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, token_arguments
+from mlxfp.collators.columns import Collator, keys_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, masks_of
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import check_integer, check_positive, check_types
+from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
@@ -80,7 +83,7 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
         pad_multiple,
         side,
         type_ids,
-        column_names(carry=carry),
+        as_strings("carry", carry),
     )
 
 
@@ -107,10 +110,10 @@ class _Masked(Padded):
     def read(self, examples: Examples) -> Columns:
         ids, ends = self.tokens(examples, _NAME)
         shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
-        ragged: dict[str, Ragged] = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
+        ragged: dict[str, PaddedColumn] = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
         ragged |= masks_of(examples, ends, _NAME)
         if self.type_ids:
-            ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
+            ragged["token_type_ids"] = (aligned_values(examples, "token_type_ids", ends, _NAME, integers=True), 0)
         single = carried_columns(examples, self.carry, _NAME)
         return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
 
@@ -176,3 +179,12 @@ def _check_known(name: str, ids: Collection[int], vocab_size: int) -> None:
         check_integer(**{f"an id of {name}": number})
         if not 0 <= number < vocab_size:
             raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from one tokenizer.")
+
+
+def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+    tokenizer = setting.tokens(task)
+    ids = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids}
+    return {**token_arguments(task, setting), **ids, "type_ids": "token_type_ids" in setting.columns, "seed": setting.seed}
+
+
+MASKED = BuiltIn("masked", masked, tasks=(("text", "masked"),), reads_tokens=True, arguments=_for_task)

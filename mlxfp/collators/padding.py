@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Ends
 from mlxfp.core.arrow.binary_views import Pieces
+from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.data.lengths.shape_planning import check_lengths

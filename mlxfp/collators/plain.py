@@ -7,8 +7,10 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, as_view, column_of, is_list, is_number, is_tensor, is_text, numbers_of, ragged_of
+from mlxfp.collators.built_in import BuiltIn
+from mlxfp.collators.columns import Collator, as_view, column_of, is_number_or_bool, numbers_of, ragged_of
 from mlxfp.collators.padding import pad_rows, padded_length, real_places
+from mlxfp.core.arrow.types import is_list_like, is_tensor, is_text, value_type
 from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import SchemaError
@@ -55,11 +57,11 @@ class _Default(Part):
 
     def _column(self, view: Examples, name: str) -> dict[str, Any]:
         kind = column_of(view, name, _NAME).type
-        if is_text(kind):
+        if is_text(value_type(kind)):
             return {name: tuple(view.column(name).to_pylist())}
-        if is_tensor(kind) or is_number(kind):
+        if is_tensor(kind) or is_number_or_bool(kind):
             return {name: mx.array(numbers_of(view, name, _NAME))}
-        if not is_list(kind):
+        if not is_list_like(kind):
             raise SchemaError(
                 f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
                 f"Turn it into one of these before batch, or leave it out with drop_columns([{name!r}])."
@@ -70,3 +72,4 @@ class _Default(Part):
 
 
 _NAME = "collators.default"
+DEFAULT = BuiltIn("default", default)

@@ -9,10 +9,11 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, check_ids, column_names, lists_of
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, token_arguments
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, check_ids, lists_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import common_length, pad_rows, real_places
-from mlxfp.core.checks import check_integer, check_positive, check_text
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
@@ -53,7 +54,7 @@ def seq2seq(  # noqa: PLR0913  # two texts, each with its length
     if pad_multiple != 1 and None not in (length, target_length):
         raise ArgumentError(f"Fixed lengths need no pad_multiple, got pad_multiple={pad_multiple}. Leave it or a length out.")
     fixed, target_fixed = (() if each is None else (each,) for each in (length, target_length))
-    carry = column_names(carry=carry)
+    carry = as_strings("carry", carry)
     return _Seq2seq(pad_id, start_id, target, vocab_size, ignore_index, fixed, target_fixed, pad_multiple, carry)
 
 
@@ -97,3 +98,13 @@ class _Seq2seq(Choosing):
 
 
 _NAME = "collators.seq2seq"
+
+
+def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+    tokenizer = setting.tokens(task)
+    start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")  # T5 starts with padding
+    ids = {"start_id": getattr(tokenizer, f"{start}_id"), "target": task.column("target")}
+    return {**token_arguments(task, setting), **ids, "target_length": task.length}
+
+
+SEQ2SEQ = BuiltIn("seq2seq", seq2seq, tasks=(("text", "seq2seq"),), roles={"target": "labels"}, reads_tokens=True, arguments=_for_task)

@@ -12,8 +12,8 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Ends
 from mlxfp.collators.padding import pad_rows, real_places
+from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import check_choice, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 

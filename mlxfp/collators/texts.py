@@ -1,14 +1,15 @@
 """The text collator: token lists to padded batches."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, column_names, labels_of, names_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, label_arguments, labelled, token_arguments
+from mlxfp.collators.columns import Collator, labels_of, names_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, aligned_values, carried_columns, masks_of
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import check_choice, check_integer, check_positive, check_text
+from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 
@@ -52,7 +53,7 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
-    carry = column_names(carry=carry)
+    carry = as_strings("carry", carry)
     return _Text(pad_id, label, label_kind, classes, vocab_size, fixed, pad_multiple, side, type_ids, carry)
 
 
@@ -75,9 +76,9 @@ class _Text(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = self.tokens(examples, _NAME)
-        ragged: dict[str, Ragged] = {"input_ids": (ids, self.pad_id)} | masks_of(examples, ends, _NAME)
+        ragged: dict[str, PaddedColumn] = {"input_ids": (ids, self.pad_id)} | masks_of(examples, ends, _NAME)
         if self.type_ids:
-            ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
+            ragged["token_type_ids"] = (aligned_values(examples, "token_type_ids", ends, _NAME, integers=True), 0)
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)
         return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
@@ -94,3 +95,11 @@ def check_label(label: str | None, label_kind: str, classes: int | None) -> None
         check_positive(classes=classes)
         if label is None or label_kind == "value":
             raise ArgumentError(f"classes={classes} counts class labels, and there are none: label={label!r}, label_kind={label_kind!r}.")
+
+
+def text_arguments(task: Task, setting: Setting) -> dict[str, Any]:
+    """Return the arguments of `text` for a task."""
+    return {**token_arguments(task, setting), **label_arguments(task), "type_ids": "token_type_ids" in setting.columns}
+
+
+TEXT = BuiltIn("text", text, tasks=labelled("text"), roles={"label": "label"}, reads_tokens=True, arguments=text_arguments)

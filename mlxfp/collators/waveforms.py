@@ -8,12 +8,14 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.columns import Choosing, Collator, Ends, as_view, at_place, column_names, labels_of, names_of, ragged_of, row_of
+from mlxfp.collators.built_in import BuiltIn, Setting, Task, label_arguments, labelled
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, ragged_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
 from mlxfp.collators.spectrograms import Floats, LogMel
 from mlxfp.collators.texts import LabelKind, check_label
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.arrow.ragged import Ends, row_of
+from mlxfp.core.checks import as_strings, check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -51,7 +53,7 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     check_types((LogMel, type(None)), spectrogram=spectrogram)
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
-    return _Audio(waveform, spectrogram, label, label_kind, classes, fixed, pad_multiple, column_names(carry=carry))
+    return _Audio(waveform, spectrogram, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -103,3 +105,10 @@ def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
             "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
         )
     return values.astype(np.float32) / np.float32(32768), ends
+
+
+def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+    return {"waveform": task.column("waveform"), **label_arguments(task), "length": task.length}
+
+
+AUDIO = BuiltIn("audio", audio, tasks=labelled("audio"), roles={"waveform": "waveform", "label": "label"}, arguments=_for_task)

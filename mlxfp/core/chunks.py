@@ -19,6 +19,7 @@ from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 Example = Mapping[str, Any]
 RecordBatch: TypeAlias = pa.RecordBatch
 Schema: TypeAlias = pa.Schema
+Indices = NDArray[np.int64]
 
 ROW = "__row__"
 KEY = "__key__"
@@ -40,7 +41,7 @@ def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
     return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
 
 
-def number_as(chunk: RecordBatch, epoch: int, rows: NDArray[np.int64]) -> RecordBatch:
+def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
     """Append the hidden columns with the given source rows, int64[N], unless the chunk has them already."""
     if ROW in chunk.schema.names:
         return chunk
@@ -71,11 +72,11 @@ def hide_beside(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))
 
 
-def source_rows(chunk: RecordBatch) -> NDArray[np.int64]:
+def source_rows(chunk: RecordBatch) -> Indices:
     """Return which row of the source each row comes from: int64[N]; -1 where it is not known."""
     if ROW not in chunk.schema.names:
         return np.full(chunk.num_rows, -1, np.int64)
-    rows: NDArray[np.int64] = chunk.column(ROW).to_numpy(zero_copy_only=True)
+    rows: Indices = chunk.column(ROW).to_numpy(zero_copy_only=True)
     return rows
 
 
@@ -124,7 +125,7 @@ def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | NDArray[np.int64]) -> RecordBatch:
+def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> RecordBatch:
     """Turn rows into a chunk, with `schema` or the one inferred from these rows.
 
     `numbers` are the source rows, for messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for a
@@ -191,7 +192,7 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # few values are; asking each is slow
     shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if from_numpy else ()
     if isinstance(kind, pa.FixedShapeTensorType) or (kind is None and len(shape) > 1):
@@ -226,7 +227,7 @@ def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return found.shape, found.dtype
 
 
-def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     if kind is None:
         first = next(value for value in values if isinstance(value, np.ndarray))
         if not first.size or first.dtype.kind not in _TENSORS:

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.binary_views import LAST_BYTE, Pieces
-from mlxfp.core.chunks import RecordBatch, concat_chunks, no_rows
+from mlxfp.core.arrow.types import is_binary, is_large, is_list, is_number, is_tensor, is_text, is_view
+from mlxfp.core.chunks import Indices, RecordBatch, concat_chunks, no_rows
 from mlxfp.core.errors import DataError
 
-Indices = NDArray[np.int64]
 At = Indices | slice  # places in the result
 Parts = list[tuple[pa.Array, At, Indices]]  # of a column: a chunk's array, where in the result its rows go, and which rows these are
 
@@ -117,10 +117,10 @@ def _gather(parts: Parts, count: int) -> pa.Array:
     """Put rows of a column together."""
     kind = parts[0][0].type
     if not any(array.null_count for array, _, _ in parts):
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        if is_number(kind):
             return pa.array(_gather_plain([(array.to_numpy(), at, rows) for array, at, rows in parts], count), kind)
-        storage = kind.storage_type if isinstance(kind, pa.FixedShapeTensorType) else kind
-        if pa.types.is_fixed_size_list(storage) and _is_plain(storage.value_type):
+        storage = kind.storage_type if is_tensor(kind) else kind
+        if pa.types.is_fixed_size_list(storage) and is_number(storage.value_type):
             found = _gather_tensors(parts, count, storage)
         elif _width(kind):
             found = _gather_ragged(parts, count)
@@ -149,14 +149,14 @@ def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int)
 def _gather_tensors(parts: Parts, count: int, storage: pa.DataType) -> pa.Array | None:
     """Put rows of fixed length together: one copy of each."""
     size, kind = storage.list_size, parts[0][0].type
-    arrays = [array.storage if isinstance(kind, pa.FixedShapeTensorType) else array for array, _, _ in parts]
+    arrays = [array.storage if is_tensor(kind) else array for array, _, _ in parts]
     flat = [array.flatten() for array in arrays]
     if not size or any(values.null_count for values in flat):
         return None
     tables = [values.to_numpy().reshape(-1, size) for values in flat]
     out = _gather_plain(((table, at, rows) for table, (_, at, rows) in zip(tables, parts, strict=True)), count)
     made = pa.Array.from_buffers(storage, count, [None], children=[pa.array(out.reshape(-1), storage.value_type)])
-    return pa.ExtensionArray.from_storage(kind, made) if isinstance(kind, pa.FixedShapeTensorType) else made
+    return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
 
 
 def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
@@ -179,10 +179,10 @@ def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
         pieces.put(at, buffer, begins, lengths)
     ends, data = pieces.joined()
     ends = ends // width
-    if ends[-1] > LAST_BYTE and not _is_large(kind):
+    if ends[-1] > LAST_BYTE and not is_large(kind):
         return None
-    own = pa.py_buffer(ends if _is_large(kind) else ends.astype(np.int32))
-    if not _is_list(kind):
+    own = pa.py_buffer(ends if is_large(kind) else ends.astype(np.int32))
+    if not is_list(kind):
         return pa.Array.from_buffers(kind, count, [None, own, data])
     values = pa.Array.from_buffers(kind.value_type, int(ends[-1]), [None, data])
     return pa.Array.from_buffers(kind, count, [None, own], children=[values])
@@ -190,30 +190,17 @@ def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:
 
 def _bytes_of(array: pa.Array) -> tuple[NDArray[Any], pa.Buffer | None, int]:
     """Return where rows end, in values, int32 or int64[N + 1]; the bytes of all values; and how many values lie before the first."""
-    if _is_list(array.type):
+    if is_list(array.type):
         values = array.values
         buffer = None if values.null_count else values.buffers()[1] or pa.py_buffer(b"")
         return array.offsets.to_numpy(), buffer, values.offset
     _, offsets, data = array.buffers()
-    kind = np.int64 if _is_large(array.type) else np.int32
+    kind = np.int64 if is_large(array.type) else np.int32
     return np.frombuffer(offsets, kind)[array.offset : array.offset + len(array) + 1], data or pa.py_buffer(b""), 0
 
 
 def _width(kind: pa.DataType) -> int:
     """Return the bytes of a value of a ragged type; 0 for other types."""
-    if _is_list(kind):
-        return kind.value_type.bit_width // 8 if _is_plain(kind.value_type) else 0
-    plain = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return int(any(is_kind(kind) for is_kind in plain))
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
-
-
-def _is_large(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
+    if is_list(kind):
+        return kind.value_type.bit_width // 8 if is_number(kind.value_type) else 0
+    return int((is_text(kind) or is_binary(kind)) and not is_view(kind))

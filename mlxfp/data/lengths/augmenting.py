@@ -8,24 +8,14 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, check_unique
+from mlxfp.core.arrow.ragged import Ends, places_within, to_lists
+from mlxfp.core.arrow.types import is_tensor
+from mlxfp.core.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
-from mlxfp.data.lengths.tokens import (
-    TOKENS,
-    Indices,
-    check_tokens,
-    counted,
-    ends_of,
-    flat_values,
-    is_listed,
-    lengths_of,
-    name_row,
-    read_tokens,
-    to_lists,
-)
+from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
 
 
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -43,11 +33,8 @@ def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[
 
     See also: `template(seed=)`, which writes fields in another order; `drop_tokens`.
     """
-    chosen = _names(columns, "columns")
-    if not chosen:
-        raise ArgumentError("columns must name at least one column, got none.")
-    check_unique({"columns": chosen})
-    return _DropFields(_rate(rate), chosen, _seed(seed))
+    check_integer(seed=seed)
+    return _DropFields(_rate(rate), as_strings("columns", columns, empty=False), seed)
 
 
 def drop_tokens(
@@ -68,9 +55,11 @@ def drop_tokens(
 
     See also: `replace_tokens`; `map(seed=)` for noise of your own.
     """
-    beside = _names(aligned, "aligned")
-    check_unique({"column and aligned": (column, *beside)})
-    return _DropTokens(_rate(rate), _seed(seed), _ids(keep, "keep"), _name(column), beside)
+    check_integer(seed=seed)
+    check_text(column=column)
+    names = as_strings("aligned", aligned)
+    check_unique({"column and aligned": (column, *names)})
+    return _DropTokens(_rate(rate), seed, _ids(keep, "keep"), column, names)
 
 
 def replace_tokens(
@@ -91,7 +80,9 @@ def replace_tokens(
     chosen = _ids(replacements, "replacements")
     if not chosen:
         raise ArgumentError("replacements must name at least one id, got none.")
-    return _ReplaceTokens(_rate(rate), chosen, _seed(seed), _ids(keep, "keep"), _name(column))
+    check_integer(seed=seed)
+    check_text(column=column)
+    return _ReplaceTokens(_rate(rate), chosen, seed, _ids(keep, "keep"), column)
 
 
 @frozen(repr=False)
@@ -104,7 +95,7 @@ class _DropFields(RowWise):
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "drop_fields")
         for name in self.columns:
             kind = schema.field(name).type
-            if isinstance(kind, pa.FixedShapeTensorType):
+            if is_tensor(kind):
                 raise SchemaError(
                     f"drop_fields: column {name!r} of type {kind} cannot hold nulls. Choose other columns, or use map(seed=)."
                 )
@@ -136,34 +127,20 @@ class _DropTokens(RowWise):
     aligned: tuple[str, ...] = ()
 
     def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "drop_tokens")
-        check_columns(self.aligned, schema.names, "drop_tokens")
-        for name in self.aligned:
-            kind = schema.field(name).type
-            if not is_listed(kind):
-                raise SchemaError(f"drop_tokens: column {name!r} is aligned with tokens and must hold lists, got {kind}.")
-            schema = set_field(schema, name, pa.list_(kind.value_type))
-        return set_field(schema, self.column, TOKENS)
+        return aligned_schema(schema, self.column, self.aligned, "drop_tokens")
 
     def looks_at(self) -> tuple[str, ...]:
         return (self.column, *self.aligned)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        tokens, lengths = read_tokens(chunk, self.column, "drop_tokens")
+        tokens, ends = read_tokens(chunk, self.column, "drop_tokens")
         keys = fold_into_rows(row_keys(chunk), "drop_tokens", self.seed)
-        kept = ~_chosen(tokens, lengths, keys, self.rate, self.keep)
-        ends = np.concatenate([[0], np.cumsum(kept)])[ends_of(lengths)]
+        kept = ~_chosen(tokens, ends, keys, self.rate, self.keep)
+        new_ends = np.concatenate([[0], np.cumsum(kept)])[ends]
         for name in self.aligned:
-            others = lengths_of(chunk, name, "drop_tokens")
-            if (lengths != others).any():
-                place = int(np.argmax(lengths != others))
-                raise DataError(
-                    f"drop_tokens: {name_row(chunk, place)} has {lengths[place]} tokens and {others[place]} values in column {name!r}. "
-                    "Columns named in aligned have one value for each token."
-                )
-            values = flat_values(chunk.column(name)).filter(pa.array(kept))
-            chunk = set_column(chunk, name, to_lists(values, ends))
-        return set_column(chunk, self.column, to_lists(tokens[kept], ends))
+            values = read_aligned(chunk, name, (self.column, ends), "drop_tokens").filter(pa.array(kept))
+            chunk = set_column(chunk, name, to_lists(values, new_ends))
+        return set_column(chunk, self.column, to_lists(tokens[kept], new_ends))
 
     def longest(self, tokens: int | None) -> int | None:
         """Say what `shapes` asks for: no row becomes longer."""
@@ -186,27 +163,28 @@ class _ReplaceTokens(RowWise):
         return (self.column,)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        tokens, lengths = read_tokens(chunk, self.column, "replace_tokens")
+        tokens, ends = read_tokens(chunk, self.column, "replace_tokens")
         keys = fold_into_rows(row_keys(chunk), "replace_tokens", self.seed)
-        chosen = _chosen(tokens, lengths, keys, self.rate, self.keep)
-        draws = _draws(fold_into_rows(keys, "by"), lengths)[chosen] % np.uint64(len(self.replacements))
+        chosen = _chosen(tokens, ends, keys, self.rate, self.keep)
+        draws = _draws(fold_into_rows(keys, "by"), ends)[chosen] % np.uint64(len(self.replacements))
         noisy = tokens.copy()
         noisy[chosen] = np.array(self.replacements, np.int32)[draws.astype(np.int64)]
-        return set_column(chunk, self.column, to_lists(noisy, ends_of(lengths)))
+        return set_column(chunk, self.column, to_lists(noisy, ends))
 
     def longest(self, tokens: int | None) -> int | None:
         """Say what `shapes` asks for: rows stay as long as they are."""
         return tokens
 
 
-def _draws(keys: Keys, lengths: Indices) -> Keys:
+def _draws(keys: Keys, ends: Ends) -> Keys:
     """Draw a number for every token, from the key of its row and its place: uint64[T]."""
-    return fold_in_rows(np.repeat(keys, lengths), counted(lengths))
+    lengths = np.diff(ends)
+    return fold_in_rows(np.repeat(keys, lengths), places_within(lengths))
 
 
-def _chosen(tokens: NDArray[np.int32], lengths: Indices, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
+def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
     """Choose each token with probability `rate`, unless it is to be kept: bool[T]."""
-    chosen: NDArray[np.bool_] = _uniform(_draws(keys, lengths)) < rate
+    chosen: NDArray[np.bool_] = _uniform(_draws(keys, ends)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
 
 
@@ -220,22 +198,6 @@ def _rate(rate: Any) -> float:
     if not 0 <= rate <= 1:
         raise ArgumentError(f"rate must be from 0 to 1, got {rate}.")
     return float(rate)
-
-
-def _seed(seed: int) -> int:
-    check_integer(seed=seed)
-    return seed
-
-
-def _name(column: str) -> str:
-    check_text(column=column)
-    return column
-
-
-def _names(columns: Sequence[str], name: str) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        raise ArgumentTypeError(f"{name} must be a list of names, got the string {columns!r}. Write [{columns!r}].")
-    return tuple(columns)
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:

@@ -7,14 +7,16 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.gathering import rows_in
+from mlxfp.core.arrow.ragged import ends_of
 from mlxfp.core.checks import check_positive, check_text
-from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
+from mlxfp.core.row_names import row_at
 from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.shape_planning import Groups, check_lengths, group_sizes
-from mlxfp.data.lengths.tokens import Indices, check_tokens, ends_of, lengths_of, name_row
+from mlxfp.data.lengths.tokens import check_tokens, lengths_of
 
 
 def batch_by_tokens(
@@ -108,7 +110,7 @@ class _BatchByTokens(Grouping):
         if (padded > self.tokens).any():
             place = int(np.argmax(padded > self.tokens))
             raise DataError(
-                f"batch_by_tokens: {name_row(rows, place)} takes {padded[place]} tokens with its padding, more than the budget of "
+                f"batch_by_tokens: {row_at(rows, place)} takes {padded[place]} tokens with its padding, more than the budget of "
                 f"tokens={self.tokens}. Truncate with tokenize(max_length=...), or make the budget larger."
             )
         starts, longest, limit = [0], 0, self.max_size or self.tokens
@@ -188,7 +190,7 @@ class _BucketByLength(Grouping):
         if (found > self.lengths[-1]).any():
             place = int(np.argmax(found > self.lengths[-1]))
             raise DataError(
-                f"bucket_by_length: {name_row(rows, place)} has {found[place]} tokens, more than the last of the lengths, "
+                f"bucket_by_length: {row_at(rows, place)} has {found[place]} tokens, more than the last of the lengths, "
                 f"{self.lengths[-1]}. Truncate with tokenize(max_length={self.lengths[-1]}), or add a larger length."
             )
         return np.searchsorted(self.lengths, found)

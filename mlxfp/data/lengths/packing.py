@@ -8,24 +8,13 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice, check_columns, check_positive, check_text, check_unique
-from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, hide_beside, row_keys, source_rows
+from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
+from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_unique
+from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, hide_beside, row_keys, source_rows
 from mlxfp.core.datasets import Dataset, Stage
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.data.lengths.tokens import (
-    TOKENS,
-    Indices,
-    check_tokens,
-    counted,
-    ends_of,
-    flat_values,
-    is_listed,
-    lengths_of,
-    name_row,
-    read_tokens,
-    to_lists,
-)
+from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, read_aligned, read_tokens
 
 Method = Literal["best_fit", "first_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]
@@ -75,14 +64,13 @@ def pack(
     check_positive(length=length)
     check_choice(("best_fit", "first_fit", "split"), method=method)
     check_text(column=column)
-    if isinstance(aligned, str):
-        raise ArgumentTypeError(f"aligned must be a list of names, got the string {aligned!r}. Write [{aligned!r}].")
-    check_unique({"column and aligned": (column, *aligned, SEGMENTS, POSITIONS)})
+    names = as_strings("aligned", aligned)
+    check_unique({"column and aligned": (column, *names, SEGMENTS, POSITIONS)})
     if open_rows is not None:
         check_positive(open_rows=open_rows)
         if method == "split":
             raise ArgumentError(f'method="split" has one open row, got open_rows={open_rows}. Leave it out, or choose another method.')
-    return _Pack(length, method, open_rows or OPEN_ROWS, column, tuple(aligned))
+    return _Pack(length, method, open_rows or OPEN_ROWS, column, names)
 
 
 @frozen(repr=False)
@@ -117,13 +105,8 @@ class _Pack(Stage):
         return (self._rows(held, rows),) if len(rows) else ()
 
     def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "pack")
-        check_columns(self.aligned, [name for name in schema.names if name not in HIDDEN], "pack")
-        for name in self.aligned:
-            if not is_listed(schema.field(name).type):
-                raise SchemaError(f"pack needs lists in the aligned column {name!r}, got {schema.field(name).type}.")
-        kinds = {name: pa.list_(schema.field(name).type.value_type) for name in self.aligned}
-        return pa.schema({self.column: TOKENS, **kinds, SEGMENTS: TOKENS, POSITIONS: TOKENS})
+        lists = aligned_schema(schema, self.column, self.aligned, "pack")
+        return pa.schema([*map(lists.field, (self.column, *self.aligned)), *(pa.field(name, TOKENS) for name in (SEGMENTS, POSITIONS))])
 
     def longest(self, tokens: int | None) -> int | None:
         return self._length if self.column == "input_ids" else None
@@ -136,29 +119,20 @@ class _Pack(Stage):
 
     def _pieces(self, chunk: RecordBatch, held: int) -> RecordBatch:
         """Cut the documents of a chunk where rows must end; `held` tokens are in open rows. Documents without tokens vanish."""
-        tokens, lengths = read_tokens(chunk, self.column, "pack")
-        ends = ends_of(lengths)
+        tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-held % self._length, ends[-1], self._length)
         else:
-            counts = np.maximum(lengths - 1, 0) // self._length
-            cuts = np.repeat(ends[:-1], counts) + (counted(counts) + 1) * self._length
+            counts = np.maximum(np.diff(ends) - 1, 0) // self._length
+            cuts = np.repeat(ends[:-1], counts) + (places_within(counts) + 1) * self._length
         places = np.union1d(ends, cuts)
         documents = np.searchsorted(ends, places[:-1], side="right") - 1
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "pack")[documents], places[:-1] - ends[documents])
-        lists = [to_lists(tokens, places), *(to_lists(self._aligned(chunk, name, lengths), places) for name in self.aligned)]
+        values = [tokens, *(read_aligned(chunk, name, (self.column, ends), "pack") for name in self.aligned)]
         names = [self.column, *self.aligned, ROW, KEY]
-        return pa.record_batch([*lists, pa.array(source_rows(chunk)[documents]), pa.array(keys)], names)
-
-    def _aligned(self, chunk: RecordBatch, name: str, lengths: Indices) -> pa.Array:
-        found = lengths_of(chunk, name, "pack")
-        if (found != lengths).any():
-            place = int(np.argmax(found != lengths))
-            raise DataError(
-                f"pack: {name_row(chunk, place)} has {lengths[place]} tokens in column {self.column!r}, but {found[place]} values in the "
-                f"aligned column {name!r}. An aligned column has one value for each token."
-            )
-        return flat_values(chunk.column(name))
+        return pa.record_batch(
+            [*(to_lists(each, places) for each in values), pa.array(source_rows(chunk)[documents]), pa.array(keys)], names
+        )
 
     def _place(self, sizes: Indices, used: Indices) -> Placed:
         if self.method == "split":
@@ -172,9 +146,9 @@ class _Pack(Stage):
         """Join the pieces of each row; those of a row stand together."""
         lengths, firsts = self._lengths(pieces), ends_of(np.bincount(rows))
         ends = ends_of(lengths)[firsts]
-        lists = {name: to_lists(flat_values(pieces.column(name)), ends) for name in (self.column, *self.aligned)}
-        segments = np.repeat((counted(np.diff(firsts)) + 1).astype(np.int32), lengths)
-        numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(counted(lengths).astype(np.int32), ends)}
+        lists = {name: to_lists(read_lists(pieces.column(name))[0], ends) for name in (self.column, *self.aligned)}
+        segments = np.repeat((places_within(np.diff(firsts)) + 1).astype(np.int32), lengths)
+        numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(places_within(lengths).astype(np.int32), ends)}
         origins = pieces.select([ROW, KEY]).take(pa.array(firsts[:-1]))
         return hide_beside(pa.RecordBatch.from_pydict(lists | numbers), origins)
 

@@ -7,12 +7,13 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
+from mlxfp.core.arrow.ragged import to_lists
 from mlxfp.core.checks import check_not_negative, check_positive, check_text
-from mlxfp.core.chunks import KEY, ROW, Example, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
+from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Dataset, Stage
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
-from mlxfp.data.lengths.tokens import TOKENS, Indices, check_tokens, ends_of, lengths_of, read_tokens, to_lists
+from mlxfp.data.lengths.tokens import TOKENS, check_tokens, lengths_of, read_tokens
 
 
 def windows(
@@ -96,17 +97,18 @@ class _Windows(Stage):
 
     def _stream(self, chunk: RecordBatch) -> RecordBatch:
         """Put the separators in; documents without any token are left out, for none of their tokens can start a window."""
-        tokens, lengths = read_tokens(chunk, self.column, "windows")
+        tokens, ends = read_tokens(chunk, self.column, "windows")
         if self.separator is not None:
-            tokens, lengths = np.insert(tokens, np.cumsum(lengths), self.separator), lengths + 1
-        lists, offsets = to_lists(tokens, ends_of(lengths)), np.zeros(len(lengths), np.int64)
-        stream = pa.record_batch([lists, pa.array(offsets), pa.array(source_rows(chunk)), pa.array(row_keys(chunk))], schema=_STREAM)
+            tokens, ends = np.insert(tokens, ends[1:], self.separator), ends + np.arange(len(ends))
+        offsets, lengths = np.zeros(chunk.num_rows, np.int64), ends[1:] - ends[:-1]
+        columns = [to_lists(tokens, ends), *map(pa.array, (offsets, source_rows(chunk), row_keys(chunk)))]
+        stream = pa.record_batch(columns, schema=_STREAM)
         return stream if lengths.all() else stream.filter(pa.array(lengths > 0))
 
     def _cut(self, stream: RecordBatch, places: Indices, length: int) -> Iterator[RecordBatch]:
         """Yield the windows of `length` tokens that start at these places, evenly spaced, a bounded number of tokens at a time."""
-        tokens, lengths = read_tokens(stream, "tokens", "windows")
-        starts = ends_of(lengths)[:-1]
+        tokens, ends = read_tokens(stream, "tokens", "windows")
+        starts = ends[:-1]
         documents = np.searchsorted(starts, places, side="right") - 1
         offsets = places - starts[documents] + stream.column("offset").to_numpy()[documents]
         rows, keys = source_rows(stream)[documents], fold_in_rows(fold_into_rows(row_keys(stream), "windows")[documents], offsets)
@@ -124,8 +126,7 @@ def _size(stream: RecordBatch) -> int:
 
 def _after(stream: RecordBatch, place: int) -> RecordBatch:
     """Leave out the tokens of a stream before `place`."""
-    tokens, lengths = read_tokens(stream, "tokens", "windows")
-    ends = ends_of(lengths)
+    tokens, ends = read_tokens(stream, "tokens", "windows")
     first = int(np.searchsorted(ends[1:], place, side="right"))  # documents that end before it
     rest = stream.slice(first)
     offsets = rest.column("offset").to_numpy().copy()

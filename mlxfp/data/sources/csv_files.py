@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_text, check_types, check_unique
+from mlxfp.core.checks import as_strings, check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, Source
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.data.sources.csv_quotes import count_lines, last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.files import FileStamp, Paths, as_strings, blocks, check_names, packed
+from mlxfp.data.sources.files import FileStamp, Paths, blocks, check_names, packed
 from mlxfp.data.sources.line_files import (
     Block,
     Fault,
@@ -82,9 +82,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
         raise ArgumentError(f"delimiter and quote must differ, got {delimiter!r} for both.")
     names = None if columns is None else as_strings("columns", columns)
     if names is not None:
-        check_unique({"columns": names})
         check_names(names, "columns=")
-    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values), types=as_types(schema)))
+    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values, unique=False), types=as_types(schema)))
 
 
 @frozen(repr=False)

@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_text
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Position
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
@@ -51,18 +50,6 @@ def as_paths(path: Any) -> tuple[str, ...]:
     if not paths or not all(paths):
         raise ArgumentError(f"path must name at least one file, got {path!r}.")
     return paths
-
-
-def as_strings(name: str, values: Any) -> tuple[str, ...]:
-    """Return a sequence of strings as a tuple; raise for anything else, also for one string."""
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise ArgumentTypeError(
-            f"{name} must be a sequence of strings, got {name}={values!r:.60}. One string goes in a list, as in [{values!r:.60}]."
-        )
-    several = tuple(values)
-    for value in several:
-        check_text(**{name: value})
-    return several
 
 
 def show_call(call: str, paths: tuple[str, ...]) -> str:

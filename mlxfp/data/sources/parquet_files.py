@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_unique
+from mlxfp.core.checks import as_strings
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema
 from mlxfp.core.conditions import Condition
 from mlxfp.core.datasets import Dataset, Position, Source
-from mlxfp.core.errors import ArgumentError, unknown_name
+from mlxfp.core.errors import unknown_name
 from mlxfp.data.sources.column_source import ColumnSource, check_fit, fit, reading
-from mlxfp.data.sources.files import FileStamp, Paths, as_strings, find_place, place
+from mlxfp.data.sources.files import FileStamp, Paths, find_place, place
 from mlxfp.data.sources.remote_files import is_remote, open_remote
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
@@ -39,10 +39,7 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Datase
 
     See also: `read_arrow` for random access.
     """
-    names = None if columns is None else as_strings("columns", columns)
-    check_unique({"columns": names or ()})
-    if names == ():
-        raise ArgumentError("columns must name at least one column, got none.")
+    names = None if columns is None else as_strings("columns", columns, empty=False)
     return Dataset(_ReadParquet(path, names))
 
 

@@ -9,13 +9,12 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_unique
+from mlxfp.core.checks import as_strings
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset, Position, Source
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import comparable
 from mlxfp.core.inference import SAMPLE_ROWS
-from mlxfp.data.sources.files import as_strings
 from mlxfp.data.sources.in_memory import _FromIterable
 
 _ROWS_PULLED = 256  # rows of a chunk: user code may be slow, so the first batch should not wait for thousands
@@ -40,10 +39,7 @@ def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Sc
 
     See also: `from_hf`, `from_iterable`.
     """
-    names = None if columns is None else as_strings("columns", columns)
-    check_unique({"columns": names or ()})
-    if names == ():
-        raise ArgumentError("columns must name at least one column, got none.")
+    names = None if columns is None else as_strings("columns", columns, empty=False)
     streamed = any(kind.__name__ == "IterableDataset" for kind in type(dataset).__mro__)  # PyTorch gives those a __getitem__ too
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not streamed:
         return Dataset(_FromTorch(_Items(dataset, names), schema))

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.built_in import BuiltIn, Setting, Task, token_arguments
+from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Collator, at_place, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, padded_length
@@ -34,13 +34,13 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     """Make the collator for causal language models, from token ids in `input_ids`.
 
     A row of n tokens gives n - 1 predictions: `input_ids` int32[B, L] are all its tokens but the last, `labels` int32[B, L] all but the
-    first, so the label at each place is the token that follows. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding, where the
-    labels are `ignore_index`. They are that too where the label is a token of the prompt: `prompt_mask` names a column of lists that are
-    true, or not 0, on such tokens. `packed=True` is for rows that `pack` made: the batch also holds `segment_ids` and `positions`
-    int32[B, L] (0 on padding), and nothing is predicted across documents. Columns in `carry` go along as in `text`.
+    first, so the label at each place is the token that follows. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding. Labels are
+    `ignore_index` on padding, and where the label is a token of the prompt: `prompt_mask` names a column of lists that are true, or not 0,
+    on the tokens of the prompt. `packed=True` is for rows that `pack` made: the batch also holds `segment_ids` and `positions` int32[B, L]
+    (0 on padding), and no token is predicted from another document. Columns in `carry` are added as by `text`.
 
-    L is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest row rounded up to
-    `pad_multiple`. So rows have at most `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly.
+    L is `length` if given; else the smallest of `lengths` that is enough for the group; else the number of predictions of the longest row,
+    rounded up to `pad_multiple`. So rows have at most `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly.
     Raises `DataError` for a longer row, an id that is not below `vocab_size`, and columns whose lists differ in length.
 
     >>> collator = causal(pad_id=0, prompt_mask="prompt")
@@ -77,7 +77,7 @@ class _Causal(Padded):
         ids, ends = self.tokens(examples, _NAME)
         inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
         labels = ids[labelled]
-        silent = np.zeros(len(labels), bool)  # where there is nothing to learn
+        silent = np.zeros(len(labels), bool)  # where no token is predicted
         ragged: dict[str, PaddedColumn] = {"input_ids": (ids[inputs], self.pad_id)}
         if self.prompt_mask is not None:
             silent |= aligned_values(examples, self.prompt_mask, ends, _NAME)[labelled] != 0
@@ -92,11 +92,11 @@ class _Causal(Padded):
 
     @property
     def longest(self) -> int | None:
-        """The longest row that can be collated; None: any."""
+        """The length of the longest row that can be collated; None: any."""
         return self.lengths[-1] + 1 if self.lengths else None
 
     def padded(self, longest: int) -> int:
-        """Return L for a group whose longest row has so many tokens."""
+        """Return L for a group whose longest row has `longest` tokens."""
         needed = max(0, longest - 1)
         return next(length for length in self.lengths if length >= needed) if self.lengths else padded_length(needed, self.pad_multiple)
 
@@ -115,20 +115,20 @@ _NAME = "collators.causal"
 
 
 def _shorter(ends: Ends) -> Ends:
-    """Return where rows end that have lost one token each, if they had any."""
+    """Return the ends of the rows without one token each; empty rows stay empty."""
     return np.concatenate([[0], np.cumsum(np.maximum(0, np.diff(ends) - 1))])
 
 
 def _all_but(places: NDArray[np.int64], ends: Ends) -> NDArray[np.bool_]:
-    """Choose the tokens of all rows but one of each, at `places`, which means nothing for an empty row."""
+    """Choose all tokens but one of each row, at `places`: bool[sum of lengths]. The place of an empty row is ignored."""
     kept = np.ones(ends[-1], bool)
     kept[places[np.diff(ends) > 0]] = False
     return kept
 
 
-def _for_task(task: Task, setting: Setting) -> dict[str, Any]:
+def _for_task(setting: Setting) -> dict[str, Any]:
     packed = {"segment_ids", "positions"} <= set(setting.columns)
-    return {**token_arguments(task, setting), "prompt_mask": task.column("prompt_mask"), "packed": packed}
+    return {**setting.token_arguments(), "prompt_mask": setting.roles["prompt_mask"], "packed": packed}
 
 
 CAUSAL = BuiltIn("causal", causal, tasks=(("text", "causal"),), roles={"prompt_mask": None}, reads_tokens=True, arguments=_for_task)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from mlxfp.collators.built_in import Setting
+from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Collator
 from mlxfp.collators.table import BUILT_IN
 from mlxfp.collators.task_specs import TASK_COLLATORS, TaskSpec
@@ -44,18 +44,27 @@ def for_task(
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
     check_integer(seed=seed)
     collator = TASK_COLLATORS[task.modality, task.kind]
-    setting = Setting(tokenizer, () if schema is None else tuple(schema.names), seed, collators)
-    arguments = collator.arguments(task, setting)
+    setting = Setting(
+        modality=task.modality,
+        kind=task.kind,
+        roles={role: task.column(role) for role in collator.roles},
+        classes=task.classes,
+        length=task.length,
+        given_tokenizer=tokenizer,
+        columns=() if schema is None else tuple(schema.names),
+        seed=seed,
+        collators=collators,
+    )
+    arguments = collator.arguments(setting)
     if schema is not None:
-        _check_schema(task, schema)
+        _check_schema(collator, setting.roles, schema)
     return collators[collator.name](**arguments)
 
 
-def _check_schema(task: TaskSpec, schema: Schema) -> None:
-    """Raise `SchemaError` unless the columns of the task are there, and the labels are numbers."""
-    collator = TASK_COLLATORS[task.modality, task.kind]
-    wanted = [column for column in map(task.column, collator.roles) if column is not None]
-    check_columns([*(["input_ids"] if collator.reads_tokens else []), *wanted], schema.names, "for_task")
-    label = task.column("label") if "label" in collator.roles else None
+def _check_schema(collator: BuiltIn, roles: Mapping[str, str | None], schema: Schema) -> None:
+    """Raise `SchemaError` unless the schema has the columns of the roles, and labels are numbers."""
+    wanted = [*(["input_ids"] if collator.reads_tokens else []), *(column for column in roles.values() if column is not None)]
+    check_columns(wanted, schema.names, "for_task")
+    label = roles.get("label")
     if label is not None and is_text(value_type(schema.field(label).type)):
         raise SchemaError(f"for_task: the labels in column {label!r} are text, {schema.field(label).type}. Number the classes with map.")

@@ -1,7 +1,8 @@
-"""Reading columns of a group: whole Arrow columns where there is a view, the same from a list of mappings.
+"""Reading the columns of a group as numpy arrays.
 
-Every collator starts here, so a list and a view give the same batch, and every mistake in the data is named in the same way. Numbers come
-out in the 32 bits that MLX computes in: integers as int32, floats as float32; only tensors keep smaller types, such as uint8 of images.
+All collators read columns with these functions, so a view and a list of mappings give the same batch, and messages about mistakes in the
+data are alike. Numbers have the 32 bits that MLX computes in: integers become int32, floats float32; only tensors keep smaller types, such
+as the uint8 of images.
 """
 
 from abc import abstractmethod
@@ -28,22 +29,22 @@ GROUP = "group"  # what messages call the rows that a collator is given
 
 
 class Choosing(Part):
-    """A collator that says which columns it uses."""
+    """A collator that states which columns it uses."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def uses(self) -> tuple[str, ...] | None:
-        """The columns that decide what comes out; None: all. A mask may be missing."""
+        """The columns that the batch depends on; None: all. A mask may be missing."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise `SchemaError` for a column that is not there: before any row is read."""
+        """Raise `SchemaError` for a missing column, before any row is read."""
         check_columns(self.uses or (), schema.names, f"collators.{type(self).__name__.lstrip('_').lower()}")
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
-    """Return a view of a non-empty group: of an `Examples` as it is, of a list of mappings through Arrow.
+    """Return a view of a non-empty group: an `Examples` as it is, a list of mappings converted to Arrow.
 
     Rows of a view keep their types, source rows and keys; for other mappings, types are inferred from all of them.
     """
@@ -67,13 +68,13 @@ def as_view(examples: Sequence[Example]) -> Examples:
 
 
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
-    """Return a column without nulls, or say which example lacks a value."""
+    """Return a column; raise `DataError` naming the first row without a value."""
     check_columns([name], examples.names, wanted_by)
     return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
 
 
 def names_of(*columns: str | None) -> tuple[str, ...]:
-    """Leave out the columns that are not given."""
+    """Return the names that are not None."""
     return tuple(name for name in columns if name is not None)
 
 
@@ -143,7 +144,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wan
 
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
-        _refuse(~whole_numbers, plain, at, 'which is no class: a whole number is needed. For regression, give label_kind="value"')
+        _refuse(~whole_numbers, plain, at, 'which is not a class: a whole number is needed. For regression, give label_kind="value"')
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
         why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or give the right number of classes"
@@ -152,7 +153,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wan
 
 
 def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
-    """Return the key of each example, uint64[B]; an example that comes from no pipeline gets one from its values, the same in any epoch."""
+    """Return the key of each example, uint64[B]. One that is not from a pipeline gets a key from its values, the same in each epoch."""
     index = examples.chunk.schema.get_field_index(KEY)
     column = None if index < 0 else examples.chunk.column(index)
     if column is not None and not column.null_count:
@@ -168,7 +169,7 @@ def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
 
 
 def check_ids(examples: Examples, name: str, found: tuple[NDArray[np.int32], Ends], vocab_size: int | None, wanted_by: str) -> None:
-    """Raise `DataError` for the first token id that is not below `vocab_size`, naming its place."""
+    """Raise `DataError` naming the place of the first token id that is not below `vocab_size`."""
     ids, ends = found
     if vocab_size is None or not len(ids) or int(ids.view(np.uint32).max()) < vocab_size:  # as unsigned, negative ones are large
         return
@@ -183,7 +184,7 @@ def check_ids(examples: Examples, name: str, found: tuple[NDArray[np.int32], End
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Make 64-bit numbers 32-bit, which is what MLX computes in.
 
-    Raises `DataError` for a number that does not fit; `at` says where the value with a flat index is.
+    Raises `DataError` for a number that does not fit; `at` begins a message about the value with a flat index.
     """
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -200,7 +201,7 @@ def is_number_or_bool(kind: pa.DataType) -> bool:
 
 
 def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
-    """Return the schema that rows of views have in common, if all of them are such rows and still have its columns."""
+    """Return the common schema of rows that all come from views and still have its columns; None for other rows."""
     first = rows[0]
     if first is None:
         return None
@@ -217,7 +218,7 @@ def _rectangle(examples: Examples, name: str, wanted_by: str) -> Numbers:
     if len(differing):
         raise DataError(
             f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
-            f"{first}, and rows of one length are needed here. Make them so before batch, as pad does."
+            f"{first}, and rows of one length are needed here. Pad them before batch."
         )
     return values.reshape(len(lengths), first)
 
@@ -232,7 +233,7 @@ def _to_32_bits(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     small = plain.astype(np.int32, copy=False)
     if small is not plain and not (small == plain).all():
-        _refuse(small != plain, plain, at, "beyond 32-bit integers. Number such values anew before batch")
+        _refuse(small != plain, plain, at, "beyond 32-bit integers. Renumber such values before batch")
     return small
 
 

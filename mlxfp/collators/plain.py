@@ -1,4 +1,4 @@
-"""The collator that needs to be told nothing."""
+"""The collator for columns of any kind, which has no required arguments."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,18 +19,19 @@ from mlxfp.core.nodes import Part
 
 
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
-    """Make the collator that takes every column as it is: what stacks is stacked, and lists are padded.
+    """Make the collator that puts every column into the batch: numbers and tensors are stacked, and lists are padded.
 
     Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L], `pad_id` on padding, with a second array
-    int32[B, L] named `<column>_mask`, 1 on values and 0 on padding; L is the longest row rounded up to `pad_multiple`. Integers are
-    int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings. What a column gives follows from its type, never
-    from its values, so all batches have the same arrays. Raises `SchemaError` for a column of another type, and for one without values.
+    int32[B, L] named `<column>_mask`, 1 on values and 0 on padding; L is the length of the longest row, rounded up to `pad_multiple`.
+    Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings. The type of a column alone decides
+    which arrays it gives, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and for examples without
+    columns.
 
     >>> batch = default()([{"x": [1, 2], "y": 0.5, "name": "a"}, {"x": [3], "y": 1.5, "name": "b"}])
     >>> batch["x"].tolist(), batch["x_mask"].tolist(), batch["y"].tolist(), batch["name"]
     ([[1, 2], [3, 0]], [[1, 1], [1, 0]], [0.5, 1.5], ('a', 'b'))
 
-    See also: `text`, `vision` and `audio`, which know what their columns mean.
+    See also: `text`, `vision` and `audio`, for columns with a known meaning.
     """
     check_integer(pad_id=pad_id)
     check_positive(pad_multiple=pad_multiple)

@@ -1,4 +1,4 @@
-"""Chunks: `pyarrow.RecordBatch` values, with two hidden columns that travel beside the data.
+"""Chunks: `pyarrow.RecordBatch` values, with two hidden columns in addition to the data.
 
 `__row__` (int64) says which row of the source a row comes from; `__key__` (uint64) is the hash of (epoch, row) that all of its
 randomness derives from. User functions never see them.
@@ -66,7 +66,7 @@ def visible(chunk: RecordBatch) -> RecordBatch:
 
 
 def hide_beside(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
-    """Put the hidden columns of `origin` beside the columns of `chunk`; both have the same number of rows."""
+    """Add the hidden columns of `origin` to a chunk with the same number of rows."""
     if ROW not in origin.schema.names:
         return chunk
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))

@@ -118,9 +118,9 @@ def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], e
 
 
 def test_a_normalization_that_cannot_be_is_refused():
-    with pytest.raises(ArgumentError, match="1 or 3 channels, got 2 means and 2 deviations"):
+    with pytest.raises(ArgumentError, match="1 or 3 channels, got 2 means and 2 standard deviations"):
         Normalization([0, 0], [1, 1])
-    with pytest.raises(ArgumentError, match="got 1 means and 3 deviations"):
+    with pytest.raises(ArgumentError, match="got 1 means and 3 standard deviations"):
         Normalization([0], [1, 1, 1])
     with pytest.raises(ArgumentError, match=r"Every std must be above 0, got \(0\.0,\)"):
         Normalization([0], [0])
@@ -166,7 +166,7 @@ def test_every_mode_is_converted_as_pillow_converts_it(stored: str, mode: Any, w
     row = {"image": encoded(made, "TIFF")}
     assert np.array_equal(images(vision(mode=mode)([row])), expected / np.float32(255))
     if stored not in ("RGB", "L"):
-        with pytest.raises(DataError, match=f'is of mode {stored}. Give mode="rgb" or mode="grey".'):
+        with pytest.raises(DataError, match=f'has the mode {stored}. Give mode="rgb" or mode="grey".'):
             vision()([row])
 
 
@@ -202,7 +202,7 @@ def test_images_of_different_sizes_need_a_size():
 def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
-        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group is no image that can be decoded: .*Filter such rows"):
+        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Filter such rows"):
             vision()([{"image": whole}, {"image": damaged}])
 
 

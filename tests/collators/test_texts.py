@@ -136,7 +136,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'input_ids' of source row 41 holds 2147483648, beyond 32-bit integers. "
-                "Number such values anew before batch."
+                "Renumber such values before batch."
             ),
         ),
         (
@@ -189,7 +189,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [1.0, 0.5]},
             DataError,
             (
-                "collators.text: column 'y' of source row 41 holds 0.5, which is no class: a whole number is "
+                "collators.text: column 'y' of source row 41 holds 0.5, which is not a class: a whole number is "
                 'needed. For regression, give label_kind="value".'
             ),
         ),
@@ -198,7 +198,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1]], "y": [float("nan")]},
             DataError,
             (
-                "collators.text: column 'y' of source row 40 holds nan, which is no class: a whole number is "
+                "collators.text: column 'y' of source row 40 holds nan, which is not a class: a whole number is "
                 'needed. For regression, give label_kind="value".'
             ),
         ),
@@ -217,7 +217,7 @@ def numbered(**columns: Any) -> Examples:
             DataError,
             (
                 "collators.text: column 'y' of source row 41 has 1 values, the first one of the group 2, and rows "
-                "of one length are needed here. Make them so before batch, as pad does."
+                "of one length are needed here. Pad them before batch."
             ),
         ),
         (
@@ -257,11 +257,11 @@ def test_a_list_without_source_rows_is_named_by_places():
         ({"label": "y", "label_kind": "clas"}, UnknownNameError, "Did you mean 'class'"),
         ({"length": 8, "pad_multiple": 8}, ArgumentError, "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8"),
         ({"lengths": [8, 4]}, ArgumentError, "lengths must ascend"),
-        ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] say what to pad to\. Leave out length and pad_multiple\."),
+        ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] are all lengths to pad to\. Leave out length and pad_multiple\."),
         ({"vocab_size": 0}, ArgumentError, "vocab_size must be at least 1"),
         ({"carry": "name"}, ArgumentTypeError, "carry must be a list of strings, got the string 'name'"),
         ({"carry": ["a", "a"]}, ArgumentError, "carry repeats 'a'"),
-        ({"classes": 2}, ArgumentError, "classes=2 counts class labels, and there are none: label=None"),
+        ({"classes": 2}, ArgumentError, "classes=2 is the number of class labels, and there are none: label=None"),
         ({"classes": 2, "label": "y", "label_kind": "value"}, ArgumentError, "label_kind='value'"),
     ],
 )

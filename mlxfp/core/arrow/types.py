@@ -5,7 +5,6 @@ import pyarrow.compute as pc
 
 _TEXT = {pa.string().id, pa.large_string().id, pa.string_view().id}
 _BINARY = {pa.binary().id, pa.large_binary().id, pa.binary_view().id}
-_VIEWS = {pa.string_view().id, pa.binary_view().id}
 _LISTS = {pa.list_(pa.null()).id, pa.large_list(pa.null()).id}
 _LIST_LIKE = {*_LISTS, pa.list_(pa.null(), 1).id}
 _LARGE = {pa.large_list(pa.null()).id, pa.large_string().id, pa.large_binary().id}
@@ -28,11 +27,6 @@ def is_text(kind: pa.DataType) -> bool:
 def is_binary(kind: pa.DataType) -> bool:
     """Whether a column holds bytes of any length, with offsets of 32 or 64 bits or as views."""
     return kind.id in _BINARY
-
-
-def is_view(kind: pa.DataType) -> bool:
-    """Whether a column holds text or bytes as views, which Arrow cannot do everything with."""
-    return kind.id in _VIEWS
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -1,4 +1,4 @@
-"""Noise in fields and tokens, keyed by the row and the place in it: the same for any chunks, shards and threads, another one each epoch."""
+"""Random changes of fields and tokens, keyed by epoch, row and place in the row: chunks, shards and threads make no difference."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -19,11 +19,11 @@ from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read
 
 
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Make each value of these columns missing (null) with probability `rate`, each on its own, for training on tables.
+    """Make each value of these columns missing (null) with probability `rate`, independently, for training on tables.
 
-    `template` after it writes what it writes for missing values, so a model cannot lean on one field and learns to do without.
+    A later `template` writes these values like other missing ones, so a model learns not to depend on one field.
 
-    Raises `SchemaError` for a column that is not there, and for one of fixed-shape tensors, which cannot hold nulls.
+    Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot hold nulls.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -31,7 +31,7 @@ def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[
     >>> [tuple(row.values()) for row in pipe(rows, drop_fields(0.5, ["age", "sex"], seed=0))]
     [(None, None, 1), (None, 'f', 1), (22, None, 1)]
 
-    See also: `template(seed=)`, which writes fields in another order; `drop_tokens`.
+    See also: `template(seed=)`, which writes fields in random order; `drop_tokens`.
     """
     check_integer(seed=seed)
     return _DropFields(_rate(rate), as_strings("columns", columns, empty=False), seed)
@@ -40,13 +40,13 @@ def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[
 def drop_tokens(
     rate: float, *, seed: int, keep: Collection[int] = (), column: str = "input_ids", aligned: Sequence[str] = ()
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Leave out each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
+    """Remove each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
 
-    Ids in `keep` stay, as in `keep=tokenizer.special_ids`. Columns named in `aligned` are lists with one value for each token, such as
-    `token_type_ids`, and lose the same places. Nothing keeps a row without such ids from losing all that it has.
+    Ids in `keep` stay, as in `keep=tokenizer.special_ids`; a row without such ids may lose all its tokens. Columns in `aligned` are lists
+    with one value for each token, such as `token_type_ids`, and lose the same places.
 
-    Raises `SchemaError` unless the columns hold lists, of integers in `column`; `DataError` naming a row whose lists are missing or differ
-    in length.
+    Raises `SchemaError` unless the columns hold lists, and `column` lists of integers; `DataError` naming a row whose lists are missing or
+    differ in length.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -65,10 +65,10 @@ def drop_tokens(
 def replace_tokens(
     rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Put one of `replacements` in the place of each token with probability `rate`, any one as likely as another.
+    """Replace each token with probability `rate` by one of `replacements`, all equally likely.
 
-    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` puts random ones there. Ids in `keep` stay. For the
-    labels of masked language models, use `collators.masked` instead.
+    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` replaces them by random ones. Ids in `keep` stay. For
+    masked language models, use `collators.masked` instead, which also makes the labels.
 
     Raises `SchemaError` unless the column holds lists of integers; `DataError` naming a row whose list is missing.
 
@@ -109,12 +109,12 @@ class _DropFields(RowWise):
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
         for name in self.columns:
             dropped = _uniform(fold_into_rows(keys, name)) < self.rate
-            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # no row at all: null, in a column of any type
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # taking a null place gives a null, in a column of any type
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
 
     def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: tokens stay as they are."""
+        """Tokens stay as they are: see `shape_planning.Bounding`."""
         return tokens
 
 
@@ -143,7 +143,7 @@ class _DropTokens(RowWise):
         return set_column(chunk, self.column, to_lists(tokens[kept], new_ends))
 
     def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: no row becomes longer."""
+        """No row becomes longer: see `shape_planning.Bounding`."""
         return tokens
 
 
@@ -172,7 +172,7 @@ class _ReplaceTokens(RowWise):
         return set_column(chunk, self.column, to_lists(noisy, ends))
 
     def longest(self, tokens: int | None) -> int | None:
-        """Say what `shapes` asks for: rows stay as long as they are."""
+        """Rows keep their lengths: see `shape_planning.Bounding`."""
         return tokens
 
 
@@ -183,13 +183,13 @@ def _draws(keys: Keys, ends: Ends) -> Keys:
 
 
 def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
-    """Choose each token with probability `rate`, unless it is to be kept: bool[T]."""
+    """Choose each token that is not in `keep` with probability `rate`: bool[T]."""
     chosen: NDArray[np.bool_] = _uniform(_draws(keys, ends)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
 
 
 def _uniform(keys: Keys) -> NDArray[np.float64]:
-    """Turn keys into numbers from 0 to 1, without 1: float64[N]."""
+    """Turn keys into numbers from 0 to 1, excluding 1: float64[N]."""
     return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
@@ -201,7 +201,9 @@ def _rate(rate: Any) -> float:
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # a range prints as one, and whole vocabularies are ranges
+    found = (
+        ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
+    )  # a range stays one, as whole vocabularies are ranges, and print better so
     check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
     ends = (found[0], found[-1]) if isinstance(found, range) and len(found) else found
     if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:

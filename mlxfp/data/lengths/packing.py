@@ -22,9 +22,9 @@ Placed = tuple[Indices, Indices]  # the row of each piece, and the rows that wer
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
-OPEN_ROWS = 128  # measured on uniform lengths: 64 fill rows to 98.0 %, 128 to 98.8 %, 1,024 to 99.4 %; all are held in memory
+OPEN_ROWS = 128  # measured on uniform lengths: 64 fill rows to 98.0 %, 128 to 98.8 %, 1,024 to 99.4 %; all are kept in memory
 
-_NUMBER_BITS = 40  # a number holds the room in a row above so many bits for the number of the row, so that one list sorts by both
+_NUMBER_BITS = 40  # of the number of a row; the bits above them hold the room in the row, so that one list of ints sorts by both
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 
 
@@ -36,16 +36,16 @@ def pack(
     column: str = "input_ids",
     aligned: Sequence[str] = (),
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Put several documents into each row, of at most `length` tokens, for models that keep documents apart by `segment_ids`.
+    """Put several documents into each row of at most `length` tokens, for models that separate documents by `segment_ids`.
 
     The rows that come out have the column of ids, `segment_ids` (list<int32>: 1, 2, ... for the documents of a row), `positions`
     (list<int32>: 0, 1, ... in each document) and the columns named in `aligned`: lists with one value for each token, such as a prompt
-    mask. Every token comes out once; rows without tokens vanish; a document longer than `length` is cut into pieces, each a document of its
-    own from then on (its positions start again, so they stay below `length`).
+    mask. Every token comes out once; rows without tokens are dropped; a document longer than `length` is cut into pieces, and each piece is
+    treated as a document (its positions start at 0, so all positions are below `length`).
 
-    "best_fit" puts a document into the open row that it leaves the least room in, or opens a new row; when more than `open_rows` (128 by
-    default) are open, the fullest is closed. "first_fit" takes the oldest open row with room and closes the oldest, so that documents stay
-    nearer to their neighbours, at the price of more padding. "split" fills each row to the end and cuts the document that crosses it.
+    "best_fit" puts a document into the open row where it leaves the least room, or opens a new row; when more than `open_rows` (128 by
+    default) are open, it closes the fullest. "first_fit" puts it into the oldest open row with enough room and closes the oldest, so that
+    neighbouring documents stay closer together, with more padding. "split" fills each row and cuts the document that does not fit.
     The first two are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better than First",
     Algorithmica 31 (2001).
 
@@ -59,7 +59,7 @@ def pack(
     {'input_ids': [1, 2, 3, 7], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
     {'input_ids': [4, 5, 6], 'segment_ids': [1, 1, 1], 'positions': [0, 1, 2]}
 
-    See also: `collators.causal` with `packed=True`, which predicts nothing across documents; `windows` for one stream of tokens.
+    See also: `collators.causal` with `packed=True`, which predicts no token from another document; `windows` for one stream of tokens.
     """
     check_positive(length=length)
     check_choice(("best_fit", "first_fit", "split"), method=method)
@@ -75,9 +75,9 @@ def pack(
 
 @frozen(repr=False)
 class _Pack(Stage):
-    """The state is (pieces, rows): the documents, or parts of documents, in the rows that are open, and which row each is in.
+    """The state is (pieces, rows): the documents and pieces of documents in the open rows, and the row of each.
 
-    Rows are numbered from 0 in the order in which they were opened; None stands for no piece.
+    Rows are numbered from 0 in the order in which they were opened; None: there is not a single piece.
     """
 
     _length: int
@@ -118,7 +118,7 @@ class _Pack(Stage):
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, held: int) -> RecordBatch:
-        """Cut the documents of a chunk where rows must end; `held` tokens are in open rows. Documents without tokens vanish."""
+        """Cut the documents of a chunk where rows must end; `held` tokens are in open rows. Documents without tokens are dropped."""
         tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-held % self._length, ends[-1], self._length)
@@ -143,7 +143,7 @@ class _Pack(Stage):
         return np.array(placed, np.int64), np.array(closed, np.int64)
 
     def _rows(self, pieces: RecordBatch, rows: Indices) -> RecordBatch:
-        """Join the pieces of each row; those of a row stand together."""
+        """Join the pieces of each row, which are neighbours."""
         lengths, firsts = self._lengths(pieces), ends_of(np.bincount(rows))
         ends = ends_of(lengths)[firsts]
         lists = {name: to_lists(read_lists(pieces.column(name))[0], ends) for name in (self.column, *self.aligned)}
@@ -154,7 +154,7 @@ class _Pack(Stage):
 
 
 def _in_turn(pieces: RecordBatch, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Order pieces by row: closed rows first, in the order in which they were closed, then the open ones. Rows get new numbers."""
+    """Order pieces by row: closed rows first, in the order in which they were closed, then open ones. Rows are renumbered."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")

@@ -18,7 +18,6 @@ OTHERS = [pa.date32(), pa.struct([("x", pa.string())]), pa.map_(pa.string(), pa.
 MEMBERS = {
     "is_text": TEXT,
     "is_binary": BINARY,
-    "is_view": [TEXT[-1], BINARY[-1]],
     "is_number": NUMBERS,
     "is_number_like": [*NUMBERS, pa.bool_(), pa.null(), pa.decimal128(3, 1)],
     "is_list": LISTS,

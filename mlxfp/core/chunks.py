@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
@@ -117,7 +118,7 @@ def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
 def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
     """Turn a chunk into one dict a row; fixed-shape tensors become numpy arrays, everything else plain Python values."""
     seen = visible(chunk)
-    tensors = [field.name for field in seen.schema if isinstance(field.type, pa.FixedShapeTensorType)]
+    tensors = [field.name for field in seen.schema if is_tensor(field.type)]
     if not tensors:
         rows: list[dict[str, Any]] = seen.to_pylist()
         return rows
@@ -151,7 +152,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
 
 
 def check_schema(schema: object) -> None:
-    """Raise `ArgumentTypeError` for a declared schema that is none."""
+    """Raise `ArgumentTypeError` unless a declared schema is a pyarrow schema, or None."""
     if schema is not None and not isinstance(schema, pa.Schema):
         raise ArgumentTypeError(
             f"schema must be a pyarrow schema, as in pa.schema({{'x': pa.int64()}}), got {type(schema).__name__}: {schema!r:.60}."
@@ -159,7 +160,7 @@ def check_schema(schema: object) -> None:
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.FixedShapeTensorType):  # pa.array makes none with a permutation, which those of numpy arrays have
+    if is_tensor(kind):  # pa.array cannot make tensors with a permutation, as those of numpy arrays have
         return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
     return pa.array([], kind)
 
@@ -185,7 +186,7 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    if isinstance(column.type, pa.FixedShapeTensorType):
+    if is_tensor(column.type):
         arrays = iter(column.drop_null().to_numpy_ndarray())
         return [next(arrays) if valid else None for valid in column.is_valid().to_pylist()]
     values: list[Any] = column.to_pylist()
@@ -193,9 +194,9 @@ def _values(column: pa.Array) -> list[Any]:
 
 
 def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # few values are; asking each is slow
+    from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # a check of each value would be slow
     shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if from_numpy else ()
-    if isinstance(kind, pa.FixedShapeTensorType) or (kind is None and len(shape) > 1):
+    if is_tensor(kind) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
     if from_numpy:
         values = [v.item() if isinstance(v, np.generic) and v.dtype.kind in _PLAIN else v for v in values]

@@ -109,9 +109,8 @@ def takeable(kind: pa.DataType) -> pa.DataType:
         return pa.struct([field.with_type(takeable(field.type)) for field in kind])
     if pa.types.is_fixed_size_list(kind):
         return pa.list_(kind.value_field.with_type(takeable(kind.value_type)), kind.list_size)
-    for is_kind, make in ((pa.types.is_list, pa.list_), (pa.types.is_large_list, pa.large_list)):
-        if is_kind(kind):
-            return make(kind.value_field.with_type(takeable(kind.value_type)))
+    if is_list(kind):
+        return (pa.large_list if is_large(kind) else pa.list_)(kind.value_field.with_type(takeable(kind.value_type)))
     return kind
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
 from mlxfp.text.templates.templates import Template
@@ -170,12 +171,12 @@ def _field(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:  # noqa: F
 
 def _without_null_tensors(schema: Schema) -> Schema:
     """Tensors that are null can be read from a table, but no Python value stands for them."""
-    return pa.schema([pa.field(f.name, f.type, f.nullable and not isinstance(f.type, pa.FixedShapeTensorType)) for f in schema])
+    return pa.schema([pa.field(f.name, f.type, f.nullable and not is_tensor(f.type)) for f in schema])
 
 
 def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
     drawn = draw(st.lists(_slots(field), min_size=size, max_size=size))
-    if isinstance(field.type, pa.FixedShapeTensorType):
+    if is_tensor(field.type):
         return pa.ExtensionArray.from_storage(field.type, pa.array(drawn, field.type.storage_type))
     return pa.array(drawn, field.type)
 
@@ -190,7 +191,7 @@ def _values(kind: pa.DataType) -> Values:
     """Return the values of a type, without missing ones at the top. Kept, because hypothesis checks each new strategy."""
     if kind in _LEAVES:
         return _LEAVES[kind]
-    if isinstance(kind, pa.FixedShapeTensorType):
+    if is_tensor(kind):
         storage = kind.storage_type
         return st.lists(_values(kind.value_type), min_size=storage.list_size, max_size=storage.list_size)
     if pa.types.is_map(kind):

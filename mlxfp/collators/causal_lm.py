@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Collator, at_place, names_of
+from mlxfp.collators.columns import Collator, at_place, ids_of, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, padded_length
 from mlxfp.core.arrow.ragged import Ends
@@ -74,7 +74,7 @@ class _Causal(Padded):
         return "input_ids", *(["segment_ids", "positions"] if self.packed else []), *names_of(self.prompt_mask), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = self.tokens(examples, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
         labels = ids[labelled]
         silent = np.zeros(len(labels), bool)  # where no token is predicted

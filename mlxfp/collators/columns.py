@@ -168,11 +168,11 @@ def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
     return np.where(column.is_null().to_numpy(zero_copy_only=False), made, column.fill_null(0).to_numpy())
 
 
-def check_ids(examples: Examples, name: str, found: tuple[NDArray[np.int32], Ends], vocab_size: int | None, wanted_by: str) -> None:
-    """Raise `DataError` naming the place of the first token id that is not below `vocab_size`."""
-    ids, ends = found
+def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
+    """Return token ids as `lists_of` does; raise `DataError` naming the place of the first id that is not below `vocab_size`."""
+    ids, ends = lists_of(examples, name, wanted_by)
     if vocab_size is None or not len(ids) or int(ids.view(np.uint32).max()) < vocab_size:  # as unsigned, negative ones are large
-        return
+        return ids, ends
     at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
     place = row_of(ends, at)
     raise DataError(

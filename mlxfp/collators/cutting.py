@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import GROUP, Choosing, as_view, at_place, check_ids, column_of, lists_of, numbers_of, ragged_of
+from mlxfp.collators.columns import GROUP, Choosing, as_view, at_place, column_of, lists_of, numbers_of, ragged_of
 from mlxfp.collators.padding import Side, common_length, counts_of, mask_end_to_end, pad_end_to_end, pad_rows, padded_length, places_of
 from mlxfp.core.arrow.ragged import Ends, check_same_lengths
 from mlxfp.core.arrow.types import is_text, value_type
@@ -18,7 +18,6 @@ from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
 
 PaddedColumn = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and the number for padding
-Ids = NDArray[np.int32]
 Cut = tuple[int, int, int]  # a batch: its first row, the row after its last, and the length to pad to
 
 MASK = "attention_mask"
@@ -137,7 +136,6 @@ class Padded(Columnwise):
     __slots__ = ()
     lengths: tuple[int, ...]
     pad_multiple: int
-    vocab_size: int | None
 
     @property
     def longest(self) -> int | None:
@@ -152,25 +150,17 @@ class Padded(Columnwise):
         """Return the length to pad to if the longest row has `longest` values; None if it is too long."""
         return None if self.longest is not None and longest > self.longest else self.padded(longest)
 
-    def tokens(self, examples: Examples, wanted_by: str) -> tuple[Ids, Ends]:
-        """Read the tokens: (ids of all rows, end to end; ends). Raises `DataError` for an id outside the vocabulary."""
-        found = lists_of(examples, "input_ids", wanted_by)
-        check_ids(examples, "input_ids", found, self.vocab_size, wanted_by)
-        return found
-
     def common(self, examples: Examples, ends: Ends, wanted_by: str) -> Callable[[int, int], int]:
         """Return a function (start, stop) -> the length to pad these rows to. It raises `DataError` for a row that is too long."""
         counts = ends[1:] - ends[:-1]
 
         def length(start: int, stop: int) -> int:
-            at = partial(_at, examples, start, wanted_by)
+            def at(place: int) -> str:
+                return at_place(examples, "input_ids", start + place, wanted_by)
+
             return common_length(counts[start:stop], at, lengths=self.lengths, pad_multiple=self.pad_multiple)
 
         return length
-
-
-def _at(examples: Examples, start: int, wanted_by: str, place: int) -> str:
-    return at_place(examples, "input_ids", start + place, wanted_by)
 
 
 def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, *, integers: bool = False) -> NDArray[Any]:

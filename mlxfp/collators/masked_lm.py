@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Collator, keys_of
+from mlxfp.collators.columns import Collator, ids_of, keys_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends
@@ -69,22 +69,10 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
-    words = None if continuations is None else frozenset(continuations)
-    return _Masked(
-        pad_id,
-        mask_id,
-        frozenset(special_ids),
-        vocab_size,
-        seed,
-        float(rate),
-        words,
-        ignore_index,
-        fixed,
-        pad_multiple,
-        side,
-        type_ids,
-        as_strings("carry", carry),
-    )
+    special, words = frozenset(special_ids), None if continuations is None else frozenset(continuations)
+    carry = as_strings("carry", carry)
+    choice = (pad_id, mask_id, special, vocab_size, seed, float(rate), words)
+    return _Masked(*choice, ignore_index, fixed, pad_multiple, side, type_ids, carry)
 
 
 @frozen(repr=False)
@@ -108,7 +96,7 @@ class _Masked(Padded):
         return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = self.tokens(examples, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
         ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}

@@ -10,7 +10,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, check_ids, lists_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import common_length, pad_rows, real_places
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
@@ -91,8 +91,7 @@ class _Seq2seq(Choosing):
 
     def _laid(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
         """Read a column of token ids: (ids of all rows, end to end; their places in the batch, bool[B, L])."""
-        ids, ends = lists_of(view, column, _NAME)
-        check_ids(view, column, (ids, ends), self.vocab_size, _NAME)
+        ids, ends = ids_of(view, column, self.vocab_size, _NAME)
         at = partial(at_place, view, column, wanted_by=_NAME)
         return ids, real_places(ends, common_length(np.diff(ends), at, lengths=lengths, pad_multiple=self.pad_multiple), "right")
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Collator, labels_of, names_of
+from mlxfp.collators.columns import Collator, ids_of, labels_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text
@@ -74,7 +74,7 @@ class _Text(Padded):
         return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = self.tokens(examples, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
 from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text, value_type
 from mlxfp.core.checks import check_columns
-from mlxfp.core.chunks import KEY, ROW, Example, from_rows
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
@@ -69,7 +69,8 @@ def as_view(examples: Sequence[Example]) -> Examples:
 
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
     """Return a column; raise `DataError` naming the first row without a value."""
-    check_columns([name], examples.names, wanted_by)
+    if name in HIDDEN or examples.chunk.schema.get_field_index(name) < 0:
+        check_columns([name], examples.names, wanted_by)
     return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
 
 

@@ -172,15 +172,18 @@ def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, 
 
 def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bool) -> dict[str, PaddedColumn]:
     """Read the attention masks of the rows, if they have any because of an earlier `pad`, and with `type_ids` their token types."""
-    names = [*([MASK] if MASK in examples.names else []), *(["token_type_ids"] if type_ids else [])]
+    names = ([MASK] if examples.chunk.schema.get_field_index(MASK) >= 0 else []) + (["token_type_ids"] if type_ids else [])
     return {name: (aligned_values(examples, name, ends, wanted_by, integers=True), 0) for name in names}
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
     """Read the columns of `carry`: numbers, tensors and lists of one length as arrays [N, ...], text as an Arrow column."""
-    columns = {name: column_of(examples, name, wanted_by) for name in names}
-    texts = {name for name, column in columns.items() if is_text(value_type(column.type))}
-    return {name: column if name in texts else numbers_of(examples, name, wanted_by) for name, column in columns.items()}
+    return {name: _carried_column(examples, name, wanted_by) for name in names}
+
+
+def _carried_column(examples: Examples, name: str, wanted_by: str) -> Any:
+    column = column_of(examples, name, wanted_by)
+    return column if is_text(value_type(column.type)) else numbers_of(examples, name, wanted_by)
 
 
 def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:

@@ -67,9 +67,7 @@ def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
     """
     if is_list(column.type):
         ends = column.offsets.to_numpy().astype(np.int64)
-        first, last = int(ends[0]), int(ends[-1])
-        values = column.values
-        return values if not first and last == len(values) else values.slice(first, last - first), ends - first if first else ends
+        return column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
     storage = column.storage if isinstance(column, pa.ExtensionArray) else column
     return storage.flatten(), np.arange(len(column) + 1) * storage.type.list_size
 

@@ -8,10 +8,12 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, check_aligned, column_names, names_of, ragged_of, where
-from mlxfp.collators.cutting import Columns, Padded, Ragged, carried_columns
+from mlxfp.collators.built_in import BuiltIn, Setting
+from mlxfp.collators.columns import Collator, at_place, ids_of, names_of
+from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding, padded_length
-from mlxfp.core.checks import check_integer, check_positive, check_text
+from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
 
@@ -32,13 +34,13 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     """Make the collator for causal language models, from token ids in `input_ids`.
 
     A row of n tokens gives n - 1 predictions: `input_ids` int32[B, L] are all its tokens but the last, `labels` int32[B, L] all but the
-    first, so the label at each place is the token that follows. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding, where the
-    labels are `ignore_index`. They are that too where the label is a token of the prompt: `prompt_mask` names a column of lists that are
-    true, or not 0, on such tokens. `packed=True` is for rows that `pack` made: the batch also holds `segment_ids` and `positions`
-    int32[B, L] (0 on padding), and nothing is predicted across documents. Columns in `carry` go along as in `text`.
+    first, so the label at each place is the token that follows. `attention_mask` int32[B, L] is 1 on tokens and 0 on padding. Labels are
+    `ignore_index` on padding, and where the label is a token of the prompt: `prompt_mask` names a column of lists that are true, or not 0,
+    on the tokens of the prompt. `packed=True` is for rows that `pack` made: the batch also holds `segment_ids` and `positions` int32[B, L]
+    (0 on padding), and no token is predicted from another document. Columns in `carry` are added as by `text`.
 
-    L is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest row rounded up to
-    `pad_multiple`. So rows have at most `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly.
+    L is `length` if given; else the smallest of `lengths` that is enough for the group; else the number of predictions of the longest row,
+    rounded up to `pad_multiple`. So rows have at most `length` + 1 tokens: `windows(L + 1, stride=L)` fills a batch of length L exactly.
     Raises `DataError` for a longer row, an id that is not below `vocab_size`, and columns whose lists differ in length.
 
     >>> collator = causal(pad_id=0, prompt_mask="prompt")
@@ -52,7 +54,7 @@ def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     check_text(**({} if prompt_mask is None else {"prompt_mask": prompt_mask}))
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
-    return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, column_names(carry=carry))
+    return _Causal(pad_id, prompt_mask, packed, vocab_size, ignore_index, fixed, pad_multiple, side, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -72,17 +74,17 @@ class _Causal(Padded):
         return "input_ids", *(["segment_ids", "positions"] if self.packed else []), *names_of(self.prompt_mask), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = self.tokens(examples, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
         labels = ids[labelled]
-        silent = np.zeros(len(labels), bool)  # where there is nothing to learn
-        ragged: dict[str, Ragged] = {"input_ids": (ids[inputs], self.pad_id)}
+        silent = np.zeros(len(labels), bool)  # where no token is predicted
+        ragged: dict[str, PaddedColumn] = {"input_ids": (ids[inputs], self.pad_id)}
         if self.prompt_mask is not None:
-            silent |= self._beside(examples, self.prompt_mask, ends)[labelled] != 0
+            silent |= aligned_values(examples, self.prompt_mask, ends, _NAME)[labelled] != 0
         if self.packed:
-            segments = self._beside(examples, "segment_ids", ends)
+            segments, positions = (aligned_values(examples, name, ends, _NAME) for name in ("segment_ids", "positions"))
             silent |= segments[inputs] != segments[labelled]
-            ragged |= {"segment_ids": (segments[inputs], 0), "positions": (self._beside(examples, "positions", ends)[inputs], 0)}
+            ragged |= {"segment_ids": (segments[inputs], 0), "positions": (positions[inputs], 0)}
         labels[silent] = self.ignore_index
         ragged["labels"] = (labels, self.ignore_index)
         length, single = partial(self._length, examples, ends), carried_columns(examples, self.carry, _NAME)
@@ -90,11 +92,11 @@ class _Causal(Padded):
 
     @property
     def longest(self) -> int | None:
-        """The longest row that can be collated; None: any."""
+        """The length of the longest row that can be collated; None: any."""
         return self.lengths[-1] + 1 if self.lengths else None
 
     def padded(self, longest: int) -> int:
-        """Return L for a group whose longest row has so many tokens."""
+        """Return L for a group whose longest row has `longest` tokens."""
         needed = max(0, longest - 1)
         return next(length for length in self.lengths if length >= needed) if self.lengths else padded_length(needed, self.pad_multiple)
 
@@ -103,28 +105,30 @@ class _Causal(Padded):
         longest = int(counts.max())
         if self.longest is not None and longest > self.longest:
             raise DataError(
-                f"{_NAME}: {where(view, start + int(counts.argmax()))} has {longest} tokens, so {longest - 1} predictions, more than the "
-                f"length of {self.lengths[-1]}. Cut the rows with tokenize(max_length={self.longest}) or windows, or pad to more."
+                f"{at_place(view, 'input_ids', start + int(counts.argmax()), _NAME)} has {longest} tokens, so {longest - 1} predictions, "
+                f"more than the length of {self.lengths[-1]}. Cut rows with tokenize(max_length={self.longest}) or windows, or pad to more."
             )
         return self.padded(longest)
-
-    def _beside(self, view: Examples, name: str, ends: Ends) -> NDArray[Any]:
-        """Return the values of a column that has one for each token."""
-        values, own = ragged_of(view, name, _NAME)
-        check_aligned(view, ("input_ids", ends), (name, own), _NAME)
-        return values
 
 
 _NAME = "collators.causal"
 
 
 def _shorter(ends: Ends) -> Ends:
-    """Return where rows end that have lost one token each, if they had any."""
+    """Return the ends of the rows without one token each; empty rows stay empty."""
     return np.concatenate([[0], np.cumsum(np.maximum(0, np.diff(ends) - 1))])
 
 
 def _all_but(places: NDArray[np.int64], ends: Ends) -> NDArray[np.bool_]:
-    """Choose the tokens of all rows but one of each, at `places`, which means nothing for an empty row."""
+    """Choose all tokens but one of each row, at `places`: bool[sum of lengths]. The place of an empty row is ignored."""
     kept = np.ones(ends[-1], bool)
     kept[places[np.diff(ends) > 0]] = False
     return kept
+
+
+def _for_task(setting: Setting) -> dict[str, Any]:
+    packed = {"segment_ids", "positions"} <= set(setting.columns)
+    return {**setting.token_arguments(), "prompt_mask": setting.roles["prompt_mask"], "packed": packed}
+
+
+CAUSAL = BuiltIn("causal", causal, tasks=(("text", "causal"),), roles={"prompt_mask": None}, reads_tokens=True, arguments=_for_task)

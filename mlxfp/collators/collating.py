@@ -16,6 +16,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
+from mlxfp.core.row_names import row_name
 from mlxfp.core.stages import Batch, Stage, State
 from mlxfp.data.lengths.grouping import Cuts, Grouping
 
@@ -23,8 +24,8 @@ from mlxfp.data.lengths.grouping import Cuts, Grouping
 def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
     """Turn every group into one batch with `collator`, a pure function from a sequence of examples to a dict of `mx.array`.
 
-    What it returns is evaluated here, so a lazy array never leaves the thread that made it. Values are `mx.array` or tuples of strings;
-    anything else raises `ArgumentTypeError`. An exception gains a note with the source rows of the group.
+    The stage evaluates the arrays, so a lazy array never leaves the thread that made it. The values of the dict are `mx.array` or tuples of
+    strings; others raise `ArgumentTypeError`. An exception gains a note with the source rows of the group.
 
     >>> import mlx.core as mx
     >>> from mlxfp.core.pipelines import pipe
@@ -40,7 +41,7 @@ def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable
 
 @frozen(repr=False)
 class _Collate(Stage):
-    collator: Any  # a function from a sequence of examples to a batch; those that are `Choosing` are asked more
+    collator: Any  # a function from a sequence of examples to a batch, which may be `Choosing`
     accepts = frozenset({"groups"})
     emits = "batches"
     advice = "A collator of your own is faster with whole columns, from Examples.column, than row after row."
@@ -53,7 +54,7 @@ class _Collate(Stage):
             mx.eval(batch)
         except Exception as error:
             rows = group.rows.tolist()
-            error.add_note(f"collating source rows {', '.join(map(str, rows[:8]))}{', ...' if len(rows) > 8 else ''}")
+            error.add_note(f"collating source rows {', '.join(map(row_name, rows[:8]))}{', ...' if len(rows) > 8 else ''}")
             raise
         return state, (batch,)
 
@@ -74,7 +75,7 @@ class _Collate(Stage):
 
 @frozen(repr=False)
 class _CollateCuts(Stage):
-    """A stage that makes groups and the `collate` behind it at once: columns are read of many groups, and batches cut from them."""
+    """A grouping stage and the `collate` after it in one: the columns of many groups are read at once, and batches cut from them."""
 
     grouping: Grouping
     collate: _Collate
@@ -103,11 +104,11 @@ class _CollateCuts(Stage):
             for (first, stop), batch in zip(pairwise(ends), made, strict=False):
                 if batch is not None:
                     yield batch
-                else:  # alone it works, or says what is wrong with it
+                else:  # collate the group by itself: that works, or raises an error about the right row
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
     def _columns(self, rows: RecordBatch) -> Columns | None:
-        """Read the columns; None where a group has a mistake, which is found, and named, when its turn comes."""
+        """Read the columns; None if a group has a mistake, which is reported when it is the turn of that group."""
         with suppress(MlxfpError):
             columns: Columns = self.collate.collator.read(Examples(rows))
             return columns

@@ -1,7 +1,8 @@
-"""Reading columns of a group: whole Arrow columns where there is a view, the same from a list of mappings.
+"""Reading the columns of a group as numpy arrays.
 
-Every collator starts here, so a list and a view give the same batch, and every mistake in the data is named in the same way. Numbers come
-out in the 32 bits that MLX computes in: integers as int32, floats as float32; only tensors keep smaller types, such as uint8 of images.
+All collators read columns with these functions, so a view and a list of mappings give the same batch, and messages about mistakes in the
+data are alike. Numbers have the 32 bits that MLX computes in: integers become int32, floats float32; only tensors keep smaller types, such
+as the uint8 of images.
 """
 
 from abc import abstractmethod
@@ -12,35 +13,38 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_columns, check_unique
-from mlxfp.core.chunks import KEY, ROW, Example, from_rows
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
+from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text, value_type
+from mlxfp.core.checks import check_columns
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, from_rows
+from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
+from mlxfp.core.row_names import row_at
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
-Ends = NDArray[np.int64]  # where the values of each row end, after a first 0: int64[B + 1]
+GROUP = "group"  # what messages call the rows that a collator is given
 
 
 class Choosing(Part):
-    """A collator that says which columns it uses."""
+    """A collator that states which columns it uses."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def uses(self) -> tuple[str, ...] | None:
-        """The columns that decide what comes out; None: all. A mask may be missing."""
+        """The columns that the batch depends on; None: all. A mask may be missing."""
 
     def check(self, schema: pa.Schema) -> None:
-        """Raise `SchemaError` for a column that is not there: before any row is read."""
+        """Raise `SchemaError` for a missing column, before any row is read."""
         check_columns(self.uses or (), schema.names, f"collators.{type(self).__name__.lstrip('_').lower()}")
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
-    """Return a view of a non-empty group: of an `Examples` as it is, of a list of mappings through Arrow.
+    """Return a view of a non-empty group: an `Examples` as it is, a list of mappings converted to Arrow.
 
     Rows of a view keep their types, source rows and keys; for other mappings, types are inferred from all of them.
     """
@@ -64,35 +68,20 @@ def as_view(examples: Sequence[Example]) -> Examples:
 
 
 def column_of(examples: Examples, name: str, wanted_by: str) -> pa.Array:
-    """Return a column without nulls, or say which example lacks a value."""
-    chunk = examples.chunk
-    check_columns([name], examples.names, wanted_by)
-    column = chunk.column(chunk.schema.get_field_index(name))
-    if column.null_count:
-        place = column.is_null().to_pylist().index(True)
-        raise DataError(f"{at_place(examples, name, place, wanted_by)} is null. Fill it, or filter such rows out, before batch.")
-    return column
+    """Return a column; raise `DataError` naming the first row without a value."""
+    if name in HIDDEN or examples.chunk.schema.get_field_index(name) < 0:
+        check_columns([name], examples.names, wanted_by)
+    return column_without_nulls(examples.chunk, name, wanted_by, of=GROUP)
 
 
 def names_of(*columns: str | None) -> tuple[str, ...]:
-    """Leave out the columns that are not given."""
+    """Return the names that are not None."""
     return tuple(name for name in columns if name is not None)
 
 
-def where(examples: Examples, place: int) -> str:
-    """Name an example of a group for a message."""
-    row = int(examples.rows[place])
-    return f"example {place} of the group" + (f" (source row {row})" if row >= 0 else "")
-
-
 def at_place(examples: Examples, name: str, place: int, wanted_by: str) -> str:
-    """Begin a message about a value of a group."""
-    return f"{wanted_by}: column {name!r} of {where(examples, place)}"
-
-
-def row_of(ends: Ends, place: int) -> int:
-    """Say which row a value belongs to: the one at `place` among the values of all rows, end to end."""
-    return int(np.searchsorted(ends, place, side="right")) - 1
+    """Begin a message about the value of a column in one row of a group."""
+    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}"
 
 
 def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:
@@ -101,23 +90,17 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
     The values are int32, float32 or bool.
     """
     column = column_of(examples, name, wanted_by)
-    if isinstance(column, pa.ListArray | pa.LargeListArray):
-        ends = column.offsets.to_numpy().astype(np.int64)
-        values, ends = column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
-    elif pa.types.is_fixed_size_list(column.type) or is_tensor(column.type, axes=1):
-        storage = column.storage if is_tensor(column.type) else column
-        values, ends = storage.flatten(), np.arange(len(column) + 1) * storage.type.list_size
-    else:
-        cure = "" if not is_text(column.type) else " Put tokenize before batch." if name == "input_ids" else " Make lists of it with map."
+    if not (is_list_like(column.type) or is_tensor(column.type, axes=1)):
+        cure = " Put tokenize before batch." if name == "input_ids" else " Make lists of it with map."
+        cure = cure if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.{cure}")
+    values, ends = read_lists(column)
     if pa.types.is_null(values.type):  # the lists of a group that are all empty, in a list of mappings
         values = values.cast(pa.int32())
-    if values.null_count:
-        place = row_of(ends, values.is_null().to_pylist().index(True))
-        raise DataError(f"{at_place(examples, name, place, wanted_by)} holds a null in its list. Fill it before batch.")
-    if not is_number(values.type):
+    check_values((values, ends), examples.chunk, name, wanted_by, of=GROUP)
+    if not is_number_or_bool(values.type):
         raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of numbers, got {column.type}.")
-    return _plain(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
+    return _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
 
 
 def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
@@ -138,14 +121,14 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
     if is_tensor(column.type):
         plain = column.to_numpy_ndarray()
         return narrow(plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by))
-    if is_list(column.type):
+    if is_list_like(column.type):
         return _rectangle(examples, name, wanted_by)
-    if not is_number(column.type):
-        cure = " Number its values with map." if is_text(column.type) else ""
+    if not is_number_or_bool(column.type):
+        cure = " Number its values with map." if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.{cure}")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    return _plain(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))
+    return _to_32_bits(column.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, at, wanted_by))
 
 
 def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wanted_by: str) -> Numbers:
@@ -162,7 +145,7 @@ def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wan
 
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
-        _refuse(~whole_numbers, plain, at, 'which is no class: a whole number is needed. For regression, give label_kind="value"')
+        _refuse(~whole_numbers, plain, at, 'which is not a class: a whole number is needed. For regression, give label_kind="value"')
     whole = plain.astype(np.int32, copy=False)
     if classes is not None:
         why = f"outside the {classes} classes 0 to {classes - 1}. Correct the data, or give the right number of classes"
@@ -171,57 +154,38 @@ def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wan
 
 
 def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
-    """Return the key of each example, uint64[B]; an example that comes from no pipeline gets one from its values, the same in any epoch."""
+    """Return the key of each example, uint64[B]. One that is not from a pipeline gets a key from its values, the same in each epoch."""
     index = examples.chunk.schema.get_field_index(KEY)
     column = None if index < 0 else examples.chunk.column(index)
     if column is not None and not column.null_count:
         keys: Keys = column.to_numpy()
         return keys
-    within = np.arange(len(values)) - np.repeat(ends[:-1], np.diff(ends))
-    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), within))])
-    made = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], np.diff(ends))
+    lengths = np.diff(ends)
+    each = fold_in_rows(fold_into_rows(values.astype(np.uint64), "value"), places_within(lengths))
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(each)])
+    made = fold_in_rows(sums[ends[1:]] - sums[ends[:-1]], lengths)
     if column is None:
         return made
     return np.where(column.is_null().to_numpy(zero_copy_only=False), made, column.fill_null(0).to_numpy())
 
 
-def check_ids(examples: Examples, name: str, found: tuple[NDArray[np.int32], Ends], vocab_size: int | None, wanted_by: str) -> None:
-    """Raise `DataError` for the first token id that is not below `vocab_size`, naming its place."""
-    ids, ends = found
+def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
+    """Return token ids as `lists_of` does; raise `DataError` naming the place of the first id that is not below `vocab_size`."""
+    ids, ends = lists_of(examples, name, wanted_by)
     if vocab_size is None or not len(ids) or int(ids.view(np.uint32).max()) < vocab_size:  # as unsigned, negative ones are large
-        return
+        return ids, ends
     at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
     place = row_of(ends, at)
     raise DataError(
-        f"{wanted_by}: token {at - ends[place]} in column {name!r} of {where(examples, place)} has the id {ids[at]}, outside the "
-        f"vocabulary of {vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
+        f"{at_place(examples, name, place, wanted_by)} has the id {ids[at]} as token {at - ends[place]}, outside the vocabulary of "
+        f"{vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
     )
-
-
-def check_aligned(examples: Examples, first: tuple[str, Ends], second: tuple[str, Ends], wanted_by: str) -> None:
-    """Raise `DataError` unless two columns have lists of the same lengths."""
-    differing = np.flatnonzero(first[1] != second[1])
-    if len(differing):
-        place = int(differing[0]) - 1
-        lengths = [int(ends[place + 1] - ends[place]) for ends in (first[1], second[1])]
-        raise DataError(
-            f"{wanted_by}: {first[0]} and {second[0]} of {where(examples, place)} have different lengths: {lengths[0]} and {lengths[1]}."
-        )
-
-
-def column_names(**given: Sequence[str]) -> tuple[str, ...]:
-    """Return an argument that is a list of column names as a tuple; raise unless it is one."""
-    ((argument, names),) = given.items()
-    if isinstance(names, str):
-        raise ArgumentError(f"{argument} must be a list of column names, got the string {names!r}. Write [{names!r}].")
-    check_unique({argument: names})
-    return tuple(names)
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Make 64-bit numbers 32-bit, which is what MLX computes in.
 
-    Raises `DataError` for a number that does not fit; `at` says where the value with a flat index is.
+    Raises `DataError` for a number that does not fit; `at` begins a message about the value with a flat index.
     """
     if plain.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -231,32 +195,14 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     return _int32(plain, at) if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8 else plain
 
 
-def is_number(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of numbers."""
-    if pa.types.is_dictionary(kind):
-        return is_number(kind.value_type)
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-
-
-def is_tensor(kind: pa.DataType, *, axes: int | None = None) -> bool:
-    """Whether an Arrow type is one of fixed-shape tensors, with so many axes if that is given."""
-    return isinstance(kind, pa.FixedShapeTensorType) and axes in (None, len(kind.shape))
-
-
-def is_text(kind: pa.DataType) -> bool:
-    """Whether an Arrow type is one of text."""
-    if pa.types.is_dictionary(kind):
-        return is_text(kind.value_type)
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+def is_number_or_bool(kind: pa.DataType) -> bool:
+    """Whether the values of a column are numbers or booleans, which is what arrays hold."""
+    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return is_number(inner) or bool(pa.types.is_boolean(inner))
 
 
 def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
-    """Return the schema that rows of views have in common, if all of them are such rows and still have its columns."""
+    """Return the common schema of rows that all come from views and still have its columns; None for other rows."""
     first = rows[0]
     if first is None:
         return None
@@ -273,12 +219,12 @@ def _rectangle(examples: Examples, name: str, wanted_by: str) -> Numbers:
     if len(differing):
         raise DataError(
             f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
-            f"{first}, and rows of one length are needed here. Make them so before batch, as pad does."
+            f"{first}, and rows of one length are needed here. Pad them before batch."
         )
     return values.reshape(len(lengths), first)
 
 
-def _plain(plain: Numbers, at: Callable[[int], str]) -> Numbers:
+def _to_32_bits(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     """Make integers int32 and floats float32."""
     if plain.dtype.kind in "iu":
         return plain.astype(np.int32, copy=False) if plain.dtype.itemsize < 4 else _int32(plain, at)
@@ -288,7 +234,7 @@ def _plain(plain: Numbers, at: Callable[[int], str]) -> Numbers:
 def _int32(plain: Numbers, at: Callable[[int], str]) -> Numbers:
     small = plain.astype(np.int32, copy=False)
     if small is not plain and not (small == plain).all():
-        _refuse(small != plain, plain, at, "beyond 32-bit integers. Number such values anew before batch")
+        _refuse(small != plain, plain, at, "beyond 32-bit integers. Renumber such values before batch")
     return small
 
 

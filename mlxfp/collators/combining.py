@@ -6,7 +6,9 @@ from typing import Any
 from attrs import frozen
 from toolz import concat, unique
 
+from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Choosing, Collator, as_view
+from mlxfp.collators.texts import text_arguments
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -14,9 +16,9 @@ from mlxfp.core.nodes import brief
 
 
 def multimodal(collators: Sequence[Collator]) -> Collator:
-    """Make the collator that gives what several collators give together, each from its own columns of the same examples.
+    """Make the collator that joins the batches of several collators, each of its own columns of the same examples.
 
-    Raises `ArgumentError` if two of them give an array of one name: only one may have the labels, for instance.
+    Raises `ArgumentError` if the batches of two collators have an array of the same name: only one of them may have labels, for instance.
 
     >>> from mlxfp.collators.images import vision
     >>> from mlxfp.collators.texts import text
@@ -64,3 +66,18 @@ class _Multimodal(Choosing):
             givers |= dict.fromkeys(made, collator)
             batch |= made
         return batch
+
+
+def _for_task(setting: Setting) -> dict[str, Any]:
+    text = setting.collators["text"](**text_arguments(setting))
+    return {"collators": [text, setting.collators["vision"](image=setting.roles["image"])]}
+
+
+MULTIMODAL = BuiltIn(
+    "multimodal",
+    multimodal,
+    tasks=labelled("multimodal"),
+    roles={"image": "image", "label": "label"},
+    reads_tokens=True,
+    arguments=_for_task,
+)

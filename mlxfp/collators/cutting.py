@@ -1,8 +1,8 @@
-"""Collators of ragged rows: columns are read once, of as many rows as there are, and batches are cut from them."""
+"""Collators of ragged rows: columns are read once for many rows, and batches are cut from them."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import mlx.core as mx
@@ -10,18 +10,19 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Choosing, Ends, as_view, at_place, check_aligned, check_ids, column_of, is_text, lists_of, numbers_of
+from mlxfp.collators.columns import GROUP, Choosing, as_view, at_place, column_of, lists_of, numbers_of, ragged_of
 from mlxfp.collators.padding import Side, common_length, counts_of, mask_end_to_end, pad_end_to_end, pad_rows, padded_length, places_of
+from mlxfp.core.arrow.ragged import Ends, check_same_lengths
+from mlxfp.core.arrow.types import is_text, value_type
 from mlxfp.core.chunks import Example, Schema, no_rows
 from mlxfp.core.examples import Examples
 
-Ragged = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and what is put on padding
-Ids = NDArray[np.int32]
-Cut = tuple[int, int, int]  # a batch: its first row, the one after its last, and what they are padded to
+PaddedColumn = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and the number for padding
+Cut = tuple[int, int, int]  # a batch: its first row, the row after its last, and the length to pad to
 
 MASK = "attention_mask"
-_view: Any = memoryview  # an array has a buffer; from that MLX takes two thirds of the time
-_CELLS = 1 << 19  # values of a column that are laid out at once: measured on rows of 45 tokens, fewer cost more
+_view: Any = memoryview  # MLX takes two thirds of the time to copy from a buffer as from the array itself
+_CELLS = 1 << 19  # values of a column that are padded at once: measured on rows of 45 tokens, fewer are slower
 
 
 @frozen(eq=False)
@@ -29,9 +30,9 @@ class Columns:
     """The columns of many rows, read and checked at once."""
 
     ends: Ends  # where the values of each row end: int64[N + 1]
-    length: Callable[[int, int], int]  # what the rows from one number to another are padded to; raises where one is too long
-    fit: Callable[[int], int | None]  # what rows are padded to of which the longest has so many values; None: it is too long
-    ragged: Mapping[str, Ragged]
+    length: Callable[[int, int], int]  # the length to which rows `start` to `stop` are padded; raises if one is too long
+    fit: Callable[[int], int | None]  # the length to pad to if the longest row has so many values; None: it is too long
+    ragged: Mapping[str, PaddedColumn]
     single: Mapping[str, Any]  # one value a row: arrays [N, ...], and Arrow columns of text
     side: Side
 
@@ -41,17 +42,17 @@ class Columns:
         return counts_of(self.ends)
 
     def batch(self, start: int, stop: int) -> dict[str, Any]:
-        """Return the rows from number `start` to `stop`: ragged columns as [B, L], single ones as [B, ...], text as a tuple.
+        """Return the batch of the rows from `start` to `stop`: ragged columns as [B, L], single ones as [B, ...], text as a tuple.
 
-        Where no column is called so, `attention_mask` int32[B, L] is 1 on values and 0 on padding.
+        Unless there is a column `attention_mask`, the batch gets one, int32[B, L], 1 on values and 0 on padding.
         """
         return self._batch(start, stop, self.length(start, stop))
 
     def batches(self, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
-        """Return what `batch` does for the rows between all these numbers, in turn; None where a row is too long."""
+        """Yield the batches of the rows between each two neighbouring `ends`; None for a batch with a row that is too long."""
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
         fits = {most: self.fit(most) for most in set(longest)}
-        together: list[Cut] = []  # small batches, laid out at once
+        together: list[Cut] = []  # small batches, padded at once
         cells = 0
         for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
             length = fits[most]
@@ -67,7 +68,7 @@ class Columns:
         yield from self._small_batches(together)
 
     def _small_batches(self, cuts: list[Cut]) -> Iterator[dict[str, Any]]:
-        """Return what `_batch` does for each of some neighbouring batches."""
+        """Yield what `_batch` returns for each of some neighbouring batches."""
         if len(cuts) < 2:
             yield from (self._batch(*cut) for cut in cuts)
             return
@@ -99,8 +100,11 @@ class Columns:
 
     def _add_singles(self, batch: dict[str, Any], start: int, stop: int) -> None:
         for name, values in self.single.items():
-            some = values[start:stop]
-            batch[name] = _array(some) if isinstance(some, np.ndarray) else tuple(some.to_pylist())
+            batch[name] = _as_carried(values[start:stop])
+
+
+def _as_carried(values: Any) -> Any:
+    return _array(values) if isinstance(values, np.ndarray) else tuple(values.to_pylist())
 
 
 def _array(values: NDArray[Any]) -> mx.array:
@@ -108,16 +112,16 @@ def _array(values: NDArray[Any]) -> mx.array:
 
 
 class Columnwise(Choosing):
-    """A collator that makes one batch of all examples, or, when they are a whole chunk, cuts many from it."""
+    """A collator that can read the columns of many rows at once, from which `collate` then cuts many batches."""
 
     __slots__ = ()
 
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
-        """Read and check all columns. Raises for any row what a batch with that row would raise."""
+        """Read and check all columns; raise what a batch with one of the rows would raise."""
 
     def check(self, schema: Schema) -> None:
-        """Raise `SchemaError` for columns that are not there, or of a type that has no place in a batch: before any row is read."""
+        """Raise `SchemaError` for a missing column, or one of a wrong type, before any row is read."""
         self.read(Examples(no_rows(schema)))
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
@@ -127,70 +131,61 @@ class Columnwise(Choosing):
 
 
 class Padded(Columnwise):
-    """One with `lengths` and `pad_multiple`; `longest` and `padded` are what `shapes` asks it."""
+    """A collator with `lengths` and `pad_multiple`. `batch_shapes` uses `longest` and `padded`."""
 
     __slots__ = ()
     lengths: tuple[int, ...]
     pad_multiple: int
-    vocab_size: int | None
 
     @property
     def longest(self) -> int | None:
-        """The longest row that can be collated; None: any."""
+        """The length of the longest row that can be collated; None: any."""
         return self.lengths[-1] if self.lengths else None
 
     def padded(self, longest: int) -> int:
-        """Return the length that a group is padded to whose longest row has so many values."""
+        """Return the length to pad to for a group whose longest row has `longest` values."""
         return next(each for each in self.lengths if each >= longest) if self.lengths else padded_length(longest, self.pad_multiple)
 
     def fit(self, longest: int) -> int | None:
-        """Return what rows are padded to of which the longest has so many values; None where it is too long."""
+        """Return the length to pad to if the longest row has `longest` values; None if it is too long."""
         return None if self.longest is not None and longest > self.longest else self.padded(longest)
 
-    def tokens(self, examples: Examples, wanted_by: str) -> tuple[Ids, Ends]:
-        """Read the tokens: (ids of all rows, end to end; ends). Raises `DataError` for an id outside the vocabulary."""
-        found = lists_of(examples, "input_ids", wanted_by)
-        check_ids(examples, "input_ids", found, self.vocab_size, wanted_by)
-        return found
-
     def common(self, examples: Examples, ends: Ends, wanted_by: str) -> Callable[[int, int], int]:
-        """Return the function that says what some of the rows are padded to. It raises `DataError` for a row that is too long."""
+        """Return a function (start, stop) -> the length to pad these rows to. It raises `DataError` for a row that is too long."""
         counts = ends[1:] - ends[:-1]
 
         def length(start: int, stop: int) -> int:
-            at = partial(_at, examples, start, wanted_by)
+            def at(place: int) -> str:
+                return at_place(examples, "input_ids", start + place, wanted_by)
+
             return common_length(counts[start:stop], at, lengths=self.lengths, pad_multiple=self.pad_multiple)
 
         return length
 
 
-def _at(examples: Examples, start: int, wanted_by: str, place: int) -> str:
-    return at_place(examples, "input_ids", start + place, wanted_by)
+def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, *, integers: bool = False) -> NDArray[Any]:
+    """Read a column of lists that has one number for each token, such as `token_type_ids`: the numbers of all rows, end to end."""
+    values, own = (lists_of if integers else ragged_of)(examples, column, wanted_by)
+    check_same_lengths(("input_ids", ends), (column, own), examples.chunk, wanted_by, of=GROUP)
+    return values
 
 
-def beside(examples: Examples, column: str, ends: Ends, wanted_by: str) -> Ragged:
-    """Read a column of lists that has one number for each token, such as `token_type_ids`; 0 on padding."""
-    values, own = lists_of(examples, column, wanted_by)
-    check_aligned(examples, ("input_ids", ends), (column, own), wanted_by)
-    return values, 0
-
-
-def masks_of(examples: Examples, ends: Ends, wanted_by: str) -> dict[str, Ragged]:
-    """Read the attention masks of the rows, where they have some because `pad` stands before."""
-    return {MASK: beside(examples, MASK, ends, wanted_by)} if MASK in examples.names else {}
+def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bool) -> dict[str, PaddedColumn]:
+    """Read the attention masks of the rows, if they have any because of an earlier `pad`, and with `type_ids` their token types."""
+    names = ([MASK] if examples.chunk.schema.get_field_index(MASK) >= 0 else []) + (["token_type_ids"] if type_ids else [])
+    return {name: (aligned_values(examples, name, ends, wanted_by, integers=True), 0) for name in names}
 
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
-    """Read columns as they are carried into a batch: numbers, tensors and lists of one length as arrays [N, ...], text as it is."""
-    return {name: _carried(examples, name, wanted_by) for name in names}
+    """Read the columns of `carry`: numbers, tensors and lists of one length as arrays [N, ...], text as an Arrow column."""
+    return {name: _carried_column(examples, name, wanted_by) for name in names}
 
 
-def _carried(examples: Examples, name: str, wanted_by: str) -> Any:
+def _carried_column(examples: Examples, name: str, wanted_by: str) -> Any:
     column = column_of(examples, name, wanted_by)
-    return column if is_text(column.type) else numbers_of(examples, name, wanted_by)
+    return column if is_text(value_type(column.type)) else numbers_of(examples, name, wanted_by)
 
 
 def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
-    """Return columns as they go into a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
-    columns = carried_columns(examples, names, wanted_by)
-    return {name: mx.array(values) if isinstance(values, np.ndarray) else tuple(values.to_pylist()) for name, values in columns.items()}
+    """Return the columns of `carry` for a batch: text as a tuple of strings, numbers as an array [B], tensors and lists as [B, ...]."""
+    return {name: _as_carried(values) for name, values in carried_columns(examples, names, wanted_by).items()}

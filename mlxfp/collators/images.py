@@ -1,4 +1,4 @@
-"""The vision collator: images to one normalised array."""
+"""The vision collator: a group of images becomes one normalised array."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -10,11 +10,13 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, column_names, column_of, is_tensor, labels_of, names_of
+from mlxfp.collators.built_in import BuiltIn, Setting, labelled
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, column_of, labels_of, names_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
+from mlxfp.core.arrow.types import is_binary, is_tensor
+from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -30,7 +32,7 @@ def _floats(values: Sequence[float]) -> tuple[float, ...]:
 
 @frozen
 class Normalization:
-    """Mean and standard deviation of each channel, of images whose values lie between 0 and 1.
+    """The mean and the standard deviation of each channel, for images with values from 0 to 1.
 
     >>> Normalization(mean=[0.5], std=[0.25])
     Normalization(mean=(0.5,), std=(0.25,))
@@ -40,14 +42,14 @@ class Normalization:
     std: tuple[float, ...] = field(converter=_floats)
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is a mean and a positive deviation for one channel or three."""
+        """Check that there is a mean and a positive standard deviation for one channel or three."""
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
-            raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} deviations.")
+            raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} standard deviations.")
         if min(self.std) <= 0:
-            raise ArgumentError(f"Every std must be above 0, got {self.std}. A channel that never changes tells a model nothing.")
+            raise ArgumentError(f"Every std must be above 0, got {self.std}. Leave out channels that never change.")
 
 
-# ImageNet: what torchvision's pretrained models were trained with. CIFAR-10 and MNIST: of all pixels of their training images.
+# ImageNet: the values that torchvision's pretrained models use. CIFAR-10 and MNIST: of all pixels of their training images.
 NORMALIZATIONS: Registry[Normalization] = Registry(
     "normalization",
     {
@@ -71,14 +73,14 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
 ) -> Collator:
     """Make the collator for images.
 
-    The column `image` holds tensors uint8 or float [H, W] or [H, W, C] with C of 1 or 3, or files such as JPEG and PNG, as `binary` or as
-    Hugging Face keeps them, in a field `bytes`; Pillow decodes them (extra `vision`). The batch holds `images` float32[B, H, W, C], the
-    order that MLX's convolutions take; `labels` and the columns in `carry` are as for `text`.
+    The column `image` holds tensors uint8 or float [H, W] or [H, W, C] with C = 1 or 3, or files such as JPEG and PNG, as `binary` or in a
+    field `bytes`, as in Hugging Face datasets; Pillow decodes them (extra `vision`). The batch holds `images` float32[B, H, W, C], the
+    order of axes of MLX's convolutions; `labels` and the columns in `carry` are as for `text`.
 
-    uint8 becomes 0 to 1, floats stay as they are; then `normalization` subtracts the mean and divides by the standard deviation of each
-    channel. `mode` makes all images RGB (a transparent one loses its transparency) or grey (ITU-R BT.601 luma, as Pillow does). `size`
-    is (height, width), reached by Pillow's bilinear filter, which does not alias. Raises `DataError` for a file that cannot be decoded,
-    and for images of different sizes or channels, naming the example.
+    uint8 is scaled to 0 to 1, and floats stay as they are; then `normalization` subtracts the mean and divides by the standard deviation of
+    each channel. `mode` converts all images to RGB (transparency is dropped) or to grey (ITU-R BT.601 luma, as Pillow does). `size` is
+    (height, width): images are resized with Pillow's bilinear filter, which does not alias. Raises `DataError` for a file that cannot be
+    decoded, and for images of different sizes or channels, naming the row.
 
     >>> collator = vision(normalization=NORMALIZATIONS["mnist"], label="digit")
     >>> batch = collator([{"image": np.zeros((28, 28), np.uint8), "digit": 7}])
@@ -98,7 +100,7 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
             )
     check_label(label, label_kind, classes)
     shape = None if size is None else _height_and_width(size)
-    return _Vision(image, normalization, mode, shape, label, label_kind, classes, column_names(carry=carry))
+    return _Vision(image, normalization, mode, shape, label, label_kind, classes, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -126,11 +128,11 @@ class _Vision(Choosing):
     def _pixels(self, view: Examples) -> Pixels:
         """Return the images as uint8 or float [B, H, W, C], all of one size."""
         column = column_of(view, self.image, _NAME)
-        if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:  # how Hugging Face keeps images
+        if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:  # as in Hugging Face datasets
             column = column.field("bytes")
         if is_tensor(column.type):
             return _resized(_as_mode(_four_axes(column.to_numpy_ndarray(), self.image), self.mode), self.size)
-        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) or pa.types.is_binary_view(column.type):
+        if is_binary(column.type):
             images = [self._decoded(data, view, place) for place, data in enumerate(column.to_pylist())]
             self._check_alike(images, view)
             return np.stack(images)
@@ -147,10 +149,10 @@ class _Vision(Choosing):
                 image = found.convert(wanted)
         except Exception as error:  # a file can be damaged in more ways than Pillow has errors for
             raise DataError(
-                f"{at_place(view, self.image, place, _NAME)} is no image that can be decoded: {error}. Filter such rows out."
+                f"{at_place(view, self.image, place, _NAME)} cannot be decoded as an image: {error}. Filter such rows out."
             ) from error
         if wanted not in ("RGB", "L"):
-            raise DataError(f'{at_place(view, self.image, place, _NAME)} is of mode {wanted}. Give mode="rgb" or mode="grey".')
+            raise DataError(f'{at_place(view, self.image, place, _NAME)} has the mode {wanted}. Give mode="rgb" or mode="grey".')
         pixels = np.asarray(image)
         resized: Pixels = _resized((pixels if pixels.ndim == 3 else pixels[..., None])[None], self.size)[0]  # grey ones have two axes
         return resized
@@ -176,7 +178,7 @@ class _Vision(Choosing):
                 f"{_NAME}: the images in column {self.image!r} have {channels} channels, and {self.normalization} is for {len(mean)}. "
                 f'Choose another normalization, or give mode="{"grey" if len(mean) == 1 else "rgb"}".'
             )
-        rows = out.reshape(count * height, width * channels)  # a row at a time: numpy is slow where the last axis is as short as 3
+        rows = out.reshape(count * height, width * channels)  # a row of pixels at a time: numpy is slow if the last axis is as short as 3
         rows *= np.tile(1 / (full * std), width).astype(np.float32)
         rows -= np.tile(mean / std, width).astype(np.float32)
         return out
@@ -190,7 +192,7 @@ def _height_and_width(size: Any) -> tuple[int, int]:
     if not isinstance(size, tuple | list) or len(size) != 2:  # a height and a width
         raise ArgumentError(f"size must be (height, width), got {size!r}.")
     check_positive(height=size[0], width=size[1])
-    _pillow()  # which does the work: if it is missing, that should be known now
+    _pillow()  # raise now, and not at the first batch, if Pillow is missing
     return size[0], size[1]
 
 
@@ -204,7 +206,7 @@ def _four_axes(pixels: Pixels, name: str) -> Pixels:
     if images.ndim != 4 or images.shape[3] not in (1, 3):
         raise SchemaError(
             f"{_NAME}: an image in column {name!r} must be [H, W] or [H, W, C] with 1 or 3 channels, got {list(pixels.shape[1:])}. "
-            "Channels stand last: where they come first, move them with map and np.moveaxis(image, 0, -1)."
+            "Channels are the last axis; where they are the first, move them with map and np.moveaxis(image, 0, -1)."
         )
     if images.dtype != np.uint8 and images.dtype.kind != "f":
         raise SchemaError(f"{_NAME}: an image in column {name!r} must be uint8 or float, got {images.dtype}.")
@@ -212,7 +214,7 @@ def _four_axes(pixels: Pixels, name: str) -> Pixels:
 
 
 def _as_mode(images: Pixels, mode: Mode | None) -> Pixels:
-    """Turn [B, H, W, C] to RGB or grey; as Pillow does, for uint8 with the same rounding."""
+    """Convert [B, H, W, C] to RGB or grey as Pillow does, for uint8 with the same rounding."""
     channels = images.shape[3]
     if mode == "rgb" and channels == 1:
         return np.repeat(images, 3, axis=3)
@@ -226,7 +228,7 @@ def _as_mode(images: Pixels, mode: Mode | None) -> Pixels:
 
 
 def _resized(images: Pixels, size: tuple[int, int] | None) -> Pixels:
-    """Bring [B, H, W, C] to (height, width), each channel by itself."""
+    """Resize [B, H, W, C] to (height, width), each channel by itself."""
     if size is None or images.shape[1:3] == size:
         return images
     pillow, (height, width) = _pillow(), size
@@ -234,3 +236,10 @@ def _resized(images: Pixels, size: tuple[int, int] | None) -> Pixels:
     made = np.stack([pillow.fromarray(plane).resize((width, height), pillow.Resampling.BILINEAR) for plane in planes])
     resized: Pixels = np.moveaxis(made.reshape(len(images), images.shape[3], height, width), 1, 3)
     return resized
+
+
+def _for_task(setting: Setting) -> dict[str, Any]:
+    return {"image": setting.roles["image"], **setting.label_arguments()}
+
+
+VISION = BuiltIn("vision", vision, tasks=labelled("vision"), roles={"image": "image", "label": "label"}, arguments=_for_task)

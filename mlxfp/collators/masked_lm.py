@@ -1,16 +1,19 @@
-"""The collator for masked language models: some tokens are hidden, and are the labels."""
+"""The collator for masked language models: it hides some tokens, and these are the labels."""
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
+from typing import Any
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Collator, Ends, column_names, keys_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.built_in import BuiltIn, Setting
+from mlxfp.collators.columns import Collator, ids_of, keys_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import check_integer, check_positive, check_types
+from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
@@ -35,17 +38,17 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     type_ids: bool = False,
     carry: Sequence[str] = (),
 ) -> Collator:
-    """Make the collator for masked language models: it hides tokens of `input_ids`, and the labels are what was there.
+    """Make the collator for masked language models: it hides tokens of `input_ids`, and the labels are the hidden tokens.
 
     Each token is chosen with probability `rate`, never one of `special_ids`, `pad_id` or `mask_id`. Of the chosen ones, 80 % become
     `mask_id`, 10 % a random token that is not special, and 10 % stay (Devlin et al., "BERT", 2019, section 3.1). With `continuations`, the
-    ids of tokens that continue a word, words are chosen whole (BERT's "whole word masking" of 2019).
+    ids of tokens that continue a word, whole words are chosen (BERT's "whole word masking" of 2019).
 
-    The batch is that of `text`, with `labels` int32[B, L]: the id at chosen places, `ignore_index` elsewhere.
+    The batch is that of `text`, with `labels` int32[B, L]: the original id at chosen places, `ignore_index` at all others.
 
-    Choices are keyed: they follow from `seed`, the example and the epoch, and not from the batch, its padding or its order. Examples that
-    come from no pipeline have no epoch: theirs follow from `seed` and their tokens. Raises `DataError` for an id that is not below
-    `vocab_size`, and what `text` raises.
+    The choice depends on `seed`, the example and the epoch, not on the batch, its padding or its order. Examples that do not come from a
+    pipeline have no epoch; for them it depends on `seed` and their tokens. Raises `DataError` for an id that is not below `vocab_size`, and
+    the errors that `text` raises.
 
     >>> collator = masked(pad_id=0, mask_id=1, special_ids={0, 1, 2}, vocab_size=30, seed=0, rate=0.3)
     >>> batch = collator([{"input_ids": [2, 10, 11, 12, 13, 14, 2]}, {"input_ids": [2, 20, 21, 2]}])
@@ -54,7 +57,7 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     >>> batch["labels"].tolist()
     [[-100, -100, -100, -100, 13, -100, -100], [-100, -100, -100, -100, -100, -100, -100]]
 
-    See also: `continuations`, which finds them for a tokenizer.
+    See also: `continuations`, which finds the ids for a tokenizer.
     """
     check_integer(pad_id=pad_id, mask_id=mask_id, seed=seed, ignore_index=ignore_index)
     check_positive(vocab_size=vocab_size)
@@ -66,22 +69,10 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
-    words = None if continuations is None else frozenset(continuations)
-    return _Masked(
-        pad_id,
-        mask_id,
-        frozenset(special_ids),
-        vocab_size,
-        seed,
-        float(rate),
-        words,
-        ignore_index,
-        fixed,
-        pad_multiple,
-        side,
-        type_ids,
-        column_names(carry=carry),
-    )
+    special, words = frozenset(special_ids), None if continuations is None else frozenset(continuations)
+    carry = as_strings("carry", carry)
+    choice = (pad_id, mask_id, special, vocab_size, seed, float(rate), words)
+    return _Masked(*choice, ignore_index, fixed, pad_multiple, side, type_ids, carry)
 
 
 @frozen(repr=False)
@@ -105,12 +96,10 @@ class _Masked(Padded):
         return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = self.tokens(examples, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
         shown, labels = self._mask(ids, ends, keys_of(examples, ids, ends))
-        ragged: dict[str, Ragged] = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
-        ragged |= masks_of(examples, ends, _NAME)
-        if self.type_ids:
-            ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
+        tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
+        ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         single = carried_columns(examples, self.carry, _NAME)
         return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
 
@@ -119,7 +108,9 @@ class _Masked(Padded):
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
         places = _place_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
         within = np.arange(len(ids)) - np.repeat(firsts, lengths)
-        tokens = fold_into_rows(np.repeat(keys, lengths) ^ places[within], "token")  # the upper half chooses, the lower half replaces
+        tokens = fold_into_rows(
+            np.repeat(keys, lengths) ^ places[within], "token"
+        )  # the upper half of the bits chooses, the lower half replaces
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
         draws, hidden = (tokens[chosen] & _LOWER).astype(np.int64), ids[chosen]
@@ -131,7 +122,7 @@ class _Masked(Padded):
         return shown, labels
 
     def _word_starts(self, ids: Ids, firsts: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for every token where its word begins. Words end at rows and at special tokens."""
+        """Return the place where the word of each token begins. A word ends with its row and before a special token."""
         special = ~self._ordinary[ids]
         begins = special | ~self._continuing[ids]
         begins[1:] |= special[:-1]
@@ -176,3 +167,12 @@ def _check_known(name: str, ids: Collection[int], vocab_size: int) -> None:
         check_integer(**{f"an id of {name}": number})
         if not 0 <= number < vocab_size:
             raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from one tokenizer.")
+
+
+def _for_task(setting: Setting) -> dict[str, Any]:
+    tokenizer = setting.tokenizer
+    ids = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids}
+    return {**setting.token_arguments(), **ids, "type_ids": "token_type_ids" in setting.columns, "seed": setting.seed}
+
+
+MASKED = BuiltIn("masked", masked, tasks=(("text", "masked"),), reads_tokens=True, arguments=_for_task)

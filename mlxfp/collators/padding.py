@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Ends
 from mlxfp.core.arrow.binary_views import Pieces
+from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.data.lengths.shape_planning import check_lengths
@@ -18,7 +18,7 @@ Side = Literal["left", "right"]
 
 
 def check_padding(*, length: int | None, pad_multiple: int, side: str = "right", lengths: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the fixed lengths that the arguments which collators share say to pad to, none if to the longest row; raise if they cannot."""
+    """Check the arguments about padding, which collators share, and return the fixed lengths to pad to; none: to the longest row."""
     check_positive(pad_multiple=pad_multiple, **({} if length is None else {"length": length}))
     check_choice(("left", "right"), side=side)
     if length is not None and pad_multiple != 1:
@@ -27,15 +27,15 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
         return () if length is None else (length,)
     check_lengths(lengths)
     if length is not None or pad_multiple != 1:
-        raise ArgumentError(f"lengths={list(lengths)} say what to pad to. Leave out length and pad_multiple.")
+        raise ArgumentError(f"lengths={list(lengths)} are all lengths to pad to. Leave out length and pad_multiple.")
     return tuple(lengths)
 
 
 def common_length(rows: NDArray[np.integer[Any]], at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> int:
-    """Return the length of all rows after padding, whose lengths before it are `rows`.
+    """Return the length to which to pad rows of the lengths `rows`.
 
-    That is the first of `lengths` that is enough; without any, the longest row's, rounded up to `pad_multiple`. Raises `DataError` for a
-    row that is longer than the last of `lengths`; `at` says where row number i is.
+    It is the first of `lengths` that is enough or, without `lengths`, the length of the longest row, rounded up to `pad_multiple`. Raises
+    `DataError` for a row that is longer than the last of `lengths`; `at` begins a message about row number i.
     """
     longest = int(rows.max())
     if not lengths:
@@ -58,7 +58,7 @@ def padded_length(longest: int, multiple: int) -> int:
 
 
 def real_places(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
-    """Return where rows that end at `ends` int64[B + 1] have values after padding: bool[B, length].
+    """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length].
 
     >>> real_places(np.array([0, 1, 3]), 3, "right").astype(int).tolist()
     [[1, 0, 0], [1, 1, 0]]
@@ -72,7 +72,7 @@ def counts_of(ends: Ends) -> NDArray[np.int32]:
 
 
 def places_of(counts: NDArray[np.int32], length: int, side: Side) -> NDArray[np.bool_]:
-    """Return where rows with so many values, int32[B, 1], have them after padding: bool[B, length]."""
+    """Return at which places rows with `counts` values, int32[B, 1], have them after padding: bool[B, length]."""
     places = _places(length)
     real: NDArray[np.bool_] = places < counts if side == "right" else places >= length - counts
     return real
@@ -84,7 +84,7 @@ def _places(length: int) -> NDArray[np.int32]:
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` elsewhere.
+    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others.
 
     >>> pad_rows(np.array([5, 6, 7]), np.array([[True, False], [True, True]]), 0).tolist()
     [[5, 0], [6, 7]]
@@ -100,9 +100,9 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
 
 
 def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64], fill: float, side: Side) -> NDArray[Any]:
-    """Pad rows of numbers to lengths of their own, int64[N], and put them end to end: [sum of lengths] of the values' dtype, below 2 GB.
+    """Pad each row to its own length, `lengths` int64[N], and put the rows end to end: [sum of lengths] of the values' dtype, below 2 GB.
 
-    That is what `pad_rows` makes of each group of rows of one length, in a third of the time for many small groups.
+    The result equals that of `pad_rows` for each group of rows of one length, in a third of the time for many small groups.
 
     >>> pad_end_to_end(np.array([5, 6, 7]), np.array([0, 1, 3]), np.array([2, 3]), 0, "right").tolist()
     [5, 0, 6, 7, 0]
@@ -110,9 +110,9 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
     width, counts = values.dtype.itemsize, ends[1:] - ends[:-1]
     missing = lengths - counts
     padding = _halves(values.dtype, fill, fill, _power(missing))
-    pieces, behind = Pieces(2 * len(counts)), int(side == "right")
-    pieces.put(slice(1 - behind, None, 2), pa.py_buffer(np.ascontiguousarray(values)), ends[:-1] * width, counts * width)
-    pieces.put(slice(behind, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
+    pieces, after = Pieces(2 * len(counts)), int(side == "right")
+    pieces.put(slice(1 - after, None, 2), pa.py_buffer(np.ascontiguousarray(values)), ends[:-1] * width, counts * width)
+    pieces.put(slice(after, None, 2), pa.py_buffer(padding), np.zeros_like(missing), missing * width)
     return np.frombuffer(pieces.joined()[1], values.dtype)
 
 
@@ -123,20 +123,20 @@ def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArr
     [0, 1, 0, 1, 1]
     """
     counts = ends[1:] - ends[:-1]
-    first = counts if side == "right" else lengths - counts  # how many of the one number, before the other
+    first = counts if side == "right" else lengths - counts  # how many times the first number, before the other
     most = _power(lengths)
     both, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize
-    pieces = Pieces(len(counts))  # each row is a part of these
+    pieces = Pieces(len(counts))  # each row is a slice of `both`
     pieces.put(slice(None), pa.py_buffer(both), (most - first) * width, lengths * width)
     return np.frombuffer(pieces.joined()[1], np.int32)
 
 
 def _power(numbers: NDArray[np.int64]) -> int:
-    """Return a power of two that none of the numbers is above."""
+    """Return a power of two that is not below any of the numbers."""
     return 1 << max(0, int(numbers.max()) - 1).bit_length()
 
 
 @lru_cache(maxsize=64)
 def _halves(dtype: np.dtype[Any], first: float, second: float, size: int) -> NDArray[Any]:
-    """Return so many times one number, then so many times another."""
+    """Return `size` times the first number, then `size` times the second."""
     return np.repeat(np.array([first, second], dtype), size)

@@ -1,4 +1,4 @@
-"""The collator that needs to be told nothing."""
+"""The collator for columns of any kind, which has no required arguments."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,8 +7,10 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, as_view, column_of, is_list, is_number, is_tensor, is_text, numbers_of, ragged_of
+from mlxfp.collators.built_in import BuiltIn
+from mlxfp.collators.columns import Collator, as_view, column_of, is_number_or_bool, numbers_of, ragged_of
 from mlxfp.collators.padding import pad_rows, padded_length, real_places
+from mlxfp.core.arrow.types import is_list_like, is_tensor, is_text, value_type
 from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import SchemaError
@@ -17,18 +19,19 @@ from mlxfp.core.nodes import Part
 
 
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
-    """Make the collator that takes every column as it is: what stacks is stacked, and lists are padded.
+    """Make the collator that puts every column into the batch: numbers and tensors are stacked, and lists are padded.
 
     Numbers become [B] and fixed-shape tensors [B, ...]. Lists of numbers become [B, L], `pad_id` on padding, with a second array
-    int32[B, L] named `<column>_mask`, 1 on values and 0 on padding; L is the longest row rounded up to `pad_multiple`. Integers are
-    int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings. What a column gives follows from its type, never
-    from its values, so all batches have the same arrays. Raises `SchemaError` for a column of another type, and for one without values.
+    int32[B, L] named `<column>_mask`, 1 on values and 0 on padding; L is the length of the longest row, rounded up to `pad_multiple`.
+    Integers become int32, floats float32; tensors keep smaller types. Text becomes a tuple of B strings. The type of a column alone decides
+    which arrays it gives, so all batches have the same arrays. Raises `SchemaError` for columns of other types, and for examples without
+    columns.
 
     >>> batch = default()([{"x": [1, 2], "y": 0.5, "name": "a"}, {"x": [3], "y": 1.5, "name": "b"}])
     >>> batch["x"].tolist(), batch["x_mask"].tolist(), batch["y"].tolist(), batch["name"]
     ([[1, 2], [3, 0]], [[1, 1], [1, 0]], [0.5, 1.5], ('a', 'b'))
 
-    See also: `text`, `vision` and `audio`, which know what their columns mean.
+    See also: `text`, `vision` and `audio`, for columns with a known meaning.
     """
     check_integer(pad_id=pad_id)
     check_positive(pad_multiple=pad_multiple)
@@ -55,11 +58,11 @@ class _Default(Part):
 
     def _column(self, view: Examples, name: str) -> dict[str, Any]:
         kind = column_of(view, name, _NAME).type
-        if is_text(kind):
+        if is_text(value_type(kind)):
             return {name: tuple(view.column(name).to_pylist())}
-        if is_tensor(kind) or is_number(kind):
+        if is_tensor(kind) or is_number_or_bool(kind):
             return {name: mx.array(numbers_of(view, name, _NAME))}
-        if not is_list(kind):
+        if not is_list_like(kind):
             raise SchemaError(
                 f"{_NAME} takes numbers, text, tensors and lists of numbers, got {kind} in column {name!r}. "
                 f"Turn it into one of these before batch, or leave it out with drop_columns([{name!r}])."
@@ -70,3 +73,4 @@ class _Default(Part):
 
 
 _NAME = "collators.default"
+DEFAULT = BuiltIn("default", default)

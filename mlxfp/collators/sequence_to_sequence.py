@@ -1,4 +1,4 @@
-"""The collator for encoder-decoder models: the source, and the target twice, as inputs and as labels."""
+"""The collator for encoder-decoder models: the source, and the target both as inputs and as labels."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -9,10 +9,11 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, check_ids, column_names, lists_of
+from mlxfp.collators.built_in import BuiltIn, Setting
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import common_length, pad_rows, real_places
-from mlxfp.core.checks import check_integer, check_positive, check_text
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
@@ -34,10 +35,10 @@ def seq2seq(  # noqa: PLR0913  # two texts, each with its length
 
     The batch holds `input_ids` and `attention_mask` int32[B, L] of the source, and of the target `labels`, `decoder_input_ids` and
     `decoder_attention_mask` int32[B, T]. `labels` are the target's tokens, `ignore_index` on padding; `decoder_input_ids` are the same
-    shifted right behind `start_id`, so at each place the decoder has seen the tokens before the label (Sutskever et al., 2014).
+    shifted right after `start_id`, so at each place the decoder has seen the tokens before the label (Sutskever et al., 2014).
 
     L and T are `length` and `target_length` if given, else the longest rows rounded up to `pad_multiple`. Raises `DataError` for a row
-    that is longer, and for an id that is not below `vocab_size`, naming the example.
+    that is longer, and for an id that is not below `vocab_size`, naming the row.
 
     >>> collator = seq2seq(pad_id=0, start_id=1)
     >>> batch = collator([{"input_ids": [5, 6], "labels": [7, 8, 2]}, {"input_ids": [5], "labels": [9, 2]}])
@@ -53,7 +54,7 @@ def seq2seq(  # noqa: PLR0913  # two texts, each with its length
     if pad_multiple != 1 and None not in (length, target_length):
         raise ArgumentError(f"Fixed lengths need no pad_multiple, got pad_multiple={pad_multiple}. Leave it or a length out.")
     fixed, target_fixed = (() if each is None else (each,) for each in (length, target_length))
-    carry = column_names(carry=carry)
+    carry = as_strings("carry", carry)
     return _Seq2seq(pad_id, start_id, target, vocab_size, ignore_index, fixed, target_fixed, pad_multiple, carry)
 
 
@@ -89,11 +90,20 @@ class _Seq2seq(Choosing):
         return batch | carried(view, self.carry, _NAME)
 
     def _laid(self, view: Examples, column: str, lengths: tuple[int, ...]) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-        """Read a column of token ids: (ids of all rows, end to end; the places where they go, bool[B, L])."""
-        ids, ends = lists_of(view, column, _NAME)
-        check_ids(view, column, (ids, ends), self.vocab_size, _NAME)
+        """Read a column of token ids: (ids of all rows, end to end; their places in the batch, bool[B, L])."""
+        ids, ends = ids_of(view, column, self.vocab_size, _NAME)
         at = partial(at_place, view, column, wanted_by=_NAME)
         return ids, real_places(ends, common_length(np.diff(ends), at, lengths=lengths, pad_multiple=self.pad_multiple), "right")
 
 
 _NAME = "collators.seq2seq"
+
+
+def _for_task(setting: Setting) -> dict[str, Any]:
+    tokenizer = setting.tokenizer
+    start = next((role for role in ("bos", "cls") if getattr(tokenizer, f"{role}_token") is not None), "pad")  # T5 starts with padding
+    ids = {"start_id": getattr(tokenizer, f"{start}_id"), "target": setting.roles["target"]}
+    return {**setting.token_arguments(), **ids, "target_length": setting.length}
+
+
+SEQ2SEQ = BuiltIn("seq2seq", seq2seq, tasks=(("text", "seq2seq"),), roles={"target": "labels"}, reads_tokens=True, arguments=_for_task)

@@ -1,8 +1,8 @@
 """Log-mel spectrograms of many waveforms at once, in numpy.
 
-Every frame is computed in the same way whatever stands beside it, so neither padding nor batching changes a bit of the result. A matrix
-product with the filters would not do: BLAS rounds differently for different numbers of rows. Filters are triangles between neighbouring
-points, so a frequency counts to two of them at most, and sums over the ranges between the points are all that is needed.
+A frame is computed in the same way whatever the other frames are, so neither padding nor batching changes a bit of the result. That rules
+out a matrix product with the filters: BLAS rounds differently for different numbers of rows. Filters are triangles between neighbouring
+points, so a frequency belongs to two of them at most, and sums over the ranges between the points are enough.
 """
 
 from functools import cached_property
@@ -12,14 +12,14 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import Ends
 from mlxfp.collators.padding import pad_rows, real_places
+from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import check_choice, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 
 Floats = NDArray[np.float32]
 
-_FRAMES_AT_ONCE = 1024  # the arrays of so many frames stay in the processor's cache
+_FRAMES_AT_ONCE = 1024  # the arrays of this many frames fit in the processor's cache
 
 
 @frozen
@@ -47,7 +47,7 @@ class LogMel:
     scale: Literal["slaney", "htk"] = field(default="slaney", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Check the values, and that every band holds a frequency of the transform."""
+        """Check the values, and that every band has at least one frequency of the Fourier transform."""
         check_positive(rate=self.rate, size=self.size, hop=self.hop, mels=self.mels)
         check_types((int, float), low=self.low)
         check_types((int, float, type(None)), high=self.high)
@@ -67,9 +67,9 @@ class LogMel:
         return self.rate / 2 if self.high is None else self.high
 
     def frames(self, values: Floats, ends: Ends) -> tuple[Floats, Ends]:
-        """Return the frames of all waveforms, end to end, float32[frames, mels], and where each one's end, int64[B + 1].
+        """Return the frames of all waveforms, end to end, float32[frames, mels], and their ends, int64[B + 1].
 
-        `values` are the samples of all waveforms, end to end, and `ends` where each one's end, int64[B + 1].
+        `values` are the samples of all waveforms, end to end, and `ends` where those of each waveform end, int64[B + 1].
         """
         lengths = ends[1:] - ends[:-1]
         counts = np.where(lengths > 0, 1 + lengths // self.hop, 0)

@@ -1,33 +1,20 @@
-"""What a task is: which kind of data, what to learn of it, and which columns hold what."""
+"""What a task is: which kind of data, what to learn from it, and which columns hold what."""
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from attrs import field, frozen
 
+from mlxfp.collators.table import BUILT_IN
 from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.core.errors import ArgumentError, unknown_name
 from mlxfp.settings.registries import Registry
 
-Modality = Literal["text", "vision", "audio", "multimodal"]
-Kind = Literal["classification", "regression", "causal", "masked", "seq2seq"]
-
-_LABELLED = ("label",)
-ROLES: dict[tuple[str, str], tuple[str, ...]] = {  # of every task that there is: the roles that columns have in it
-    ("text", "classification"): _LABELLED,
-    ("text", "regression"): _LABELLED,
-    ("text", "causal"): ("prompt_mask",),
-    ("text", "masked"): (),
-    ("text", "seq2seq"): ("target",),
-    **{("vision", kind): ("image", *_LABELLED) for kind in ("classification", "regression")},
-    **{("audio", kind): ("waveform", *_LABELLED) for kind in ("classification", "regression")},
-    **{("multimodal", kind): ("image", *_LABELLED) for kind in ("classification", "regression")},
-}
-_USUAL = {"label": "label", "image": "image", "waveform": "waveform", "target": "labels", "prompt_mask": None}
+TASK_COLLATORS = {task: collator for collator in BUILT_IN for task in collator.tasks}  # by (modality, kind)
 
 
 def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
-    if isinstance(columns, tuple):  # from attrs.evolve, or none
+    if isinstance(columns, tuple):  # from attrs.evolve, or the default
         return columns
     check_types(Mapping, columns=columns)
     return tuple(sorted(columns.items()))
@@ -37,10 +24,10 @@ def _pairs(columns: Any) -> tuple[tuple[str, str], ...]:
 class TaskSpec:
     """What a task is. `collators.for_task` and `train_valid_test` take it.
 
-    `modality` is "text", "vision", "audio" or "multimodal" (a text and an image); `kind` is "classification" or "regression", or of text
-    also "causal", "masked" or "seq2seq". `columns` names the columns that have a role in the task, where they are not named as usual:
-    `label`, `image`, `waveform`, `target` (usually named labels) and `prompt_mask` (usually there is none). `classes` counts the classes.
-    `length` is that of the longest row of tokens, samples or frames; images have none.
+    `modality` is "text", "vision", "audio" or "multimodal" (a text and an image). `kind` is "classification" or "regression", and for text
+    also "causal", "masked" or "seq2seq". `columns` maps the roles of the task to columns that do not have the usual name: the roles are
+    `label`, `image` and `waveform` (usually in a column of the same name), `target` (usually `labels`) and `prompt_mask` (usually none).
+    `classes` is the number of classes. `length` is the length of the longest row of tokens, samples or frames; images have none.
 
     >>> TaskSpec("text", "classification", columns={"label": "Survived"}, classes=2).column("label")
     'Survived'
@@ -48,24 +35,24 @@ class TaskSpec:
     Traceback (most recent call last):
     mlxfp.core.errors.UnknownNameError: No modality is named 'txt'. Did you mean 'text'? Known: audio, multimodal, text, vision.
 
-    See also: `TASKS`, which has some by name.
+    See also: `TASKS`, which has some tasks by name.
     """
 
-    modality: Modality
-    kind: Kind
+    modality: str
+    kind: str
     columns: tuple[tuple[str, str], ...] = field(default=(), converter=_pairs, kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
     length: int | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is such a task, and that it has such columns."""
-        check_choice(sorted({modality for modality, _ in ROLES}), modality=self.modality)
-        check_choice(sorted({kind for _, kind in ROLES}), kind=self.kind)
-        if (self.modality, self.kind) not in ROLES:
-            known = ", ".join(kind for modality, kind in ROLES if modality == self.modality)
+        """Check that there is a collator for the task, and that the roles are those of the task."""
+        check_choice(sorted({modality for modality, _ in TASK_COLLATORS}), modality=self.modality)
+        check_choice(sorted({kind for _, kind in TASK_COLLATORS}), kind=self.kind)
+        if (self.modality, self.kind) not in TASK_COLLATORS:
+            known = ", ".join(kind for modality, kind in TASK_COLLATORS if modality == self.modality)
             raise ArgumentError(f"There is no {self.kind} task of {self.modality}, got kind={self.kind!r}. Its kinds: {known}.")
         for role, column in self.columns:
-            self._check_role(role)
+            self._usual_column(role)
             check_text(**{role: column})
         if self.classes is not None:
             check_positive(classes=self.classes)
@@ -77,14 +64,15 @@ class TaskSpec:
                 raise ArgumentError(f"Images have no length, got length={self.length}. vision(size=(height, width)) brings them to a size.")
 
     def column(self, role: str) -> str | None:
-        """Return the column that has a role, None where there is none. Raises `UnknownNameError` for a role that the task does not know."""
-        self._check_role(role)
-        return dict(self.columns).get(role, _USUAL[role])
+        """Return the column that has a role, None where there is none. Raises `UnknownNameError` for a role that the task does not have."""
+        return dict(self.columns).get(role, self._usual_column(role))
 
-    def _check_role(self, role: str) -> None:
-        known = ROLES[self.modality, self.kind]
+    def _usual_column(self, role: str) -> str | None:
+        """Return the usual column of a role; raise `UnknownNameError` unless the task has it."""
+        known = TASK_COLLATORS[self.modality, self.kind].roles
         if role not in known:
             raise unknown_name(f"role of a column in a {self.kind} task of {self.modality}", role, known)
+        return known[role]
 
 
 TASKS: Registry[TaskSpec] = Registry(

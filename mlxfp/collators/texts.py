@@ -1,14 +1,15 @@
 """The text collator: token lists to padded batches."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from attrs import frozen
 
-from mlxfp.collators.columns import Collator, column_names, labels_of, names_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, Ragged, beside, carried_columns, masks_of
+from mlxfp.collators.built_in import BuiltIn, Setting, labelled
+from mlxfp.collators.columns import Collator, ids_of, labels_of, names_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import check_choice, check_integer, check_positive, check_text
+from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 
@@ -31,28 +32,27 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
 ) -> Collator:
     """Make the collator for tokenized text: the columns that `tokenize` makes become one padded batch.
 
-    The batch holds `input_ids` int32[B, L] and `attention_mask` int32[B, L] (1 on tokens, 0 on padding; after `pad`, as its column of
-    that name says); with `type_ids`,
-    `token_type_ids` int32[B, L] (0 on padding); with `label`, `labels` int32[B] for `label_kind="class"` or float32[B] for "value"; and
-    the columns in `carry` under their own names: numbers [B], tensors and lists of one length [B, ...], text as a tuple of B strings.
-    Labels may be tensors or lists of one length too, as for several classes at once.
+    The batch holds `input_ids` int32[B, L] and `attention_mask` int32[B, L], which is 1 on tokens and 0 on padding (after `pad`, the values
+    of its column `attention_mask`). With `type_ids`, it holds `token_type_ids` int32[B, L], 0 on padding; with `label`, `labels` int32[B]
+    for `label_kind="class"` or float32[B] for "value". Columns in `carry` keep their names: numbers become arrays [B], tensors and lists of
+    one length arrays [B, ...], and text a tuple of B strings. Labels may also be tensors or lists of one length, as for several classes.
 
-    L is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest row rounded up to
+    L is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
     `pad_multiple`. MLX compiles a step for each shape, so few shapes are fast. Raises `DataError` for a longer row, a null, a class label
-    that is not a whole number or not below `classes`, and an id that is not below `vocab_size`, naming the example.
+    that is not a whole number or not below `classes`, and an id that is not below `vocab_size`, naming the row.
 
     >>> collator = text(pad_id=0, label="y")
     >>> batch = collator([{"input_ids": [5, 6, 7], "y": 1}, {"input_ids": [8], "y": 0}])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist()
     ([[5, 6, 7], [8, 0, 0]], [[1, 1, 1], [1, 0, 0]], [1, 0])
 
-    See also: `causal` and `masked`, whose labels are tokens; `default`, which needs to be told nothing.
+    See also: `causal` and `masked`, whose labels are tokens; `default`, which has no required arguments.
     """
     check_integer(pad_id=pad_id)
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
-    carry = column_names(carry=carry)
+    carry = as_strings("carry", carry)
     return _Text(pad_id, label, label_kind, classes, vocab_size, fixed, pad_multiple, side, type_ids, carry)
 
 
@@ -74,10 +74,8 @@ class _Text(Padded):
         return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = self.tokens(examples, _NAME)
-        ragged: dict[str, Ragged] = {"input_ids": (ids, self.pad_id)} | masks_of(examples, ends, _NAME)
-        if self.type_ids:
-            ragged["token_type_ids"] = beside(examples, "token_type_ids", ends, _NAME)
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
+        ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)
         return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
@@ -87,10 +85,20 @@ _NAME = "collators.text"
 
 
 def check_label(label: str | None, label_kind: str, classes: int | None) -> None:
-    """Raise unless the arguments that collators share say what the labels are."""
+    """Check the arguments about labels, which several collators share."""
     check_text(**({} if label is None else {"label": label}))
     check_choice(("class", "value"), label_kind=label_kind)
     if classes is not None:
         check_positive(classes=classes)
         if label is None or label_kind == "value":
-            raise ArgumentError(f"classes={classes} counts class labels, and there are none: label={label!r}, label_kind={label_kind!r}.")
+            raise ArgumentError(
+                f"classes={classes} is the number of class labels, and there are none: label={label!r}, label_kind={label_kind!r}."
+            )
+
+
+def text_arguments(setting: Setting) -> dict[str, Any]:
+    """Return the arguments of `text` for a task."""
+    return {**setting.token_arguments(), **setting.label_arguments(), "type_ids": "token_type_ids" in setting.columns}
+
+
+TEXT = BuiltIn("text", text, tasks=labelled("text"), roles={"label": "label"}, reads_tokens=True, arguments=text_arguments)

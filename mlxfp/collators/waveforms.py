@@ -1,4 +1,4 @@
-"""The audio collator: waveforms to padded samples or spectrograms."""
+"""The audio collator: waveforms become padded samples or spectrograms."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,12 +8,14 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from mlxfp.collators.columns import Choosing, Collator, Ends, as_view, at_place, column_names, labels_of, names_of, ragged_of, row_of
+from mlxfp.collators.built_in import BuiltIn, Setting, labelled
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, ragged_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
 from mlxfp.collators.spectrograms import Floats, LogMel
 from mlxfp.collators.texts import LabelKind, check_label
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.arrow.ragged import Ends, row_of
+from mlxfp.core.checks import as_strings, check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -34,12 +36,12 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     """Make the collator for sound of one channel.
 
     The column `waveform` holds lists or tensors [T]: floats, which stay as they are, or 16-bit samples, which are divided by 32768. The
-    batch holds `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels]; `lengths` int32[B], the samples or
-    frames of each; and `mask` int32[B, T], 1 where they are and 0 on padding, which is 0. `labels` and `carry` are as for `text`.
+    batch holds `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels], both 0 on padding; `lengths` int32[B], the
+    number of samples or frames of each row; and `mask` int32[B, T], 1 on these and 0 on padding. `labels` and `carry` are as for `text`.
 
-    T is `length` if given; of several `lengths`, the smallest that is enough for the group; else that of the longest, rounded up to
+    T is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
     `pad_multiple`. All of these count samples or, with `spectrogram`, frames. Raises `DataError` for a longer waveform, and for integers
-    beyond 16 bits, naming the example.
+    beyond 16 bits, naming the row.
 
     >>> batch = audio()([{"waveform": [0.5, -0.5, 0.25]}, {"waveform": [1.0]}])
     >>> batch["waveforms"].tolist(), batch["lengths"].tolist()
@@ -51,7 +53,7 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     check_types((LogMel, type(None)), spectrogram=spectrogram)
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
-    return _Audio(waveform, spectrogram, label, label_kind, classes, fixed, pad_multiple, column_names(carry=carry))
+    return _Audio(waveform, spectrogram, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -90,7 +92,7 @@ _NAME = "collators.audio"
 
 
 def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
-    """Return the samples of all waveforms, end to end, between -1 and 1 where they were integers, and where each one's end."""
+    """Return the samples of all waveforms, end to end, and the ends; integers are scaled to -1 to 1."""
     values, ends = ragged_of(view, name, _NAME)
     if values.dtype == np.bool_:
         raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
@@ -103,3 +105,10 @@ def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
             "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
         )
     return values.astype(np.float32) / np.float32(32768), ends
+
+
+def _for_task(setting: Setting) -> dict[str, Any]:
+    return {"waveform": setting.roles["waveform"], **setting.label_arguments(), "length": setting.length}
+
+
+AUDIO = BuiltIn("audio", audio, tasks=labelled("audio"), roles={"waveform": "waveform", "label": "label"}, arguments=_for_task)

@@ -1,4 +1,4 @@
-"""Which tokens continue a word: what whole-word masking needs to know about a vocabulary."""
+"""Which tokens of a vocabulary continue a word, for whole-word masking."""
 
 import json as jsons
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ _METASPACE = ("▁",)
 
 
 def continuations(tokenizer: Tokenizer) -> frozenset[int]:
-    """Return the ids of the tokens that continue the word of the token before them: what `masked(continuations=...)` takes.
+    """Return the ids of the tokens that continue the word of the token before them, for `masked(continuations=...)`.
 
-    They are found in the tokenizer's vocabulary: with WordPiece, the tokens with the prefix `##`; with byte-level and SentencePiece
-    vocabularies, those that do not begin with a space, so punctuation belongs to the word that it touches, as in RoBERTa. Raises
-    `ArgumentError` for a vocabulary that does not say where words begin.
+    In a WordPiece vocabulary these are the tokens with the prefix `##`; in byte-level and SentencePiece vocabularies the tokens that do not
+    begin with a space, so punctuation belongs to the word that it touches, as in RoBERTa. Raises `ArgumentError` for a vocabulary that does
+    not tell where words begin.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.text.tokenizers.training import train_tokenizer
@@ -45,7 +45,7 @@ def _continuations(json: str) -> frozenset[int]:
 
 
 def _spaces(json: str) -> tuple[str, ...]:
-    """Say with what the tokens that begin a word begin."""
+    """Return the prefixes of the tokens that begin a word."""
     data = jsons.loads(json)
     kinds = set(_kinds(data.get("pre_tokenizer"))) | set(_kinds(data.get("normalizer")))
     if "ByteLevel" in kinds and not data["model"].get("end_of_word_suffix"):
@@ -53,13 +53,13 @@ def _spaces(json: str) -> tuple[str, ...]:
     if "Metaspace" in kinds or ("Replace", "▁") in kinds:
         return _METASPACE
     raise ArgumentError(
-        f"The vocabulary does not say where words begin: got a {data['model'].get('type')} model with the parts "
+        f"The vocabulary does not tell where words begin: got a {data['model'].get('type')} model with the parts "
         f"{sorted(map(str, kinds)) or 'none'}. Give the ids of the tokens that continue a word yourself, or mask single tokens."
     )
 
 
 def _kinds(part: Any) -> Iterator[Any]:
-    """Yield the types of a normalizer or pre-tokenizer and of all that it holds; of a replacement also what it puts in."""
+    """Yield the types of a normalizer or pre-tokenizer and of its parts, and for a replacement also the new text."""
     if isinstance(part, dict):
         yield part["type"]
         if part["type"] == "Replace":

@@ -73,6 +73,28 @@ def check_types(expected: type | tuple[type, ...], **values: object) -> None:
             raise ArgumentTypeError(f"{name} must be {wanted}, got {type(value).__name__}: {value!r:.80}.")
 
 
+def as_strings(argument: str, values: object, *, unique: bool = True, empty: bool = True) -> tuple[str, ...]:
+    """Return an argument that is a list of strings as a tuple; raise for anything else, also for one string.
+
+    A string may appear once unless `unique` is false, and there may be none unless `empty` is false.
+
+    >>> as_strings("columns", "x")
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: columns must be a list of strings, got the string 'x'. Write ['x'].
+    """
+    if isinstance(values, str):
+        raise ArgumentTypeError(f"{argument} must be a list of strings, got the string {values!r:.60}. Write [{values!r:.60}].")
+    if not isinstance(values, Collection):
+        raise ArgumentTypeError(f"{argument} must be a list of strings, got {type(values).__name__}: {values!r:.60}.")
+    several = tuple(values)
+    check_text(**{f"{argument}[{place}]": value for place, value in enumerate(several)})
+    if not several and not empty:
+        raise ArgumentError(f"{argument} must name at least one column, got none.")
+    if unique:
+        check_unique({argument: several})
+    return several
+
+
 def check_unique(values: Mapping[str, Collection[str]]) -> None:
     """Raise `ArgumentError` where a list of names has a duplicate."""
     for name, items in values.items():

@@ -13,12 +13,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
 
 Example = Mapping[str, Any]
 RecordBatch: TypeAlias = pa.RecordBatch
 Schema: TypeAlias = pa.Schema
+Indices = NDArray[np.int64]
 
 ROW = "__row__"
 KEY = "__key__"
@@ -40,7 +42,7 @@ def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
     return number_as(chunk, epoch, np.arange(first, first + chunk.num_rows))
 
 
-def number_as(chunk: RecordBatch, epoch: int, rows: NDArray[np.int64]) -> RecordBatch:
+def number_as(chunk: RecordBatch, epoch: int, rows: Indices) -> RecordBatch:
     """Append the hidden columns with the given source rows, int64[N], unless the chunk has them already."""
     if ROW in chunk.schema.names:
         return chunk
@@ -71,11 +73,11 @@ def with_hidden_of(chunk: RecordBatch, origin: RecordBatch) -> RecordBatch:
     return chunk.append_column(ROW, origin.column(ROW)).append_column(KEY, origin.column(KEY))
 
 
-def source_rows(chunk: RecordBatch) -> NDArray[np.int64]:
+def source_rows(chunk: RecordBatch) -> Indices:
     """Return which row of the source each row comes from: int64[N]; -1 where it is not known."""
     if ROW not in chunk.schema.names:
         return np.full(chunk.num_rows, -1, np.int64)
-    rows: NDArray[np.int64] = chunk.column(ROW).to_numpy(zero_copy_only=True)
+    rows: Indices = chunk.column(ROW).to_numpy(zero_copy_only=True)
     return rows
 
 
@@ -116,7 +118,7 @@ def set_field(schema: Schema, name: str, kind: pa.DataType) -> Schema:
 def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
     """Turn a chunk into one dict a row; fixed-shape tensors become numpy arrays, everything else plain Python values."""
     seen = visible(chunk)
-    tensors = [field.name for field in seen.schema if isinstance(field.type, pa.FixedShapeTensorType)]
+    tensors = [field.name for field in seen.schema if is_tensor(field.type)]
     if not tensors:
         rows: list[dict[str, Any]] = seen.to_pylist()
         return rows
@@ -124,7 +126,7 @@ def to_rows(chunk: RecordBatch) -> list[dict[str, Any]]:
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | NDArray[np.int64]) -> RecordBatch:
+def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[int] | Indices) -> RecordBatch:
     """Turn rows into a chunk, with `schema` or the one inferred from these rows.
 
     `numbers` are the source rows, for messages. Missing columns are null. Raises `SchemaError` for a value that does not fit and for a
@@ -150,7 +152,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
 
 
 def check_schema(schema: object) -> None:
-    """Raise `ArgumentTypeError` for a declared schema that is none."""
+    """Raise `ArgumentTypeError` unless a declared schema is a pyarrow schema, or None."""
     if schema is not None and not isinstance(schema, pa.Schema):
         raise ArgumentTypeError(
             f"schema must be a pyarrow schema, as in pa.schema({{'x': pa.int64()}}), got {type(schema).__name__}: {schema!r:.60}."
@@ -158,7 +160,7 @@ def check_schema(schema: object) -> None:
 
 
 def _empty(kind: pa.DataType) -> pa.Array:
-    if isinstance(kind, pa.FixedShapeTensorType):  # pa.array makes none with a permutation, which those of numpy arrays have
+    if is_tensor(kind):  # pa.array cannot make tensors with a permutation, as those of numpy arrays have
         return pa.ExtensionArray.from_storage(kind, pa.array([], kind.storage_type))
     return pa.array([], kind)
 
@@ -195,17 +197,17 @@ def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBat
 
 
 def _values(column: pa.Array) -> list[Any]:
-    if isinstance(column.type, pa.FixedShapeTensorType):
+    if is_tensor(column.type):
         arrays = iter(column.drop_null().to_numpy_ndarray())
         return [next(arrays) if valid else None for valid in column.is_valid().to_pylist()]
     values: list[Any] = column.to_pylist()
     return values
 
 
-def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
-    from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # few values are; asking each is slow
+def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
+    from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # a check of each value would be slow
     shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if from_numpy else ()
-    if isinstance(kind, pa.FixedShapeTensorType) or (kind is None and len(shape) > 1):
+    if is_tensor(kind) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
     if from_numpy:
         values = [v.item() if isinstance(v, np.generic) and v.dtype.kind in _PLAIN else v for v in values]
@@ -237,7 +239,7 @@ def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     return found.shape, found.dtype
 
 
-def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | NDArray[np.int64]) -> pa.Array:
+def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     if kind is None:
         first = next(value for value in values if isinstance(value, np.ndarray))
         if not first.size or first.dtype.kind not in _TENSORS:

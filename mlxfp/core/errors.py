@@ -82,7 +82,7 @@ class DataError(MlxfpError, ValueError):
     >>> import mlxfp as fp
     >>> list(fp.pipe(fp.from_examples([{"x": None}]), fp.template("{x}", policy="raise")))
     Traceback (most recent call last):
-    mlxfp.core.errors.DataError: template('{x}') needs the field 'x', which is missing in row 0. ...
+    mlxfp.core.errors.DataError: template('{x}') needs the field 'x', which is missing in source row 0. ...
     """
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.core.chunks import LEAF_BITS
+from mlxfp.core.chunks import LEAF_BITS, RecordBatch, source_rows
 from mlxfp.core.nodes import Pipeline, leaves
 from mlxfp.core.sources import Source
 
@@ -44,3 +44,14 @@ def row_name(number: int) -> str:
     """
     leaf, row = divmod(int(number), 1 << LEAF_BITS)
     return f"{row} of joined source {leaf}" if leaf > 0 else f"{row}"
+
+
+def row_at(chunk: RecordBatch, place: int, *, of: str = "chunk") -> str:
+    """Name the row at `place` of a chunk: by its row in the source, or where that is not known by its place in `of`.
+
+    >>> import pyarrow as pa
+    >>> row_at(pa.record_batch({"x": [5, 6]}), 1), row_at(pa.record_batch({"x": [5, 6], "__row__": [7, 8]}), 1)
+    ('row 1 of the chunk', 'source row 8')
+    """
+    row = int(source_rows(chunk)[place])
+    return f"source row {row_name(row)}" if row >= 0 else f"row {place} of the {of}"

@@ -7,6 +7,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_number_like, value_type
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
@@ -116,9 +117,7 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
 def check_number(schema: Schema, name: str, what: str) -> None:
     """Raise `SchemaError` unless a column holds numbers, or nothing."""
     kind = schema.field(name).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
-    if not any(test(kind) for test in tests):
+    if not is_number_like(value_type(kind)):
         raise SchemaError(f"{what} must hold numbers, got {kind}. Read it as a number, or say in the spec what it is.")
 
 

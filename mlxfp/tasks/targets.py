@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_binary
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field, source_rows
 from mlxfp.core.datasets import Dataset
@@ -203,5 +204,5 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _check_spelled(name: str, kind: pa.DataType) -> None:
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+    if pa.types.is_nested(kind) or is_binary(kind):
         raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read it as text or numbers.")

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_list_like
 from mlxfp.core.examples import Examples
 
 _MLX = "mlx.core"  # looked up by name: comparing rows must not load MLX
@@ -96,7 +97,7 @@ def _same_arrays(a: pa.Array, b: pa.Array) -> bool:  # noqa: PLR0911  # one case
         return _same_numbers(a.to_numpy(zero_copy_only=False), b.to_numpy(zero_copy_only=False))
     if pa.types.is_struct(kind):
         return all(map(_same_arrays, a.flatten(), b.flatten()))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list_like(kind):
         return bool(a.value_lengths().equals(b.value_lengths())) and _same_arrays(a.flatten(), b.flatten())
     if pa.types.is_dictionary(kind):
         return _same_arrays(a.dictionary_decode(), b.dictionary_decode())

@@ -4,16 +4,17 @@ from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from attrs import frozen
 
+from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
+from mlxfp.core.arrow.types import is_list_like, is_number
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import RowWise
-from mlxfp.text.encoding.framing import Side, gather
-from mlxfp.text.templates.columns import name_row, read_ragged, to_lists
+from mlxfp.text.encoding.framing import Side
 
 
 def pad(
@@ -56,7 +57,7 @@ class _Pad(RowWise):
     def schema(self, schema: Schema) -> Schema:
         check_columns([self.column], [name for name in schema.names if name not in HIDDEN], "pad")
         kind = schema.field(self.column).type
-        if not _holds_numbers(kind):
+        if not (is_list_like(kind) and is_number(kind.value_type)):
             raise SchemaError(f"pad needs lists of numbers in column {self.column!r}, got {kind}. Make ids of text with tokenize first.")
         try:
             pa.scalar(self.pad_id, kind.value_type)
@@ -74,34 +75,19 @@ class _Pad(RowWise):
         return self._length if self.column == "input_ids" else tokens
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        column = chunk.column(self.column)
-        rows = column.cast(pa.list_(column.type.value_type)) if pa.types.is_fixed_size_list(column.type) else column
-        self._check_rows(rows, chunk)
-        ragged = read_ragged(rows)
-        places = np.arange(self._length)
-        short = ragged.lengths[:, None]
-        real = places < short if self.side == "right" else places >= self._length - short
-        filled = np.full(real.shape, self.pad_id, ragged.values.dtype)
-        filled[real] = gather(ragged.values, ragged.starts, ragged.lengths)
-        full = np.full(len(filled), self._length)
-        out = set_column(chunk, self.column, to_lists(filled.ravel(), full))
-        return out if self.mask is None else set_column(out, self.mask, to_lists(real.astype(np.int32).ravel(), full))
-
-    def _check_rows(self, rows: pa.Array, chunk: RecordBatch) -> None:
-        lengths = pc.list_value_length(rows).fill_null(-1).to_numpy()
-        wrong = (lengths < 0) | (lengths > self._length)
-        if wrong.any():
-            place = int(np.argmax(wrong))
-            found = f"has {lengths[place]} values" if lengths[place] >= 0 else "is missing"
+        values, ends = read_lists(column_without_nulls(chunk, self.column, "pad"))
+        check_values((values, ends), chunk, self.column, "pad")
+        lengths, places = np.diff(ends)[:, None], np.arange(self._length)
+        if (lengths > self._length).any():
+            place = int(np.argmax(lengths > self._length))
             raise DataError(
-                f"pad(length={self._length}) got a row of column {self.column!r} that {found}: {name_row(chunk, place)}. "
+                f"pad(length={self._length}) got {lengths[place, 0]} values in column {self.column!r} of {row_at(chunk, place)}. "
                 f"Cut rows with tokenize(max_length={self._length}), or leave them out with filter."
             )
-        if rows.flatten().null_count:
-            place = next(place for place in range(len(rows)) if rows.slice(place, 1).flatten().null_count)
-            raise DataError(f"pad got a missing value inside column {self.column!r}, {name_row(chunk, place)}. Fill it with map first.")
-
-
-def _holds_numbers(kind: pa.DataType) -> bool:
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(lists and (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)))
+        real = places < lengths if self.side == "right" else places >= self._length - lengths
+        numbers = values.to_numpy(zero_copy_only=False)
+        filled = np.full(real.shape, self.pad_id, numbers.dtype)
+        filled[real] = numbers
+        full = np.arange(len(filled) + 1) * self._length
+        out = set_column(chunk, self.column, to_lists(filled.ravel(), full))
+        return out if self.mask is None else set_column(out, self.mask, to_lists(real.astype(np.int32).ravel(), full))

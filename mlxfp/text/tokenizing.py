@@ -10,17 +10,19 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.planning import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
+from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import encode_few, encode_rows
 from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around, put_around_few
 from mlxfp.text.encoding.template_encoding import encode_sentences
-from mlxfp.text.templates.columns import Ragged, check_text_column, name_row, read_text, to_lists
+from mlxfp.text.templates.columns import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
@@ -160,7 +162,7 @@ class _Tokenize(RowWise):
         """Cut the ids of each text, put the special ones around them, and add them to the chunk."""
         frame = self.frame
         if frame.bare and self.max_length is None:
-            return set_column(chunk, self.into, to_lists(encoded[0].values, encoded[0].lengths))
+            return set_column(chunk, self.into, to_lists(encoded[0].values, ends_of(encoded[0].lengths)))
         ids, types = put_around(frame, self._shorten(encoded, chunk))
         out = set_column(chunk, self.into, ids)
         return out if types is None else set_column(out, _TYPES, types)
@@ -176,7 +178,7 @@ class _Tokenize(RowWise):
         if (excess > 0).any():
             place = int(np.argmax(excess > 0))
             raise DataError(
-                f"tokenize gave {self.max_length + excess[place]} ids for {name_row(chunk, place)}, above max_length={self.max_length}. "
+                f"tokenize gave {self.max_length + excess[place]} ids for {row_at(chunk, place)}, above max_length={self.max_length}. "
                 'Choose truncation="right" or "left", or a larger max_length.'
             )
         return texts

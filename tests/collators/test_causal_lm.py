@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mlxfp.collators import causal_lm
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
+from mlxfp.collators.cutting import aligned_values
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.bucketing import bucket_by_length
@@ -115,21 +116,18 @@ def _labels_not_shifted(places: Any, ends: Any) -> Any:
     return ALL_BUT(ends[1:] - 1, ends)
 
 
-def _prompt_read_at_the_input(self: Any, view: Any, name: str, ends: Any) -> Any:
-    values = BESIDE(self, view, name, ends)
+def _prompt_read_at_the_input(view: Any, name: str, ends: Any, wanted_by: str) -> Any:
+    values = aligned_values(view, name, ends, wanted_by)
     return np.roll(values, 1) if name == "prompt" else values
 
 
-def _one_document(self: Any, view: Any, name: str, ends: Any) -> Any:
-    return BESIDE(self, view, name, ends) * 0 + 1
-
-
-BESIDE = causal_lm._Causal._beside
+def _one_document(view: Any, name: str, ends: Any, wanted_by: str) -> Any:
+    return aligned_values(view, name, ends, wanted_by) * 0 + 1
 
 
 @pytest.mark.parametrize(
     ("name", "broken"),
-    [("_all_but", _labels_not_shifted), ("_Causal._beside", _prompt_read_at_the_input), ("_Causal._beside", _one_document)],
+    [("_all_but", _labels_not_shifted), ("aligned_values", _prompt_read_at_the_input), ("aligned_values", _one_document)],
 )
 def test_the_law_catches_labels_that_are_off(monkeypatch: pytest.MonkeyPatch, name: str, broken: Any):
     assert_predicts_what_follows(CASE, ASKED)
@@ -181,22 +179,22 @@ def test_collators_print_as_they_are_called():
         (
             {"length": 2},
             {"input_ids": [1, 2, 3, 4]},
-            r"collators\.causal: example 1 of the group has 4 tokens, so 3 predictions, more than the length of 2\. Cut the rows",
+            r"column 'input_ids' of row 1 of the group has 4 tokens, so 3 predictions, more than the length of 2\. Cut rows",
         ),
         (
             {"vocab_size": 4},
             {"input_ids": [1, 4]},
-            r"collators\.causal: token 1 in column 'input_ids' of example 1 .* has the id 4, outside",
+            r"collators\.causal: column 'input_ids' of row 1 of the group has the id 4 as token 1, outside",
         ),
         (
             {"prompt_mask": "p"},
             {"input_ids": [1, 2], "p": [1]},
-            "input_ids and p of example 1 of the group have different lengths: 2 and 1",
+            "row 1 of the group has lists of different lengths: 2 in column 'input_ids' and 1 in column 'p'",
         ),
         (
             {"packed": True},
             {"input_ids": [1, 2], "segment_ids": [1]},
-            "input_ids and segment_ids of example 1 .* different lengths: 2 and 1",
+            "row 1 of the group has lists of different lengths: 2 in column 'input_ids' and 1 in column 'segment_ids'",
         ),
     ],
 )
@@ -218,9 +216,9 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         causal(pad_id=0, prompt_mask=1)  # type: ignore[arg-type]  # the mistake under test
     with pytest.raises(ArgumentError, match="A fixed length needs no pad_multiple"):
         causal(pad_id=0, length=4, pad_multiple=2)
-    with pytest.raises(ArgumentError, match=r"lengths=\[4\] say what to pad to\. Leave out length and pad_multiple"):
+    with pytest.raises(ArgumentError, match=r"lengths=\[4\] are all lengths to pad to\. Leave out length and pad_multiple"):
         causal(pad_id=0, lengths=[4], pad_multiple=2)
     with pytest.raises(ArgumentError, match=r"lengths must ascend, each one larger than the one before it, got \[4, 2\]"):
         causal(pad_id=0, lengths=[4, 2])
-    with pytest.raises(ArgumentError, match="carry must be a list of column names, got the string 'x'"):
+    with pytest.raises(ArgumentTypeError, match="carry must be a list of strings, got the string 'x'"):
         causal(pad_id=0, carry="x")

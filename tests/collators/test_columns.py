@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mlxfp.collators.columns import as_view, column_of, keys_of, lists_of, numbers_of, ragged_of, where
+from mlxfp.collators.columns import as_view, at_place, column_of, keys_of, lists_of, numbers_of, ragged_of
 from mlxfp.core.chunks import number_rows, row_keys
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -92,7 +92,7 @@ def test_numbers_are_of_32_bits_and_tensors_keep_smaller_types():
     for given, kept in (("uint8", "uint8"), ("int64", "int32"), ("float64", "float32"), ("float16", "float16")):
         assert dtype(pa.FixedShapeTensorArray.from_numpy_ndarray(np.ones((2, 2, 2), given))) == kept
     too_large = pa.FixedShapeTensorArray.from_numpy_ndarray(np.array([[1, 2], [3, 2**40]]))
-    with pytest.raises(DataError, match=r"column 'x' of example 1 of the group holds 1099511627776, beyond 32-bit integers"):
+    with pytest.raises(DataError, match=r"column 'x' of row 1 of the group holds 1099511627776, beyond 32-bit integers"):
         dtype(too_large)
     with pytest.raises(DataError, match="holds 9223372036854775808, beyond 32-bit"):
         dtype(pa.array([2**63], pa.uint64()))
@@ -119,6 +119,6 @@ def test_hidden_columns_cannot_be_asked_for():
         column_of(typed_view(), "__row__", "test")
 
 
-def test_an_example_is_named_by_place_and_source_row():
-    assert where(typed_view(), 1) == "example 1 of the group (source row 31)"
-    assert where(as_view([{"x": 1}]), 0) == "example 0 of the group"
+def test_an_example_is_named_by_its_source_row_or_else_by_its_place():
+    assert at_place(typed_view(), "x", 1, "test") == "test: column 'x' of source row 31"
+    assert at_place(as_view([{"x": 1}]), "x", 0, "test") == "test: column 'x' of row 0 of the group"

@@ -48,7 +48,7 @@ def test_labels_and_carried_columns_go_along():
     batch = vision(label="y", classes=3, carry=["name"])(view)
     assert (batch["labels"].tolist(), batch["name"]) == ([2, 0, 1], ("a", "b", "c"))
     assert vision(label="y", label_kind="value")(view)["labels"].dtype == mx.float32
-    with pytest.raises(DataError, match=r"column 'y' of example 0 of the group \(source row 20\) holds 2, outside the 2 classes"):
+    with pytest.raises(DataError, match=r"column 'y' of source row 20 holds 2, outside the 2 classes"):
         vision(label="y", classes=2)(view)
 
 
@@ -87,7 +87,7 @@ def test_tensors_that_are_no_images_are_refused(column: Any, error: type[Excepti
 def test_other_columns_are_refused():
     with pytest.raises(SchemaError, match=r"or encoded images as binary, got list<item: list<item: int64>>\. numpy arrays"):
         vision()([{"image": [[1, 2], [3, 4]]}])
-    with pytest.raises(DataError, match="column 'image' of example 1 of the group is null"):
+    with pytest.raises(DataError, match="column 'image' of row 1 of the group is null"):
         vision()([{"image": b""}, {"image": None}])
 
 
@@ -118,9 +118,9 @@ def test_arguments_that_cannot_be_are_refused_at_once(options: dict[str, Any], e
 
 
 def test_a_normalization_that_cannot_be_is_refused():
-    with pytest.raises(ArgumentError, match="1 or 3 channels, got 2 means and 2 deviations"):
+    with pytest.raises(ArgumentError, match="1 or 3 channels, got 2 means and 2 standard deviations"):
         Normalization([0, 0], [1, 1])
-    with pytest.raises(ArgumentError, match="got 1 means and 3 deviations"):
+    with pytest.raises(ArgumentError, match="got 1 means and 3 standard deviations"):
         Normalization([0], [1, 1, 1])
     with pytest.raises(ArgumentError, match=r"Every std must be above 0, got \(0\.0,\)"):
         Normalization([0], [0])
@@ -166,7 +166,7 @@ def test_every_mode_is_converted_as_pillow_converts_it(stored: str, mode: Any, w
     row = {"image": encoded(made, "TIFF")}
     assert np.array_equal(images(vision(mode=mode)([row])), expected / np.float32(255))
     if stored not in ("RGB", "L"):
-        with pytest.raises(DataError, match=f'is of mode {stored}. Give mode="rgb" or mode="grey".'):
+        with pytest.raises(DataError, match=f'has the mode {stored}. Give mode="rgb" or mode="grey".'):
             vision()([row])
 
 
@@ -194,7 +194,7 @@ def test_images_of_different_sizes_need_a_size():
     with pytest.raises(DataError) as error:
         vision()(files)
     assert str(error.value) == (
-        "collators.vision: column 'image' of example 1 of the group has the shape (4, 5, 3), the first one of the group (6, 5, 3). "
+        "collators.vision: column 'image' of row 1 of the group has the shape (4, 5, 3), the first one of the group (6, 5, 3). "
         "Give size=(height, width) for different sizes, mode for different channels."
     )
 
@@ -202,9 +202,7 @@ def test_images_of_different_sizes_need_a_size():
 def test_a_damaged_file_is_named():
     whole = encoded(pillow().fromarray(PIXELS[0]), "JPEG")
     for damaged in (b"", b"nothing", whole[: len(whole) // 2]):
-        with pytest.raises(
-            DataError, match=r"column 'image' of example 1 of the group is no image that can be decoded: .*Filter such rows"
-        ):
+        with pytest.raises(DataError, match=r"column 'image' of row 1 of the group cannot be decoded as an image: .*Filter such rows"):
             vision()([{"image": whole}, {"image": damaged}])
 
 

@@ -73,7 +73,7 @@ def test_every_kind_of_column_becomes_what_it_can():
         (
             {"x": [1, None]},
             DataError,
-            "collators.default: column 'x' of example 1 of the group is null. Fill it, or filter such rows out, before batch.",
+            "collators.default: column 'x' of row 1 of the group is null. Fill it with map, or leave such rows out with filter.",
         ),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from mlxfp.collators.task_specs import ROLES, TASKS, TaskSpec
+from mlxfp.collators.task_specs import TASK_COLLATORS, TASKS, TaskSpec
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.core.identity import fingerprint
 
@@ -20,9 +20,9 @@ def test_columns_are_named_as_usual_unless_said_otherwise():
         TaskSpec("text", "causal").column("label")
 
 
-@pytest.mark.parametrize(("modality", "kind"), ROLES)
+@pytest.mark.parametrize(("modality", "kind"), TASK_COLLATORS)
 def test_a_task_is_a_value(modality: Any, kind: Any):
-    columns = dict.fromkeys(ROLES[modality, kind], "x")
+    columns = dict.fromkeys(TASK_COLLATORS[modality, kind].roles, "x")
     task = TaskSpec(modality, kind, columns=columns)
     turned = TaskSpec(modality, kind, columns=dict(reversed(columns.items())))
     assert task == turned == pickle.loads(pickle.dumps(task)) == evolve(task)

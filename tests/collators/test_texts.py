@@ -122,24 +122,21 @@ def numbered(**columns: Any) -> Examples:
             {},
             {"input_ids": [[1], None]},
             DataError,
-            (
-                "collators.text: column 'input_ids' of example 1 of the group (source row 41) is null. "
-                "Fill it, or filter such rows out, before batch."
-            ),
+            ("collators.text: column 'input_ids' of source row 41 is null. Fill it with map, or leave such rows out with filter."),
         ),
         (
             {},
             {"input_ids": [[1], [], [1, 2, None]]},
             DataError,
-            "collators.text: column 'input_ids' of example 2 of the group (source row 42) holds a null in its list. Fill it before batch.",
+            "collators.text: column 'input_ids' of source row 42 holds a null in its list. Fill it with map.",
         ),
         (
             {},
             {"input_ids": [[1], [2, 2**31]]},
             DataError,
             (
-                "collators.text: column 'input_ids' of example 1 of the group (source row 41) holds 2147483648, beyond 32-bit integers. "
-                "Number such values anew before batch."
+                "collators.text: column 'input_ids' of source row 41 holds 2147483648, beyond 32-bit integers. "
+                "Renumber such values before batch."
             ),
         ),
         (
@@ -147,7 +144,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [1, 2, 3]]},
             DataError,
             (
-                "collators.text: column 'input_ids' of example 1 of the group (source row 41) has 3 values, more than the length of 2 "
+                "collators.text: column 'input_ids' of source row 41 has 3 values, more than the length of 2 "
                 "to pad to. Cut the rows before batch, as tokenize(max_length=2) does, or pad to a larger length."
             ),
         ),
@@ -156,7 +153,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [], [2, 30]]},
             DataError,
             (
-                "collators.text: token 1 in column 'input_ids' of example 2 of the group (source row 42) has the id 30, outside the "
+                "collators.text: column 'input_ids' of source row 42 has the id 30 as token 1, outside the "
                 "vocabulary of 30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
             ),
         ),
@@ -165,7 +162,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[-1]]},
             DataError,
             (
-                "collators.text: token 0 in column 'input_ids' of example 0 of the group (source row 40) has the id -1, outside the "
+                "collators.text: column 'input_ids' of source row 40 has the id -1 as token 0, outside the "
                 "vocabulary of 30. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
             ),
         ),
@@ -173,14 +170,17 @@ def numbered(**columns: Any) -> Examples:
             {"type_ids": True},
             {"input_ids": [[1], [2, 3]], "token_type_ids": [[0], [0]]},
             DataError,
-            "collators.text: input_ids and token_type_ids of example 1 of the group (source row 41) have different lengths: 2 and 1.",
+            (
+                "collators.text: source row 41 has lists of different lengths: 2 in column 'input_ids' and 1 in column "
+                "'token_type_ids'. Give both one value for each token."
+            ),
         ),
         (
             {"label": "y", "classes": 2},
             {"input_ids": [[1], [2]], "y": [1, 2]},
             DataError,
             (
-                "collators.text: column 'y' of example 1 of the group (source row 41) holds 2, outside the 2 classes 0 to "
+                "collators.text: column 'y' of source row 41 holds 2, outside the 2 classes 0 to "
                 "1. Correct the data, or give the right number of classes."
             ),
         ),
@@ -189,7 +189,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [1.0, 0.5]},
             DataError,
             (
-                "collators.text: column 'y' of example 1 of the group (source row 41) holds 0.5, which is no class: a whole number is "
+                "collators.text: column 'y' of source row 41 holds 0.5, which is not a class: a whole number is "
                 'needed. For regression, give label_kind="value".'
             ),
         ),
@@ -198,7 +198,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1]], "y": [float("nan")]},
             DataError,
             (
-                "collators.text: column 'y' of example 0 of the group (source row 40) holds nan, which is no class: a whole number is "
+                "collators.text: column 'y' of source row 40 holds nan, which is not a class: a whole number is "
                 'needed. For regression, give label_kind="value".'
             ),
         ),
@@ -207,7 +207,7 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [[0, 1], [1, 2]]},
             DataError,
             (
-                "collators.text: column 'y' of example 1 of the group (source row 41) holds 2, outside the 2 classes "
+                "collators.text: column 'y' of source row 41 holds 2, outside the 2 classes "
                 "0 to 1. Correct the data, or give the right number of classes."
             ),
         ),
@@ -216,8 +216,8 @@ def numbered(**columns: Any) -> Examples:
             {"input_ids": [[1], [2]], "y": [[0, 1], [1]]},
             DataError,
             (
-                "collators.text: column 'y' of example 1 of the group (source row 41) has 1 values, the first one of the group 2, and rows "
-                "of one length are needed here. Make them so before batch, as pad does."
+                "collators.text: column 'y' of source row 41 has 1 values, the first one of the group 2, and rows "
+                "of one length are needed here. Pad them before batch."
             ),
         ),
         (
@@ -230,10 +230,7 @@ def numbered(**columns: Any) -> Examples:
             {"label": "y", "label_kind": "value"},
             {"input_ids": [[1]], "y": [1e300]},
             DataError,
-            (
-                "collators.text: column 'y' of example 0 of the group (source row 40) holds 1e+300, beyond 32-bit floats. "
-                "Scale it before batch."
-            ),
+            ("collators.text: column 'y' of source row 40 holds 1e+300, beyond 32-bit floats. Scale it before batch."),
         ),
     ],
 )
@@ -246,7 +243,7 @@ def test_an_error_says_what_is_wrong_and_where(options: dict[str, Any], columns:
 
 
 def test_a_list_without_source_rows_is_named_by_places():
-    with pytest.raises(DataError, match=r"of example 1 of the group is null"):
+    with pytest.raises(DataError, match=r"of row 1 of the group is null"):
         text(pad_id=0)([{"input_ids": [1]}, {"y": 1}])
     with pytest.raises(ArgumentTypeError, match=r"A collator takes mappings, got int at place 1 of the group: 7\."):
         text(pad_id=0)([{"input_ids": [1]}, 7])
@@ -260,11 +257,11 @@ def test_a_list_without_source_rows_is_named_by_places():
         ({"label": "y", "label_kind": "clas"}, UnknownNameError, "Did you mean 'class'"),
         ({"length": 8, "pad_multiple": 8}, ArgumentError, "A fixed length needs no pad_multiple, got length=8 and pad_multiple=8"),
         ({"lengths": [8, 4]}, ArgumentError, "lengths must ascend"),
-        ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] say what to pad to\. Leave out length and pad_multiple\."),
+        ({"lengths": [4], "length": 4}, ArgumentError, r"lengths=\[4\] are all lengths to pad to\. Leave out length and pad_multiple\."),
         ({"vocab_size": 0}, ArgumentError, "vocab_size must be at least 1"),
-        ({"carry": "name"}, ArgumentError, "carry must be a list of column names, got the string 'name'"),
+        ({"carry": "name"}, ArgumentTypeError, "carry must be a list of strings, got the string 'name'"),
         ({"carry": ["a", "a"]}, ArgumentError, "carry repeats 'a'"),
-        ({"classes": 2}, ArgumentError, "classes=2 counts class labels, and there are none: label=None"),
+        ({"classes": 2}, ArgumentError, "classes=2 is the number of class labels, and there are none: label=None"),
         ({"classes": 2, "label": "y", "label_kind": "value"}, ArgumentError, "label_kind='value'"),
     ],
 )

@@ -53,7 +53,7 @@ def test_integers_are_taken_as_16_bit_samples():
     with pytest.raises(DataError) as error:
         audio()(view)
     assert str(error.value) == (
-        "collators.audio: column 'waveform' of example 1 of the group (source row 6) holds 40000, and integers are taken as 16-bit "
+        "collators.audio: column 'waveform' of source row 6 holds 40000, and integers are taken as 16-bit "
         "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
     )
 
@@ -77,7 +77,7 @@ def test_other_columns_are_refused(column: Any, message: str):
 
 
 def test_a_waveform_that_is_too_long_is_named():
-    with pytest.raises(DataError, match=r"column 'waveform' of example 1 of the group has 3 values, more than the length of 2"):
+    with pytest.raises(DataError, match=r"column 'waveform' of row 1 of the group has 3 values, more than the length of 2"):
         audio(length=2)([{"waveform": [0.5]}, {"waveform": [0.5] * 3}])
     with pytest.raises(DataError, match=r"has 4 values, more than the length of 3"):
         audio(length=3, spectrogram=MEL)([{"waveform": [0.5] * 12}])

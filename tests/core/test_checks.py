@@ -11,6 +11,7 @@ import pytest
 from mlxfp.core import errors
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import (
+    as_strings,
     check_callable,
     check_choice,
     check_columns,
@@ -76,7 +77,24 @@ def test_names_that_repeat_are_told():
         check_unique({"columns": ["b", "a", "c", "a", "b"]})
 
 
-def test_every_error_is_ours_and_a_built_in_one():
+def test_strings_are_given_as_a_list() -> None:
+    assert as_strings("columns", ["a", "b"]) == ("a", "b")
+    assert as_strings("columns", {"a": 1}) == ("a",)
+    assert as_strings("null_values", ["a", "a"], unique=False) == ("a", "a")
+    assert as_strings("columns", []) == ()
+    with pytest.raises(ArgumentTypeError, match=r"columns must be a list of strings, got the string 'ab'\. Write \['ab'\]\."):
+        as_strings("columns", "ab")
+    with pytest.raises(ArgumentTypeError, match=r"columns must be a list of strings, got int: 3\."):
+        as_strings("columns", 3)
+    with pytest.raises(ArgumentTypeError, match=r"columns\[1\] must be a string, got columns\[1\]=1"):
+        as_strings("columns", ["a", 1])
+    with pytest.raises(ArgumentError, match="columns repeats 'a'"):
+        as_strings("columns", ["a", "a"])
+    with pytest.raises(ArgumentError, match="columns must name at least one column, got none"):
+        as_strings("columns", [], empty=False)
+
+
+def test_every_error_is_ours_and_a_built_in_one() -> None:
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MlxfpError) and kind is not MlxfpError]
     assert len(kinds) >= 10
     for kind in kinds:

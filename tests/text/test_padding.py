@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.ragged import to_lists
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.padding import pad
-from mlxfp.text.templates.columns import to_lists
 from tests.text.test_tokenizing import stage_of
 
 KINDS = [pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint8()), pa.list_(pa.float32()), pa.list_(pa.int16(), 3)]
@@ -60,7 +60,7 @@ def test_the_law_catches_padding_on_the_wrong_side_and_a_mask_by_value():
         def apply(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
             padded = stage_of(pad(3, pad_id=0)).apply(chunk)
             real = padded["input_ids"].values.to_numpy() != 0
-            mask = to_lists(real.astype(np.int32), np.full(len(padded), 3))
+            mask = to_lists(real.astype(np.int32), np.arange(len(padded) + 1) * 3)
             return pa.record_batch({"input_ids": padded["input_ids"], "attention_mask": mask})
 
     assert_pads(stage_of(pad(3, pad_id=0)), column, length=3, pad_id=0, side="right")
@@ -91,9 +91,9 @@ def test_the_stage_prints_as_its_call():
 def test_rows_that_do_not_fit_are_named():
     stage = stage_of(pad(2, pad_id=0))
     for rows, message in (
-        ([[1], [1, 2, 3]], r"pad\(length=2\) got a row of column 'input_ids' that has 3 values: row 31\. Cut rows with tokenize"),
-        ([[1], None], "column 'input_ids' that is missing: row 31"),
-        ([[1], [None, 2]], r"pad got a missing value inside column 'input_ids', row 31\. Fill it"),
+        ([[1], [1, 2, 3]], r"pad\(length=2\) got 3 values in column 'input_ids' of source row 31\. Cut rows with tokenize"),
+        ([[1], None], r"pad: column 'input_ids' of source row 31 is null\. Fill it"),
+        ([[1], [None, 2]], r"pad: column 'input_ids' of source row 31 holds a null in its list\. Fill it"),
     ):
         chunk = number_rows(pa.record_batch({"input_ids": pa.array(rows, pa.list_(pa.int32()))}), 0, 30)
         with pytest.raises(DataError, match=message):

@@ -13,6 +13,7 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.chunks import RecordBatch, number_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
@@ -20,7 +21,6 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.encoding.encoding import encode_chunk
-from mlxfp.text.templates.columns import Ragged
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import Truncation, tokenize
@@ -178,14 +178,14 @@ def test_threads_with_other_lengths_do_not_disturb_each_other():
 
 def test_a_missing_text_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"text": ["in", None]}), 0, 40)
-    with pytest.raises(DataError, match=r"tokenize needs text in column 'text', which is missing in row 41\. Leave such rows out"):
+    with pytest.raises(DataError, match=r"tokenize needs text in column 'text', which is missing in source row 41\. Leave such rows out"):
         stage_of(tokenize(trained("bpe"))).apply(chunk)
 
 
 def test_a_row_that_is_too_long_is_named_where_cutting_is_refused():
     chunk = number_rows(pa.record_batch({"text": ["in", "in class in class"]}), 0, 7)
     stage = stage_of(tokenize(trained("wordpiece"), max_length=5, truncation="error"))
-    with pytest.raises(DataError, match=r"tokenize gave 6 ids for row 8, above max_length=5\. Choose truncation="):
+    with pytest.raises(DataError, match=r"tokenize gave 6 ids for source row 8, above max_length=5\. Choose truncation="):
         stage.apply(chunk)
     assert stage.apply(chunk.slice(0, 1)).num_rows == 1
 

@@ -1,4 +1,4 @@
-"""Noise in fields and tokens, keyed by the row and the place in it: the same for any chunks, shards and threads, another one each epoch."""
+"""Random changes of fields and tokens, keyed by epoch, row and place in the row: chunks, shards and threads make no difference."""
 
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -8,33 +8,23 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, check_unique
+from mlxfp.core.arrow.ragged import Ends, places_within, to_lists
+from mlxfp.core.arrow.types import is_tensor
+from mlxfp.core.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
 from mlxfp.core.stages import RowWise
-from mlxfp.data.lengths.tokens import (
-    TOKENS,
-    Indices,
-    check_tokens,
-    counted,
-    ends_of,
-    flat_values,
-    is_listed,
-    lengths_of,
-    name_row,
-    read_tokens,
-    to_lists,
-)
+from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
 
 
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Make each value of these columns missing (null) with probability `rate`, each on its own, for training on tables.
+    """Make each value of these columns missing (null) with probability `rate`, independently, for training on tables.
 
-    `template` after it writes what it writes for missing values, so a model cannot lean on one field and learns to do without.
+    A later `template` writes these values like other missing ones, so a model learns not to depend on one field.
 
-    Raises `SchemaError` for a column that is not there, and for one of fixed-shape tensors, which cannot hold nulls.
+    Raises `SchemaError` for a missing column, and for a column of fixed-shape tensors, which cannot hold nulls.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -42,25 +32,22 @@ def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[
     >>> [tuple(row.values()) for row in pipe(rows, drop_fields(0.5, ["age", "sex"], seed=0))]
     [(None, None, 1), (None, 'f', 1), (22, None, 1)]
 
-    See also: `template(seed=)`, which writes fields in another order; `drop_tokens`.
+    See also: `template(seed=)`, which writes fields in random order; `drop_tokens`.
     """
-    chosen = _names(columns, "columns")
-    if not chosen:
-        raise ArgumentError("columns must name at least one column, got none.")
-    check_unique({"columns": chosen})
-    return _DropFields(_rate(rate), chosen, _seed(seed))
+    check_integer(seed=seed)
+    return _DropFields(_rate(rate), as_strings("columns", columns, empty=False), seed)
 
 
 def drop_tokens(
     rate: float, *, seed: int, keep: Collection[int] = (), column: str = "input_ids", aligned: Sequence[str] = ()
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Leave out each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
+    """Remove each token with probability `rate`, for training (word dropout: Iyyer et al., "Deep Unordered Composition", 2015).
 
-    Ids in `keep` stay, as in `keep=tokenizer.special_ids`. Columns named in `aligned` are lists with one value for each token, such as
-    `token_type_ids`, and lose the same places. Nothing keeps a row without such ids from losing all that it has.
+    Ids in `keep` stay, as in `keep=tokenizer.special_ids`; a row without such ids may lose all its tokens. Columns in `aligned` are lists
+    with one value for each token, such as `token_type_ids`, and lose the same places.
 
-    Raises `SchemaError` unless the columns hold lists, of integers in `column`; `DataError` naming a row whose lists are missing or differ
-    in length.
+    Raises `SchemaError` unless the columns hold lists, and `column` lists of integers; `DataError` naming a row whose lists are missing or
+    differ in length.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -69,18 +56,20 @@ def drop_tokens(
 
     See also: `replace_tokens`; `map(seed=)` for noise of your own.
     """
-    beside = _names(aligned, "aligned")
-    check_unique({"column and aligned": (column, *beside)})
-    return _DropTokens(_rate(rate), _seed(seed), _ids(keep, "keep"), _name(column), beside)
+    check_integer(seed=seed)
+    check_text(column=column)
+    names = as_strings("aligned", aligned)
+    check_unique({"column and aligned": (column, *names)})
+    return _DropTokens(_rate(rate), seed, _ids(keep, "keep"), column, names)
 
 
 def replace_tokens(
     rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Put one of `replacements` in the place of each token with probability `rate`, any one as likely as another.
+    """Replace each token with probability `rate` by one of `replacements`, all equally likely.
 
-    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` puts random ones there. Ids in `keep` stay. For the
-    labels of masked language models, use `collators.masked` instead.
+    `replacements=[tokenizer.mask_id]` hides tokens, `range(tokenizer.vocab_size)` replaces them by random ones. Ids in `keep` stay. For
+    masked language models, use `collators.masked` instead, which also makes the labels.
 
     Raises `SchemaError` unless the column holds lists of integers; `DataError` naming a row whose list is missing.
 
@@ -92,7 +81,9 @@ def replace_tokens(
     chosen = _ids(replacements, "replacements")
     if not chosen:
         raise ArgumentError("replacements must name at least one id, got none.")
-    return _ReplaceTokens(_rate(rate), chosen, _seed(seed), _ids(keep, "keep"), _name(column))
+    check_integer(seed=seed)
+    check_text(column=column)
+    return _ReplaceTokens(_rate(rate), chosen, seed, _ids(keep, "keep"), column)
 
 
 @frozen(repr=False)
@@ -106,7 +97,7 @@ class _DropFields(RowWise):
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "drop_fields")
         for name in self.columns:
             kind = schema.field(name).type
-            if isinstance(kind, pa.FixedShapeTensorType):
+            if is_tensor(kind):
                 raise SchemaError(
                     f"drop_fields: column {name!r} of type {kind} cannot hold nulls. Choose other columns, or use map(seed=)."
                 )
@@ -120,7 +111,7 @@ class _DropFields(RowWise):
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
         for name in self.columns:
             dropped = _uniform(fold_into_rows(keys, name)) < self.rate
-            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # no row at all: null, in a column of any type
+            kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # taking a null place gives a null, in a column of any type
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
 
@@ -135,34 +126,20 @@ class _DropTokens(RowWise):
     lengthens = False
 
     def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "drop_tokens")
-        check_columns(self.aligned, schema.names, "drop_tokens")
-        for name in self.aligned:
-            kind = schema.field(name).type
-            if not is_listed(kind):
-                raise SchemaError(f"drop_tokens: column {name!r} is aligned with tokens and must hold lists, got {kind}.")
-            schema = set_field(schema, name, pa.list_(kind.value_type))
-        return set_field(schema, self.column, TOKENS)
+        return aligned_schema(schema, self.column, self.aligned, "drop_tokens")
 
     def columns_read(self) -> tuple[str, ...]:
         return (self.column, *self.aligned)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        tokens, lengths = read_tokens(chunk, self.column, "drop_tokens")
+        tokens, ends = read_tokens(chunk, self.column, "drop_tokens")
         keys = fold_into_rows(row_keys(chunk), "drop_tokens", self.seed)
-        kept = ~_chosen(tokens, lengths, keys, self.rate, self.keep)
-        ends = np.concatenate([[0], np.cumsum(kept)])[ends_of(lengths)]
+        kept = ~_chosen(tokens, ends, keys, self.rate, self.keep)
+        new_ends = np.concatenate([[0], np.cumsum(kept)])[ends]
         for name in self.aligned:
-            others = lengths_of(chunk, name, "drop_tokens")
-            if (lengths != others).any():
-                place = int(np.argmax(lengths != others))
-                raise DataError(
-                    f"drop_tokens: {name_row(chunk, place)} has {lengths[place]} tokens and {others[place]} values in column {name!r}. "
-                    "Columns named in aligned have one value for each token."
-                )
-            values = flat_values(chunk.column(name)).filter(pa.array(kept))
-            chunk = set_column(chunk, name, to_lists(values, ends))
-        return set_column(chunk, self.column, to_lists(tokens[kept], ends))
+            values = read_aligned(chunk, name, (self.column, ends), "drop_tokens").filter(pa.array(kept))
+            chunk = set_column(chunk, name, to_lists(values, new_ends))
+        return set_column(chunk, self.column, to_lists(tokens[kept], new_ends))
 
 
 @frozen(repr=False)
@@ -182,28 +159,29 @@ class _ReplaceTokens(RowWise):
         return (self.column,)
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        tokens, lengths = read_tokens(chunk, self.column, "replace_tokens")
+        tokens, ends = read_tokens(chunk, self.column, "replace_tokens")
         keys = fold_into_rows(row_keys(chunk), "replace_tokens", self.seed)
-        chosen = _chosen(tokens, lengths, keys, self.rate, self.keep)
-        draws = _draws(fold_into_rows(keys, "by"), lengths)[chosen] % np.uint64(len(self.replacements))
+        chosen = _chosen(tokens, ends, keys, self.rate, self.keep)
+        draws = _draws(fold_into_rows(keys, "by"), ends)[chosen] % np.uint64(len(self.replacements))
         noisy = tokens.copy()
         noisy[chosen] = np.array(self.replacements, np.int32)[draws.astype(np.int64)]
-        return set_column(chunk, self.column, to_lists(noisy, ends_of(lengths)))
+        return set_column(chunk, self.column, to_lists(noisy, ends))
 
 
-def _draws(keys: Keys, lengths: Indices) -> Keys:
+def _draws(keys: Keys, ends: Ends) -> Keys:
     """Draw a number for every token, from the key of its row and its place: uint64[T]."""
-    return fold_in_rows(np.repeat(keys, lengths), counted(lengths))
+    lengths = np.diff(ends)
+    return fold_in_rows(np.repeat(keys, lengths), places_within(lengths))
 
 
-def _chosen(tokens: NDArray[np.int32], lengths: Indices, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
-    """Choose each token with probability `rate`, unless it is to be kept: bool[T]."""
-    chosen: NDArray[np.bool_] = _uniform(_draws(keys, lengths)) < rate
+def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
+    """Choose each token that is not in `keep` with probability `rate`: bool[T]."""
+    chosen: NDArray[np.bool_] = _uniform(_draws(keys, ends)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
 
 
 def _uniform(keys: Keys) -> NDArray[np.float64]:
-    """Turn keys into numbers from 0 to 1, without 1: float64[N]."""
+    """Turn keys into numbers from 0 to 1, excluding 1: float64[N]."""
     return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
@@ -214,24 +192,10 @@ def _rate(rate: Any) -> float:
     return float(rate)
 
 
-def _seed(seed: int) -> int:
-    check_integer(seed=seed)
-    return seed
-
-
-def _name(column: str) -> str:
-    check_text(column=column)
-    return column
-
-
-def _names(columns: Sequence[str], name: str) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        raise ArgumentTypeError(f"{name} must be a list of names, got the string {columns!r}. Write [{columns!r}].")
-    return tuple(columns)
-
-
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # a range prints as one, and whole vocabularies are ranges
+    found = (
+        ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
+    )  # a range stays one, as whole vocabularies are ranges, and print better so
     check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
     ends = (found[0], found[-1]) if isinstance(found, range) and len(found) else found
     if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:

@@ -1,4 +1,4 @@
-"""From examples to groups and back."""
+"""Grouping examples by number, and ungrouping them."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -31,7 +31,7 @@ def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]],
 
 
 def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
-    """Dissolve groups into examples, in order: the inverse of `batch`.
+    """Turn groups back into examples, in order: the inverse of `batch`.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -55,7 +55,7 @@ class _Batch(Grouping):
             return rest, ()
         if held + rows < self.size:
             return after(rest, chunk), ()
-        start = self.size - held if held else 0  # only the group across the boundary is copied, the others are slices
+        start = self.size - held if held else 0  # only the group across the chunk boundary is copied, the others are slices
         stop = start + (rows - start) // self.size * self.size
         cuts = [whole(after(rest, chunk.slice(0, start)))] if held else []
         if stop > start:

@@ -7,25 +7,27 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.gathering import rows_in
+from mlxfp.core.arrow.ragged import ends_of
 from mlxfp.core.checks import check_positive, check_text
-from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
+from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import Groups
 from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
-from mlxfp.data.lengths.tokens import Indices, check_tokens, ends_of, lengths_of, name_row
+from mlxfp.data.lengths.tokens import check_tokens, lengths_of
 
 
 def batch_by_tokens(
     tokens: int, *, pad_multiple: int = 1, max_size: int | None = None, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
-    """Group consecutive examples, as many as fit a budget: the size of a group adapts to the length of its examples.
+    """Group consecutive examples, as many as fit a budget of tokens: groups of long examples are small.
 
-    What counts is the padded size, the number of examples times the longest one rounded up to `pad_multiple` (that of the collator): it
-    is at most `tokens`, so the memory that a batch needs is bounded. For a limit in bytes, divide it by the bytes that your model needs
-    for a token. `max_size` also bounds the number of examples. Raises `DataError` naming an example that is larger than the budget.
+    The padded size of a group, its number of examples times the longest length rounded up to `pad_multiple` (that of the collator), is at
+    most `tokens`, so the memory that a batch needs is bounded. For a limit in bytes, divide it by the bytes that your model needs for a
+    token. `max_size` also limits the number of examples. Raises `DataError` naming a row that is larger than the budget.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -33,7 +35,7 @@ def batch_by_tokens(
     >>> [[len(row["input_ids"]) for row in group] for group in pipe(rows, batch_by_tokens(9))]
     [[2, 3, 3], [8], [1]]
 
-    See also: `bucket_by_length`, which brings examples of one length together.
+    See also: `bucket_by_length`, which groups examples of similar length.
     """
     check_positive(tokens=tokens, pad_multiple=pad_multiple, **({} if max_size is None else {"max_size": max_size}))
     check_text(column=column)
@@ -45,12 +47,12 @@ def batch_by_tokens(
 def bucket_by_length(
     lengths: Sequence[int], *, size: int | None = None, tokens: int | None = None, drop_last: bool = False, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
-    """Group examples of about the same length: a collator that pads to `lengths` then pads little, and gives few shapes.
+    """Group examples of similar length, so that a collator that pads to `lengths` adds little padding and makes few shapes.
 
-    An example waits in the bucket of the smallest of `lengths` that holds it. A bucket that is full comes out as a group: of `size`
-    examples, or of as many as are at most `tokens` tokens when padded (give one of the two). So a batch has one of as many shapes as there
-    are lengths. At the end, what is left comes out longest first, shorter examples filling up the groups of longer ones: only the very last
-    group may be short, and `drop_last=True` leaves it out. Raises `DataError` naming an example longer than the last of `lengths`.
+    An example waits in the bucket of the smallest of `lengths` that is enough for it. A full bucket becomes a group, of `size` examples, or
+    of as many as have at most `tokens` tokens with padding (give one of the two). So there are as many shapes of batches as lengths. At the
+    end, the remaining examples are grouped from the longest to the shortest, regardless of their buckets: only the very last group may be
+    short, and `drop_last=True` leaves it out. Raises `DataError` naming a row longer than the last of `lengths`.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -58,7 +60,7 @@ def bucket_by_length(
     >>> [[len(row["input_ids"]) for row in group] for group in pipe(rows, bucket_by_length([4, 10], size=2))]
     [[2, 3], [7, 8], [9, 1]]
 
-    See also: `shape_plan`, which finds the lengths that pad least; `lengths=` of the collators, which pads to them.
+    See also: `shape_plan`, which finds the lengths with the least padding; `lengths=` of the collators, which pads to them.
     """
     check_text(column=column)
     check_lengths(lengths)
@@ -81,7 +83,7 @@ class _BatchByTokens(Grouping):
     column: str = "input_ids"
 
     def start(self, epoch: int) -> RecordBatch | None:
-        return None  # the group that more examples may still fit into
+        return None  # the group to which more examples may be added
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows = after(rest, chunk)
@@ -104,12 +106,12 @@ class _BatchByTokens(Grouping):
         return _spans(sizes, padded, self.column)
 
     def _starts(self, rows: RecordBatch) -> list[int]:
-        """Say which rows a group starts with: each takes the rows that fit."""
+        """Return the first row of each group."""
         padded = np.maximum(1, -(-lengths_of(rows, self.column, "batch_by_tokens") // self.pad_multiple)) * self.pad_multiple
         if (padded > self.tokens).any():
             place = int(np.argmax(padded > self.tokens))
             raise DataError(
-                f"batch_by_tokens: {name_row(rows, place)} takes {padded[place]} tokens with its padding, more than the budget of "
+                f"batch_by_tokens: {row_at(rows, place)} takes {padded[place]} tokens with padding, more than the budget of "
                 f"tokens={self.tokens}. Truncate with tokenize(max_length=...), or make the budget larger."
             )
         starts, longest, limit = [0], 0, self.max_size or self.tokens
@@ -123,7 +125,7 @@ class _BatchByTokens(Grouping):
 
 @frozen(repr=False)
 class _BucketByLength(Grouping):
-    """The state holds the rows that wait, in the order in which they came: fewer than a group in each bucket."""
+    """The state holds the waiting rows in the order of their arrival: in each bucket, fewer than a group."""
 
     lengths: tuple[int, ...]
     size: int | None = None
@@ -144,7 +146,7 @@ class _BucketByLength(Grouping):
             full = inside[: len(inside) // size * size].reshape(-1, size)
             waits[full] = False
             groups.extend(full)
-        groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each: an order that no chunk boundary decides
+        groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each group, so that the order does not depend on chunks
         return rows.filter(pa.array(waits)), _taken(rows, groups)
 
     def columns_read(self) -> tuple[str, ...]:
@@ -166,20 +168,20 @@ class _BucketByLength(Grouping):
         return (f"holds fewer than {sum(self.sizes):,} rows",)
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
-        known = None if self.size is None else count  # else how many rows the last group has depends on their lengths
+        known = None if self.size is None else count  # else the size of the last group depends on the lengths of the rows
         sizes = [group_sizes(size, known, drop_last=self.drop_last) for size in self.sizes]
         return _spans(sizes, self.lengths, self.column)
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many rows a group of each bucket has."""
+        """The size of the groups of each bucket."""
         return tuple(self.size or (self.tokens or 0) // length for length in self.lengths)
 
     def _leftover_groups(self, rest: RecordBatch) -> Iterator[Indices]:
         buckets = self._buckets(rest)
         order = np.argsort(-lengths_of(rest, self.column, "bucket_by_length"), kind="stable")
         while len(order):
-            size = self.sizes[buckets[order[0]]]  # the longest row decides to what length the group is padded
+            size = self.sizes[buckets[order[0]]]  # the longest row decides the length to pad to
             if len(order) >= size or not self.drop_last:
                 yield order[:size]
             order = order[size:]
@@ -189,20 +191,20 @@ class _BucketByLength(Grouping):
         if (found > self.lengths[-1]).any():
             place = int(np.argmax(found > self.lengths[-1]))
             raise DataError(
-                f"bucket_by_length: {name_row(rows, place)} has {found[place]} tokens, more than the last of the lengths, "
+                f"bucket_by_length: {row_at(rows, place)} has {found[place]} tokens, more than the last of the lengths, "
                 f"{self.lengths[-1]}. Truncate with tokenize(max_length={self.lengths[-1]}), or add a larger length."
             )
         return np.searchsorted(self.lengths, found)
 
 
 def _spans(sizes: Iterable[Sequence[int]], lengths: Sequence[int], column: str) -> tuple[Groups, ...]:
-    """Say of groups by length which sizes they have, and between which two lengths their longest row is."""
+    """Return for each bucket the sizes of its groups, and the smallest and largest length of their longest row."""
     least = (0, *(length + 1 for length in lengths[:-1]))
     return tuple(Groups(*fact).holding(column) for fact in zip(sizes, least, lengths, strict=True))
 
 
 def _taken(rows: RecordBatch, groups: Sequence[Indices]) -> tuple[Cuts, ...]:
-    """Cut groups of rows that lie apart; all are copied at once, which costs less than group by group."""
+    """Return groups of rows that are not neighbours. All are copied at once, which is faster than group by group."""
     if not groups:
         return ()
     taken = rows_in(rows.schema, [rows]).take(np.concatenate(groups))

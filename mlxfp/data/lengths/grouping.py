@@ -1,4 +1,4 @@
-"""What stages that make groups share: they say where rows are cut, so that what comes behind can look at many groups at once."""
+"""The base of grouping stages: they state where to cut rows, so that the stage after them can work on many groups at once."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,7 +8,7 @@ from typing import Any
 from mlxfp.core.chunks import RecordBatch, concat_chunks
 from mlxfp.core.stages import Stage, State
 
-Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and where groups of them end, after a first 0
+Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 
 
 class Grouping(Stage):
@@ -19,11 +19,11 @@ class Grouping(Stage):
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
-        """Do what `step` does, and say where the groups are in the rows instead of slicing them."""
+        """Do what `step` does, but return the ends of the groups instead of slices."""
 
     @abstractmethod
     def cut_last(self, state: State) -> Iterable[Cuts]:
-        """Do so for the rows that are left at the end."""
+        """Do what `finish` does, but return the ends of the groups instead of slices."""
 
     def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
         """Make groups."""
@@ -36,7 +36,7 @@ class Grouping(Stage):
 
 
 def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
-    """Put a chunk behind the rows that are left over. Where one has fewer columns, from a run that read no more, so has the result."""
+    """Append a chunk to the rows that are left over. The result has the columns that both have, as a resumed run may read fewer."""
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:

@@ -8,25 +8,14 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice, check_columns, check_positive, check_text, check_unique
-from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, concat_chunks, row_keys, source_rows, with_hidden_of
+from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
+from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_unique
+from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stages import Stage
-from mlxfp.data.lengths.tokens import (
-    TOKENS,
-    Indices,
-    check_tokens,
-    counted,
-    ends_of,
-    flat_values,
-    is_listed,
-    lengths_of,
-    name_row,
-    read_tokens,
-    to_lists,
-)
+from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, lengths_of, read_aligned, read_tokens
 
 Method = Literal["best_fit", "first_fit", "split"]
 Packing = tuple[RecordBatch | None, Indices]
@@ -34,9 +23,9 @@ Placed = tuple[Indices, Indices]  # the row of each piece, and the rows that wer
 
 SEGMENTS = "segment_ids"
 POSITIONS = "positions"
-OPEN_ROWS = 128  # measured on uniform lengths: 64 fill rows to 98.0 %, 128 to 98.8 %, 1,024 to 99.4 %; all are held in memory
+OPEN_ROWS = 128  # measured on uniform lengths: 64 fill rows to 98.0 %, 128 to 98.8 %, 1,024 to 99.4 %; all are kept in memory
 
-_NUMBER_BITS = 40  # a number holds the room in a row above so many bits for the number of the row, so that one list sorts by both
+_NUMBER_BITS = 40  # of the number of a row; the bits above them hold the room in the row, so that one list of ints sorts by both
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 
 
@@ -48,16 +37,16 @@ def pack(
     column: str = "input_ids",
     aligned: Sequence[str] = (),
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Put several documents into each row, of at most `length` tokens, for models that keep documents apart by `segment_ids`.
+    """Put several documents into each row of at most `length` tokens, for models that separate documents by `segment_ids`.
 
     The rows that come out have the column of ids, `segment_ids` (list<int32>: 1, 2, ... for the documents of a row), `positions`
     (list<int32>: 0, 1, ... in each document) and the columns named in `aligned`: lists with one value for each token, such as a prompt
-    mask. Every token comes out once; rows without tokens vanish; a document longer than `length` is cut into pieces, each a document of its
-    own from then on (its positions start again, so they stay below `length`).
+    mask. Every token comes out once; rows without tokens are dropped; a document longer than `length` is cut into pieces, and each piece is
+    treated as a document (its positions start at 0, so all positions are below `length`).
 
-    "best_fit" puts a document into the open row that it leaves the least room in, or opens a new row; when more than `open_rows` (128 by
-    default) are open, the fullest is closed. "first_fit" takes the oldest open row with room and closes the oldest, so that documents stay
-    nearer to their neighbours, at the price of more padding. "split" fills each row to the end and cuts the document that crosses it.
+    "best_fit" puts a document into the open row where it leaves the least room, or opens a new row; when more than `open_rows` (128 by
+    default) are open, it closes the fullest. "first_fit" puts it into the oldest open row with enough room and closes the oldest, so that
+    neighbouring documents stay closer together, with more padding. "split" fills each row and cuts the document that does not fit.
     The first two are the bounded-space packings of Csirik and Johnson, "Bounded Space On-Line Bin Packing: Best Is Better than First",
     Algorithmica 31 (2001).
 
@@ -71,26 +60,25 @@ def pack(
     {'input_ids': [1, 2, 3, 7], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
     {'input_ids': [4, 5, 6], 'segment_ids': [1, 1, 1], 'positions': [0, 1, 2]}
 
-    See also: `collators.causal` with `packed=True`, which predicts nothing across documents; `windows` for one stream of tokens.
+    See also: `collators.causal` with `packed=True`, which predicts no token from another document; `windows` for one stream of tokens.
     """
     check_positive(length=length)
     check_choice(("best_fit", "first_fit", "split"), method=method)
     check_text(column=column)
-    if isinstance(aligned, str):
-        raise ArgumentTypeError(f"aligned must be a list of names, got the string {aligned!r}. Write [{aligned!r}].")
-    check_unique({"column and aligned": (column, *aligned, SEGMENTS, POSITIONS)})
+    names = as_strings("aligned", aligned)
+    check_unique({"column and aligned": (column, *names, SEGMENTS, POSITIONS)})
     if open_rows is not None:
         check_positive(open_rows=open_rows)
         if method == "split":
             raise ArgumentError(f'method="split" has one open row, got open_rows={open_rows}. Leave it out, or choose another method.')
-    return _Pack(length, method, open_rows or OPEN_ROWS, column, tuple(aligned))
+    return _Pack(length, method, open_rows or OPEN_ROWS, column, names)
 
 
 @frozen(repr=False)
 class _Pack(Stage):
-    """The state is (pieces, rows): the documents, or parts of documents, in the rows that are open, and which row each is in.
+    """The state is (pieces, rows): the documents and pieces of documents in the open rows, and the row of each.
 
-    Rows are numbered from 0 in the order in which they were opened; None stands for no piece.
+    Rows are numbered from 0 in the order in which they were opened; None: there is not a single piece.
     """
 
     _length: int
@@ -118,13 +106,8 @@ class _Pack(Stage):
         return (self._rows(held, rows),) if len(rows) else ()
 
     def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "pack")
-        check_columns(self.aligned, [name for name in schema.names if name not in HIDDEN], "pack")
-        for name in self.aligned:
-            if not is_listed(schema.field(name).type):
-                raise SchemaError(f"pack needs lists in the aligned column {name!r}, got {schema.field(name).type}.")
-        kinds = {name: pa.list_(schema.field(name).type.value_type) for name in self.aligned}
-        return pa.schema({self.column: TOKENS, **kinds, SEGMENTS: TOKENS, POSITIONS: TOKENS})
+        lists = aligned_schema(schema, self.column, self.aligned, "pack")
+        return pa.schema([*map(lists.field, (self.column, *self.aligned)), *(pa.field(name, TOKENS) for name in (SEGMENTS, POSITIONS))])
 
     def longest_row(self, tokens: int | None) -> int | None:
         return self._length if self.column == "input_ids" else None
@@ -136,30 +119,21 @@ class _Pack(Stage):
         return lengths_of(pieces, self.column, "pack")
 
     def _pieces(self, chunk: RecordBatch, held: int) -> RecordBatch:
-        """Cut the documents of a chunk where rows must end; `held` tokens are in open rows. Documents without tokens vanish."""
-        tokens, lengths = read_tokens(chunk, self.column, "pack")
-        ends = ends_of(lengths)
+        """Cut the documents of a chunk where rows must end; `held` tokens are in open rows. Documents without tokens are dropped."""
+        tokens, ends = read_tokens(chunk, self.column, "pack")
         if self.method == "split":
             cuts = np.arange(-held % self._length, ends[-1], self._length)
         else:
-            counts = np.maximum(lengths - 1, 0) // self._length
-            cuts = np.repeat(ends[:-1], counts) + (counted(counts) + 1) * self._length
+            counts = np.maximum(np.diff(ends) - 1, 0) // self._length
+            cuts = np.repeat(ends[:-1], counts) + (places_within(counts) + 1) * self._length
         places = np.union1d(ends, cuts)
         documents = np.searchsorted(ends, places[:-1], side="right") - 1
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "pack")[documents], places[:-1] - ends[documents])
-        lists = [to_lists(tokens, places), *(to_lists(self._aligned(chunk, name, lengths), places) for name in self.aligned)]
+        values = [tokens, *(read_aligned(chunk, name, (self.column, ends), "pack") for name in self.aligned)]
         names = [self.column, *self.aligned, ROW, KEY]
-        return pa.record_batch([*lists, pa.array(source_rows(chunk)[documents]), pa.array(keys)], names)
-
-    def _aligned(self, chunk: RecordBatch, name: str, lengths: Indices) -> pa.Array:
-        found = lengths_of(chunk, name, "pack")
-        if (found != lengths).any():
-            place = int(np.argmax(found != lengths))
-            raise DataError(
-                f"pack: {name_row(chunk, place)} has {lengths[place]} tokens in column {self.column!r}, but {found[place]} values in the "
-                f"aligned column {name!r}. An aligned column has one value for each token."
-            )
-        return flat_values(chunk.column(name))
+        return pa.record_batch(
+            [*(to_lists(each, places) for each in values), pa.array(source_rows(chunk)[documents]), pa.array(keys)], names
+        )
 
     def _place(self, sizes: Indices, used: Indices) -> Placed:
         if self.method == "split":
@@ -170,18 +144,18 @@ class _Pack(Stage):
         return np.array(placed, np.int64), np.array(closed, np.int64)
 
     def _rows(self, pieces: RecordBatch, rows: Indices) -> RecordBatch:
-        """Join the pieces of each row; those of a row stand together."""
+        """Join the pieces of each row, which are neighbours."""
         lengths, firsts = self._lengths(pieces), ends_of(np.bincount(rows))
         ends = ends_of(lengths)[firsts]
-        lists = {name: to_lists(flat_values(pieces.column(name)), ends) for name in (self.column, *self.aligned)}
-        segments = np.repeat((counted(np.diff(firsts)) + 1).astype(np.int32), lengths)
-        numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(counted(lengths).astype(np.int32), ends)}
+        lists = {name: to_lists(read_lists(pieces.column(name))[0], ends) for name in (self.column, *self.aligned)}
+        segments = np.repeat((places_within(np.diff(firsts)) + 1).astype(np.int32), lengths)
+        numbers = {SEGMENTS: to_lists(segments, ends), POSITIONS: to_lists(places_within(lengths).astype(np.int32), ends)}
         origins = pieces.select([ROW, KEY]).take(pa.array(firsts[:-1]))
         return with_hidden_of(pa.RecordBatch.from_pydict(lists | numbers), origins)
 
 
 def _in_turn(pieces: RecordBatch, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
-    """Order pieces by row: closed rows first, in the order in which they were closed, then the open ones. Rows get new numbers."""
+    """Order pieces by row: closed rows first, in the order in which they were closed, then open ones. Rows are renumbered."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")

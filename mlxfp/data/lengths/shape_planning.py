@@ -11,13 +11,14 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from attrs import evolve, frozen
 
+from mlxfp.core.arrow.ragged import ends_of
 from mlxfp.core.checks import check_positive, check_types
+from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length
 from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.nodes import brief, check_dataset, children
 from mlxfp.core.stages import Groups, Stage
-from mlxfp.data.lengths.tokens import Indices, ends_of
 
 
 @frozen

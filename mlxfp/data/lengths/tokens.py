@@ -1,110 +1,71 @@
-"""Token columns: lists of integers, seen as numpy arrays and made of them."""
+"""Token columns: lists of integers, read as numpy arrays."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.ragged import Ends, check_same_lengths, check_values, column_without_nulls, read_lists, row_of
+from mlxfp.core.arrow.types import is_list_like
 from mlxfp.core.checks import check_columns
-from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, source_rows
+from mlxfp.core.chunks import HIDDEN, Indices, RecordBatch, Schema, set_field
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.core.row_names import row_name
+from mlxfp.core.row_names import row_at
 
 TOKENS = pa.list_(pa.int32())  # the type of every column of tokens that we make
-
-Indices = NDArray[np.int64]
 
 
 def check_tokens(schema: Schema, column: str, stage: str) -> None:
     """Raise `SchemaError` unless the schema has the column and it holds lists of integers."""
     check_columns([column], [name for name in schema.names if name not in HIDDEN], stage)
     kind = schema.field(column).type
-    if not (is_listed(kind) and pa.types.is_integer(kind.value_type)):
+    if not (is_list_like(kind) and pa.types.is_integer(kind.value_type)):
         raise SchemaError(f"{stage} needs lists of integers in column {column!r}, got {kind}. Make ids of text with tokenize first.")
 
 
-def is_listed(kind: pa.DataType) -> bool:
-    """Whether a column of this type holds lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+def aligned_schema(schema: Schema, column: str, aligned: Sequence[str], stage: str) -> Schema:
+    """Return the schema with token ids in `column` and lists in the aligned columns; raise `SchemaError` where they hold other things."""
+    check_tokens(schema, column, stage)
+    check_columns(aligned, [name for name in schema.names if name not in HIDDEN], stage)
+    for name in aligned:
+        kind = schema.field(name).type
+        if not is_list_like(kind):
+            raise SchemaError(f"{stage} needs lists in column {name!r}, which is aligned with tokens, got {kind}. Choose other columns.")
+        schema = set_field(schema, name, pa.list_(kind.value_type))
+    return set_field(schema, column, TOKENS)
 
 
 def lengths_of(chunk: RecordBatch, column: str, stage: str) -> Indices:
     """Count the tokens of each row: int64[N]. Raises `DataError` naming a row whose list is null."""
-    lists = chunk.column(column)
-    if lists.null_count:
-        place = int(np.argmax(lists.is_null().to_numpy(zero_copy_only=False)))
-        raise DataError(
-            f"{stage}: the list in column {column!r} of {name_row(chunk, place)} is missing. Leave such rows out with filter, or fill them."
-        )
-    lengths: Indices = np.diff(_plain(lists).offsets.to_numpy()).astype(np.int64, copy=False)
-    return lengths
+    ends = read_lists(column_without_nulls(chunk, column, stage))[1]
+    return ends[1:] - ends[:-1]
 
 
-def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np.int32], Indices]:
-    """Return the tokens of all rows, end to end, int32[T], and how many each row has, int64[N].
+def read_tokens(chunk: RecordBatch, column: str, stage: str) -> tuple[NDArray[np.int32], Ends]:
+    """Return the tokens of all rows, end to end, int32[T], and where each row ends, int64[N + 1].
 
     Raises `DataError` naming the row of a list that is null, holds a null, or holds an id beyond 32 bits.
     """
-    lengths = lengths_of(chunk, column, stage)
-    values = flat_values(chunk.column(column))
-    if values.null_count:
-        place = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
-        raise DataError(f"{stage}: the list in column {column!r} of {_owner(chunk, lengths, place)} holds a null. Token ids are integers.")
-    plain = values.to_numpy(zero_copy_only=True)
-    if not np.can_cast(plain.dtype, np.int32):
-        wrong = (plain > np.iinfo(np.int32).max) | (plain < np.iinfo(np.int32).min)
+    values, ends = read_lists(column_without_nulls(chunk, column, stage))
+    check_values((values, ends), chunk, column, stage)
+    ids = values.to_numpy(zero_copy_only=True)
+    if not np.can_cast(ids.dtype, np.int32):
+        wrong = (ids > np.iinfo(np.int32).max) | (ids < np.iinfo(np.int32).min)
         if wrong.any():
             place = int(np.argmax(wrong))
             raise DataError(
-                f"{stage}: column {column!r} of {_owner(chunk, lengths, place)} holds the id {plain[place]}, which is beyond 32 bits."
+                f"{stage}: column {column!r} of {row_at(chunk, row_of(ends, place))} holds {ids[place]}, beyond 32-bit integers. "
+                "Token ids are int32: check what made the column."
             )
-    return plain.astype(np.int32, copy=False), lengths
+    return ids.astype(np.int32, copy=False), ends
 
 
-def flat_values(lists: pa.Array) -> pa.Array:
-    """Return the values of all lists, end to end; there is no null list among them."""
-    plain = _plain(lists)
-    first, last = plain.offsets[0].as_py(), plain.offsets[-1].as_py()
-    return plain.values.slice(first, last - first)
+def read_aligned(chunk: RecordBatch, name: str, tokens: tuple[str, Ends], stage: str) -> pa.Array:
+    """Return the values of an aligned column, end to end; `tokens` are the name and the ends of the column of tokens.
 
-
-def to_lists(values: Any, ends: Indices) -> pa.ListArray:
-    """Cut values, an Arrow or numpy array, into a column of lists that end at `ends`, int64[N + 1] from 0 on."""
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values if isinstance(values, pa.Array) else pa.array(values))
-
-
-def ends_of(lengths: Indices) -> Indices:
-    """Return where rows of these lengths end when they stand end to end: int64[N + 1], with 0 in front.
-
-    >>> ends_of(np.array([2, 0, 3])).tolist()
-    [0, 2, 2, 5]
+    Raises `DataError` naming a row whose list is null, or has another number of values than there are tokens.
     """
-    ends = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    return ends
-
-
-def counted(lengths: Indices) -> Indices:
-    """Count from 0 on within each row: int64[sum of lengths].
-
-    >>> counted(np.array([2, 0, 3])).tolist()
-    [0, 1, 0, 1, 2]
-    """
-    ends = ends_of(lengths)
-    return np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
-
-
-def name_row(chunk: RecordBatch, place: int) -> str:
-    """Say which row of the source stands at `place` of a chunk."""
-    row = int(source_rows(chunk)[place])
-    return f"source row {row_name(row)}" if row >= 0 else f"row {place} of the chunk"
-
-
-def _owner(chunk: RecordBatch, lengths: Indices, place: int) -> str:
-    """Name the row that the token at `place` of all tokens belongs to."""
-    return name_row(chunk, int(np.searchsorted(np.cumsum(lengths), place, side="right")))
-
-
-def _plain(lists: pa.Array) -> pa.Array:
-    return lists.cast(pa.list_(lists.type.value_type)) if pa.types.is_fixed_size_list(lists.type) else lists
+    values, ends = read_lists(column_without_nulls(chunk, name, stage))
+    check_same_lengths(tokens, (name, ends), chunk, stage)
+    return values

@@ -1,4 +1,4 @@
-"""Windows: one continuous stream of tokens, cut into rows of one length."""
+"""Windows: the tokens of all rows as one stream, cut into rows of one length."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -7,13 +7,14 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
+from mlxfp.core.arrow.ragged import to_lists
 from mlxfp.core.checks import check_not_negative, check_positive, check_text
-from mlxfp.core.chunks import KEY, ROW, Example, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
+from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.stages import Stage
-from mlxfp.data.lengths.tokens import TOKENS, Indices, check_tokens, ends_of, lengths_of, read_tokens, to_lists
+from mlxfp.data.lengths.tokens import TOKENS, check_tokens, lengths_of, read_tokens
 
 
 def windows(
@@ -21,9 +22,9 @@ def windows(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Join the tokens of all rows to one stream and cut it into rows of `length` tokens, for language models.
 
-    A window starts every `stride` tokens (by default every `length`: no overlap). `separator` is an id put after each row of the input,
-    so that a model sees where documents end. The last window holds what is left and may be short, or is left out with `drop_last=True`;
-    no window holds only tokens that earlier ones hold already. The column of ids, list<int32>, is all that comes out.
+    A window starts every `stride` tokens (by default every `length`: no overlap). `separator` is an id that is put after each row of the
+    input, so that a model sees where documents end. The last window holds the rest of the stream and may be short; `drop_last=True` leaves
+    it out. No window holds only tokens that are in earlier windows. The rows that come out have only the column of ids, list<int32>.
 
     `collators.causal` predicts each token from those before it, so a window of length L + 1 gives L predictions; `stride=L` then makes
     every prediction once. Raises `SchemaError` unless the column holds lists of integers, `DataError` naming a row whose list is missing.
@@ -36,7 +37,7 @@ def windows(
     >>> [row["input_ids"] for row in pipe(rows, windows(3, stride=2))]
     [[1, 2, 3], [3, 4, 5]]
 
-    See also: `pack`, which keeps documents whole.
+    See also: `pack`, which does not cut documents.
     """
     check_positive(length=length)
     check_text(column=column)
@@ -52,14 +53,14 @@ def windows(
 
 
 _STREAM = pa.schema({"tokens": TOKENS, "offset": pa.int64(), ROW: pa.int64(), KEY: pa.uint64()})
-_TOKENS_AT_ONCE = 1 << 20  # tokens of a chunk that comes out: windows that overlap much are many more than what went in
+_TOKENS_AT_ONCE = 1 << 20  # tokens of a chunk that comes out: strongly overlapping windows have many more tokens than the input
 
 
 @frozen(repr=False)
 class _Windows(Stage):
-    """The state is (stream, covered): what is left of the stream, and how many tokens at its start are in an earlier window too.
+    """The state is (stream, covered): the rest of the stream, and how many tokens at its start are in an earlier window too.
 
-    A stream has a row for each document in it: its tokens, and how many others of the document came before them.
+    A stream has a row for each document in it: the tokens of the document that are left, and the number of those that came before.
     """
 
     _length: int
@@ -96,18 +97,19 @@ class _Windows(Stage):
         return (f"holds fewer than {self._length:,} tokens",)
 
     def _stream(self, chunk: RecordBatch) -> RecordBatch:
-        """Put the separators in; documents without any token are left out, for none of their tokens can start a window."""
-        tokens, lengths = read_tokens(chunk, self.column, "windows")
+        """Insert the separators, and leave out documents without tokens, as no window can start in them."""
+        tokens, ends = read_tokens(chunk, self.column, "windows")
         if self.separator is not None:
-            tokens, lengths = np.insert(tokens, np.cumsum(lengths), self.separator), lengths + 1
-        lists, offsets = to_lists(tokens, ends_of(lengths)), np.zeros(len(lengths), np.int64)
-        stream = pa.record_batch([lists, pa.array(offsets), pa.array(source_rows(chunk)), pa.array(row_keys(chunk))], schema=_STREAM)
+            tokens, ends = np.insert(tokens, ends[1:], self.separator), ends + np.arange(len(ends))
+        offsets, lengths = np.zeros(chunk.num_rows, np.int64), ends[1:] - ends[:-1]
+        columns = [to_lists(tokens, ends), *map(pa.array, (offsets, source_rows(chunk), row_keys(chunk)))]
+        stream = pa.record_batch(columns, schema=_STREAM)
         return stream if lengths.all() else stream.filter(pa.array(lengths > 0))
 
     def _cut(self, stream: RecordBatch, places: Indices, length: int) -> Iterator[RecordBatch]:
-        """Yield the windows of `length` tokens that start at these places, evenly spaced, a bounded number of tokens at a time."""
-        tokens, lengths = read_tokens(stream, "tokens", "windows")
-        starts = ends_of(lengths)[:-1]
+        """Yield the windows of `length` tokens that start at these evenly spaced places, a bounded number of tokens at a time."""
+        tokens, ends = read_tokens(stream, "tokens", "windows")
+        starts = ends[:-1]
         documents = np.searchsorted(starts, places, side="right") - 1
         offsets = places - starts[documents] + stream.column("offset").to_numpy()[documents]
         rows, keys = source_rows(stream)[documents], fold_in_rows(fold_into_rows(row_keys(stream), "windows")[documents], offsets)
@@ -124,9 +126,8 @@ def _size(stream: RecordBatch) -> int:
 
 
 def _after(stream: RecordBatch, place: int) -> RecordBatch:
-    """Leave out the tokens of a stream before `place`."""
-    tokens, lengths = read_tokens(stream, "tokens", "windows")
-    ends = ends_of(lengths)
+    """Remove the tokens of a stream before `place`."""
+    tokens, ends = read_tokens(stream, "tokens", "windows")
     first = int(np.searchsorted(ends[1:], place, side="right"))  # documents that end before it
     rest = stream.slice(first)
     offsets = rest.column("offset").to_numpy().copy()

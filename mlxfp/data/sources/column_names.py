@@ -3,32 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from mlxfp.core.checks import check_text, check_unique
+from mlxfp.core.checks import as_strings
 from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
-
-
-def as_strings(name: str, values: Any) -> tuple[str, ...]:
-    """Return a sequence of strings as a tuple; raise `ArgumentTypeError` for anything else, including a single string."""
-    if isinstance(values, str) or not isinstance(values, Sequence):
-        raise ArgumentTypeError(
-            f"{name} must be a sequence of strings, got {name}={values!r:.60}. One string goes in a list, as in [{values!r:.60}]."
-        )
-    several = tuple(values)
-    for value in several:
-        check_text(**{name: value})
-    return several
+from mlxfp.core.errors import SchemaError
 
 
 def as_columns(columns: Any) -> tuple[str, ...] | None:
     """Return the argument `columns` of a reader as a tuple, or None; raise unless it names at least one column, and each name once."""
-    if columns is None:
-        return None
-    names = as_strings("columns", columns)
-    check_unique({"columns": names})
-    if not names:
-        raise ArgumentError("columns must name at least one column, got none.")
-    return names
+    return None if columns is None else as_strings("columns", columns, empty=False)
 
 
 def check_names(names: Sequence[str], path: str) -> None:

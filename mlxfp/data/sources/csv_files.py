@@ -9,12 +9,12 @@ import pyarrow.csv as arrow_csv
 from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.checks import as_strings, check_text, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
-from mlxfp.data.sources.column_names import as_columns, as_strings, check_names
+from mlxfp.data.sources.column_names import as_columns, check_names
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed
 from mlxfp.data.sources.line_files import (
@@ -87,7 +87,7 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     names = as_columns(columns)
     if names is not None:
         check_names(names, "columns=")
-    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values), types=as_types(schema)))
+    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values, unique=False), types=as_types(schema)))
 
 
 @frozen(repr=False)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.text.templates.columns import plain
+from mlxfp.core.arrow.types import decoded
 
 Numbers = Literal["raw", "round", "significant", "quantile"]
 
@@ -39,7 +39,7 @@ class NumberFormat:
 
     def write(self, column: pa.Array) -> pa.StringArray:
         """Write each number of a column of integers, floats, decimals or booleans; null and NaN become null."""
-        numbers = plain(column)
+        numbers = decoded(column)
         if pa.types.is_null(numbers.type):
             return pa.nulls(len(numbers), pa.string())
         if self.style == "quantile":
@@ -95,7 +95,7 @@ def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, in
 
 def as_floats(column: pa.Array) -> NDArray[np.float64]:
     """Return numbers as float64[N], NaN for missing ones."""
-    numbers = plain(column)
+    numbers = decoded(column)
     numbers = numbers.cast(pa.int8()) if pa.types.is_boolean(numbers.type) else numbers
     found: Any = numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return np.asarray(found, np.float64)

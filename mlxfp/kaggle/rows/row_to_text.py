@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import decoded, is_binary, is_number_like, value_type
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
@@ -22,7 +23,6 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.kaggle.rows.numbers import NumberFormat, Numbers, as_floats, find_bins, shortest
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
-from mlxfp.text.templates.columns import plain
 from mlxfp.text.templates.formatting import format_column
 from mlxfp.text.templates.random_templates import Field
 from mlxfp.text.templates.templates import Template
@@ -189,7 +189,7 @@ def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
     >>> spell(pa.record_batch({"x": [1.0, None, 2.5]}), "x").to_pylist()
     ['1', None, '2.5']
     """
-    column = plain(chunk.column(name))
+    column = decoded(chunk.column(name))
     if pa.types.is_floating(column.type):
         encoded = column.cast(pa.float64()).dictionary_encode()
         texts = [None if value != value else shortest(value) for value in encoded.dictionary.to_pylist()]
@@ -277,12 +277,11 @@ class Wording(RowWise):
 
 
 def _check_type(column: ColumnSpec, kind: pa.DataType) -> None:
-    inner = kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_boolean, pa.types.is_null)
-    if column.type == "numerical" and not any(test(inner) for test in tests):
+    inner = value_type(kind)
+    if column.type == "numerical" and not is_number_like(inner):
         raise SchemaError(
             f"The spec says that column {column.name!r} is numerical, and it holds {kind}. "
             "Read it as a number, as with read_csv(schema=), or change its type in the spec."
         )
-    if pa.types.is_nested(inner) or pa.types.is_binary(inner):
+    if pa.types.is_nested(inner) or is_binary(inner):
         raise SchemaError(f"Column {column.name!r} holds {kind}, which has no text. Leave it out of the spec, or make text of it with map.")

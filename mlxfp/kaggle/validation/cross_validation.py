@@ -7,6 +7,7 @@ import numpy as np
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable, check_choice, check_columns, check_types
+from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -14,7 +15,7 @@ from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.dataset_splits import Splits
 from mlxfp.data.rows.selecting import select
 from mlxfp.kaggle.specs.tables import column_values
-from mlxfp.kaggle.validation.folds import Fold, Folds, Indices
+from mlxfp.kaggle.validation.folds import Fold, Folds
 from mlxfp.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold
 from mlxfp.kaggle.validation.scoring import Numbers, finite_numbers
 

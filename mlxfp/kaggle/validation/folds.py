@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 from attrs import field, frozen
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.tables import to_table
-
-Indices = NDArray[np.int64]
 
 
 def _kept(array: Any) -> Indices:

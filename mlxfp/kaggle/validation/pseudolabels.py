@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mlxfp.core.checks import check_callable, check_columns, check_text, check_types
+from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError
@@ -17,8 +18,6 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.cross_validation import Fit, Predict
 from mlxfp.kaggle.validation.scoring import finite_numbers
-
-Indices = NDArray[np.int64]
 
 
 @frozen

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
 from mlxfp.text.templates.templates import Template
@@ -175,7 +176,7 @@ def _without_null_tensors(schema: Schema) -> Schema:
 
 def _column(draw: st.DrawFn, field: pa.Field, size: int) -> pa.Array:
     drawn = draw(st.lists(_slots(field), min_size=size, max_size=size))
-    if isinstance(field.type, pa.FixedShapeTensorType):
+    if is_tensor(field.type):
         return pa.ExtensionArray.from_storage(field.type, pa.array(drawn, field.type.storage_type))
     return pa.array(drawn, field.type)
 
@@ -190,7 +191,7 @@ def _values(kind: pa.DataType) -> Values:
     """Return the values of a type, without nulls at the top level. Cached, because hypothesis validates each new strategy."""
     if kind in _LEAVES:
         return _LEAVES[kind]
-    if isinstance(kind, pa.FixedShapeTensorType):
+    if is_tensor(kind):
         storage = kind.storage_type
         return st.lists(_values(kind.value_type), min_size=storage.list_size, max_size=storage.list_size)
     if pa.types.is_map(kind):

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from attrs import Factory, define
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
 from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, find_rule, found
 from mlxfp.text.encoding.credit import CALL_BYTES, Credit
@@ -19,7 +20,6 @@ from mlxfp.text.encoding.framing import frame_of, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
 from mlxfp.text.encoding.snippets import Lexicon
 from mlxfp.text.encoding.words import Words, cut_words, text_offsets
-from mlxfp.text.templates.columns import Ragged, to_lists
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 # What the way by words may cost, in bytes of text that the tokenizer itself encodes in that time: for a column, for each byte of it, and
@@ -37,7 +37,8 @@ def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     That is `tokenizer.encode(text, special=False)`, but for a few odd frames that write a text twice. Special tokens and truncation are
     `framing`'s work, so a faster way to encode has only this law to keep.
     """
-    return to_lists(*_encode(tokenizer, texts))
+    ids, lengths = _encode(tokenizer, texts)
+    return to_lists(ids, ends_of(lengths))
 
 
 def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:

@@ -16,8 +16,8 @@ import tokenizers as hf
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import ID_BYTES
-from mlxfp.text.templates.columns import Ragged, to_lists
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 Side = Literal["right", "left"]
@@ -101,11 +101,11 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
         text = texts[number - _FIRST] if number >= _FIRST else None
         starts[:, place] = place if text is None else firsts[number - _FIRST] + text.starts
         lengths[:, place] = 1 if text is None else text.lengths
-    sizes = lengths.sum(axis=1)
-    ids = to_lists(gather(source, starts.ravel(), lengths.ravel()), sizes)
+    ends = ends_of(lengths.sum(axis=1))
+    ids = to_lists(gather(source, starts.ravel(), lengths.ravel()), ends)
     if len(texts) == 1:
         return ids, None
-    return ids, to_lists(np.repeat(np.tile(np.array(frame.types, np.int32), count), lengths.ravel()), sizes)
+    return ids, to_lists(np.repeat(np.tile(np.array(frame.types, np.int32), count), lengths.ravel()), ends)
 
 
 def put_around_few(around: tuple[bytes, bytes], rows: Sequence[bytes], room: int | None, side: Side) -> pa.ListArray:

@@ -16,12 +16,13 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.ragged import Ragged
+from mlxfp.core.arrow.types import decoded
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.text.encoding.boundary_rules import Rule
 from mlxfp.text.encoding.encoding import encode_parts, encode_rows, find_words, replace_rows
 from mlxfp.text.encoding.framing import gather
 from mlxfp.text.encoding.words import text_offsets
-from mlxfp.text.templates.columns import Ragged, plain
 from mlxfp.text.templates.formatting import can_encode, format_column
 from mlxfp.text.templates.random_templates import Field, Piece, parse
 from mlxfp.text.templates.templates import Template, concat
@@ -120,7 +121,7 @@ def find_texts(template: Template, layout: Layout, chunk: RecordBatch) -> tuple[
 
 def _distinct(part: Sequence[Piece], template: Template, chunk: RecordBatch) -> tuple[RecordBatch | pa.StringArray, NDArray[np.int32]]:
     """Find the distinct values of the column that a part has, or write the part where it has more; and say which of them each row has."""
-    columns = {piece.name: plain(chunk.column(piece.name)) for piece in part if isinstance(piece, Field)}
+    columns = {piece.name: decoded(chunk.column(piece.name)) for piece in part if isinstance(piece, Field)}
     (name, column), *more = columns.items()
     if not more and can_encode(column.type):
         encoded = column.dictionary_encode("encode")

@@ -7,6 +7,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_large
 from mlxfp.text.encoding.boundary_rules import Rule
 
 
@@ -49,6 +50,6 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 
 def text_offsets(texts: pa.Array) -> NDArray[Any]:
     """Return where the bytes of each text begin in the column's buffer, and where those of the last one end."""
-    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    kind = np.int64 if is_large(texts.type) else np.int32
     offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
     return offsets

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mlxfp.core.arrow.types import decoded, is_list_like, is_text, value_type
 from mlxfp.core.chunks import RecordBatch, to_rows
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.text.templates.columns import name_row, plain
+from mlxfp.core.row_names import row_at
 from mlxfp.text.templates.random_templates import Field
 
 _MISFITS = (ValueError, TypeError, OverflowError)
@@ -28,7 +29,7 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
 
     Raises `DataError` for a value that the field's format does not fit, naming field and row.
     """
-    column = plain(chunk.column(field.name))
+    column = decoded(chunk.column(field.name))
     kind = column.type
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.string())
@@ -42,7 +43,7 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
 
 def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
     """Raise `SchemaError` if no value of this type can take the field's format."""
-    sample = _sample(kind.value_type if pa.types.is_dictionary(kind) else kind)
+    sample = _sample(value_type(kind))
     if sample is None:
         return
     try:
@@ -57,16 +58,12 @@ def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
 def _arrow_writes(kind: pa.DataType, field: Field) -> bool:
     if field.conversion is not None:
         return False
-    return (_is_text(kind) and field.spec in ("", "s")) or (pa.types.is_integer(kind) and field.spec in ("", "d"))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    return (is_text(kind) and field.spec in ("", "s")) or (pa.types.is_integer(kind) and field.spec in ("", "d"))
 
 
 def can_encode(kind: pa.DataType) -> bool:
     """Whether Arrow finds the distinct values of a column of this type."""
-    plain_kinds = (_is_text, pa.types.is_primitive, pa.types.is_decimal128, pa.types.is_decimal256, pa.types.is_binary)
+    plain_kinds = (is_text, pa.types.is_primitive, pa.types.is_decimal128, pa.types.is_decimal256, pa.types.is_binary)
     return any(test(kind) for test in plain_kinds) and not pa.types.is_float16(kind)  # Arrow does not encode those
 
 
@@ -87,7 +84,7 @@ def _misfit(chunk: RecordBatch, field: Field) -> DataError:
     problems = ((place, _problem(chunk.slice(place, 1), field)) for place in range(chunk.num_rows))
     place, problem = next((place, problem) for place, problem in problems if problem is not None)
     value = " ".join(str(chunk.column(field.name).slice(place, 1)).split())  # as Arrow writes it: Python may have no value for it
-    return DataError(f"The field {field} does not fit the value {value:.80} of {name_row(chunk, place)}: {problem}. Change its format.")
+    return DataError(f"The field {field} does not fit the value {value:.80} of {row_at(chunk, place)}: {problem}. Change its format.")
 
 
 def _problem(row: RecordBatch, field: Field) -> Exception | None:
@@ -100,9 +97,9 @@ def _problem(row: RecordBatch, field: Field) -> Exception | None:
 
 def _sample(kind: pa.DataType) -> Any:
     """Return some value of a type, as Python sees it, or None where there is no telling."""
-    if _is_text(kind) or pa.types.is_string_view(kind):
+    if is_text(kind):
         return ""
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_list_like(kind):
         return []
     if pa.types.is_struct(kind):
         return {}

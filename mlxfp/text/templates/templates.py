@@ -13,8 +13,8 @@ from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, se
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.randomness import Keys, fold_into_rows
+from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise
-from mlxfp.text.templates.columns import name_row
 from mlxfp.text.templates.formatting import check_format, format_column, is_missing
 from mlxfp.text.templates.random_templates import Field, Phrase, parse
 
@@ -189,7 +189,7 @@ def _check_movable(pattern: str) -> None:
 def _raise_first(pattern: str, chunk: RecordBatch, gaps: Mapping[Field, pa.StringArray]) -> None:
     places = {place: pc.index(text.is_null(), True).as_py() for place, text in gaps.items()}
     first = min(places, key=lambda place: places[place])
-    raise _missing(pattern, first.name, name_row(chunk, places[first]))
+    raise _missing(pattern, first.name, row_at(chunk, places[first]))
 
 
 def _missing(pattern: str, name: str, row: str) -> DataError:

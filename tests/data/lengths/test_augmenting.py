@@ -224,7 +224,7 @@ def test_they_are_values_that_print_as_they_were_written():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: drop_fields(0.5, "age", seed=0), ArgumentTypeError, r"columns must be a list of names.* Write \['age'\]."),
+        (lambda: drop_fields(0.5, "age", seed=0), ArgumentTypeError, r"columns must be a list of strings.* Write \['age'\]."),
         (lambda: drop_fields(0.5, [], seed=0), ArgumentError, "columns must name at least one column, got none."),
         (lambda: drop_fields(0.5, ["a", "a"], seed=0), ArgumentError, "columns repeats 'a'"),
         (
@@ -241,7 +241,7 @@ def test_they_are_values_that_print_as_they_were_written():
         (lambda: drop_tokens("1", seed=0), ArgumentTypeError, "rate must be int or float, got str: '1'."),
         (lambda: drop_tokens(0.5, seed=None), ArgumentTypeError, "seed must be an int, got seed=None."),
         (lambda: drop_tokens(0.5, seed=0, column=3), ArgumentTypeError, "column must be a string, got column=3."),
-        (lambda: drop_tokens(0.5, seed=0, aligned="labels"), ArgumentTypeError, r"aligned must be a list of names.* Write \['labels'\]."),
+        (lambda: drop_tokens(0.5, seed=0, aligned="labels"), ArgumentTypeError, r"aligned must be a list of strings.* Write \['labels'\]."),
         (lambda: drop_tokens(0.5, seed=0, aligned=["input_ids"]), ArgumentError, "column and aligned repeats 'input_ids'"),
         (lambda: drop_tokens(0.5, seed=0, keep=[1.5]), ArgumentTypeError, r"keep\[0\] must be an int, got keep\[0\]=1.5."),
         (lambda: drop_tokens(0.5, seed=0, keep=[5, -1]), ArgumentError, "keep must be ids from 0 to 2147483647, got -1 to 5."),
@@ -260,19 +260,19 @@ def test_they_are_values_that_print_as_they_were_written():
         (
             lambda: schema(drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": 1}]))),
             SchemaError,
-            "drop_tokens: column 'y' is aligned with tokens and must hold lists, got int64.",
+            "drop_tokens needs lists in column 'y', which is aligned with tokens, got int64. Choose other columns.",
         ),
         (
             lambda: list(
                 drop_tokens(0.5, seed=0, aligned=["y"])(from_examples([{"input_ids": [1], "y": [1]}, {"input_ids": [1], "y": [1, 2]}]))
             ),
             DataError,
-            "drop_tokens: source row 1 has 1 tokens and 2 values in column 'y'. Columns named in aligned have one value for each token.",
+            "drop_tokens: source row 1 has lists of different lengths: 1 in column 'input_ids' and 2 in column 'y'. Give both",
         ),
         (
             lambda: list(drop_tokens(0.5, seed=0)(from_examples([{"input_ids": [1]}, {"input_ids": None}]))),
             DataError,
-            "of source row 1 is missing",
+            "of source row 1 is null",
         ),
     ],
 )

@@ -227,7 +227,7 @@ def test_stages_print_as_they_are_called():
 
 def test_a_row_that_does_not_fit_is_named():
     message = (
-        r"batch_by_tokens: source row 2 takes 12 tokens with its padding, more than the budget of tokens=10\. "
+        r"batch_by_tokens: source row 2 takes 12 tokens with padding, more than the budget of tokens=10\. "
         r"Truncate with tokenize\(max_length=\.\.\.\), or make the budget larger"
     )
     with pytest.raises(DataError, match=message):

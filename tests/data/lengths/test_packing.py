@@ -174,8 +174,8 @@ def test_the_law_catches_documents_in_wrong_rows(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("name", "broken"),
     [
-        ("counted", lambda lengths: np.arange(int(lengths.sum()))),  # positions and segments that run on
-        ("flat_values", lambda lists: pa.array(np.arange(len(lists.flatten()), dtype=np.int32))),  # tokens in the order of arrival
+        ("places_within", lambda lengths: np.arange(int(lengths.sum()))),  # positions and segments that run on
+        ("read_lists", lambda lists: (pa.array(np.arange(len(lists.flatten()), dtype=np.int32)), None)),  # tokens in the order of arrival
         ("_Pack.finish", lambda self, state: ()),  # the open rows are lost
     ],
 )
@@ -263,7 +263,7 @@ def test_arguments_that_cannot_work_are_refused_at_once():
         pack(4, open_rows=0)
     with pytest.raises(ArgumentError, match=r'method="split" has one open row, got open_rows=4\. Leave it out, or choose another method'):
         pack(4, method="split", open_rows=4)
-    with pytest.raises(ArgumentTypeError, match=r"aligned must be a list of names, got the string 'mask'\. Write \['mask'\]"):
+    with pytest.raises(ArgumentTypeError, match=r"aligned must be a list of strings, got the string 'mask'\. Write \['mask'\]"):
         pack(4, aligned="mask")
     with pytest.raises(ArgumentError, match="column and aligned repeats 'positions'; each name may appear once"):
         pack(4, aligned=["positions"])
@@ -273,7 +273,7 @@ def test_columns_are_checked_before_any_row():
     rows = from_examples([{"input_ids": [1], "label": 1}])
     with pytest.raises(SchemaError, match="pack needs the column 'mask', which is not there"):
         _ = pipe(rows, pack(4, aligned=["mask"])).resolved
-    with pytest.raises(SchemaError, match="pack needs lists in the aligned column 'label', got int64"):
+    with pytest.raises(SchemaError, match="pack needs lists in column 'label', which is aligned with tokens, got int64"):
         _ = pipe(rows, pack(4, aligned=["label"])).resolved
     with pytest.raises(SchemaError, match="pack needs lists of integers in column 'label', got int64"):
         _ = pipe(rows, pack(4, column="label")).resolved
@@ -282,6 +282,6 @@ def test_columns_are_checked_before_any_row():
 def test_lists_that_are_not_aligned_are_named_with_their_row():
     rows = from_examples([{"input_ids": [1, 2], "mask": [1, 0]}, {"input_ids": [3], "mask": [1, 1]}])
     with pytest.raises(
-        DataError, match=r"pack: source row 1 has 1 tokens in column 'input_ids', but 2 values in the aligned column 'mask'"
+        DataError, match=r"pack: source row 1 has lists of different lengths: 1 in column 'input_ids' and 2 in column 'mask'"
     ):
         list(pipe(rows, pack(4, aligned=["mask"])))

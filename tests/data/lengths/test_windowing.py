@@ -190,10 +190,10 @@ def test_columns_are_checked_before_any_row():
     [
         (
             [[1], None],
-            r"windows: the list in column 'input_ids' of source row 1 is missing\. Leave such rows out with filter, or fill them",
+            r"windows: column 'input_ids' of source row 1 is null\. Fill it with map, or leave such rows out with filter",
         ),
-        ([[1], [], [2, None]], r"windows: the list in column 'input_ids' of source row 2 holds a null\. Token ids are integers"),
-        ([[1, 2], [3, 2**31]], r"windows: column 'input_ids' of source row 1 holds the id 2147483648, which is beyond 32 bits"),
+        ([[1], [], [2, None]], r"windows: column 'input_ids' of source row 2 holds a null in its list\. Fill it with map"),
+        ([[1, 2], [3, 2**31]], r"windows: column 'input_ids' of source row 1 holds 2147483648, beyond 32-bit integers"),
     ],
 )
 def test_a_row_that_cannot_be_read_is_named(rows: Any, message: str):

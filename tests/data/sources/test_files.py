@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, SchemaError
 from mlxfp.data.sources import files
-from mlxfp.data.sources.column_names import as_strings, check_names, check_same_names
+from mlxfp.data.sources.column_names import check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.file_source import find_place, place
 from mlxfp.data.sources.files import as_paths, blocks, find_files, packed, show_call
@@ -173,14 +173,6 @@ def test_one_path_or_several_become_a_tuple(path: Any, paths: tuple[str, ...]):
 def test_what_is_no_path_is_refused(path: Any, error: type[Exception], message: str):
     with pytest.raises(error, match=message):
         as_paths(path)
-
-
-def test_strings_are_given_as_a_sequence():
-    assert as_strings("columns", ["a", "b"]) == ("a", "b")
-    with pytest.raises(ArgumentTypeError, match=r"columns must be a sequence of strings, got columns='ab'. .* as in \['ab'\]"):
-        as_strings("columns", "ab")
-    with pytest.raises(ArgumentTypeError, match="columns must be a string, got columns=1"):
-        as_strings("columns", ["a", 1])
 
 
 @pytest.mark.parametrize(

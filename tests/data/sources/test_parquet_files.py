@@ -105,7 +105,7 @@ def test_columns_are_checked(path: Path):
         schema(read_parquet(path, columns=["m"]))
     with pytest.raises(ArgumentError, match="columns repeats 'n'"):
         read_parquet(path, columns=["n", "n"])
-    with pytest.raises(ArgumentTypeError, match="columns must be a sequence of strings"):
+    with pytest.raises(ArgumentTypeError, match="columns must be a list of strings"):
         read_parquet(path, columns="n")
     with pytest.raises(ArgumentError, match="columns must name at least one column, got none"):
         read_parquet(path, columns=[])

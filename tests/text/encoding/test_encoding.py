@@ -13,13 +13,13 @@ from attrs import evolve
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.ragged import ends_of, to_lists
 from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
 from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.encoding.memo import Memo
-from mlxfp.text.templates.columns import to_lists
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from tests.text.configurations import HURTFUL, known, listed, splitter, tokenizers, with_parts
@@ -45,7 +45,8 @@ def by_words(tokenizer: Tokenizer, texts: Sequence[str], *, rule: Rule | None = 
     column = pa.array(["left out", *texts, "a"], pa.string())[1:]
     encoded = encoding._by_words(Memo(find_caller(engine(tokenizer.json)), rule, limit), column, math.inf)
     assert encoded is not None
-    return to_lists(*encoded).to_pylist()[:-1]
+    ids, lengths = encoded
+    return to_lists(ids, ends_of(lengths)).to_pylist()[:-1]
 
 
 def assert_encodes_alike(tokenizer: Tokenizer, texts: Sequence[str], *, rule: Rule | None = None, limit: int = 1 << 20) -> None:

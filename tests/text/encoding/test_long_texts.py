@@ -9,6 +9,7 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.chunks import number_rows, row_keys, source_rows
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
@@ -17,7 +18,6 @@ from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing import laws
 from mlxfp.testing.probing import from_chunks
 from mlxfp.text.encoding.framing import find_frame
-from mlxfp.text.templates.columns import Ragged
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import _TokenizeLong, tokenize
 from tests.text.corpora import TEXTS, framings, trained

@@ -7,14 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise, product
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from attrs import evolve
 from hypothesis import HealthCheck, example, given, reject, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import DataError
 from mlxfp.text import tokenizing
 from mlxfp.text.encoding import credit, encoding, snippets
 from mlxfp.text.encoding.batch_calls import find_caller
@@ -23,7 +21,6 @@ from mlxfp.text.encoding.credit import Credit
 from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.encoding.framing import put_around_few
 from mlxfp.text.encoding.snippets import Lexicon
-from mlxfp.text.templates.columns import to_lists
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from mlxfp.text.tokenizing import Truncation, tokenize
 from tests.text.configurations import HURTFUL, known, tokenizers
@@ -284,8 +281,3 @@ def test_a_text_longer_than_a_block_goes_by_words_where_there_is_credit(monkeypa
     encoder.credit = Credit(1.0, since=0.0)
     assert encode_chunk(tokenizer, pa.array([long, "in"])).to_pylist() == expected
     assert encoder.memo  # has words
-
-
-def test_a_list_column_that_would_be_too_long_is_refused():
-    with pytest.raises(DataError, match=r"fewer than 2\*\*31 values in a chunk, got 4294967296\. Read fewer rows at a time"):
-        to_lists(np.empty(0, np.int32), np.array([2**31, 2**31]))

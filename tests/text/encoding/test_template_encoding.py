@@ -244,9 +244,9 @@ def test_when_the_two_stages_run_as_one():
 @pytest.mark.parametrize(
     ("write", "to_ids", "said"),
     [
-        (template("{a}.", policy="raise"), tokenize(TOKENIZER), "missing in row 1"),
-        (template("{b:c}"), tokenize(TOKENIZER), "does not fit the value \\[ 1114112 \\] of row 2"),
-        (template("{a} of them"), tokenize(TOKENIZER, max_length=7, truncation="error"), "tokenize gave . ids for row 2"),
+        (template("{a}.", policy="raise"), tokenize(TOKENIZER), "missing in source row 1"),
+        (template("{b:c}"), tokenize(TOKENIZER), "does not fit the value \\[ 1114112 \\] of source row 2"),
+        (template("{a} of them"), tokenize(TOKENIZER, max_length=7, truncation="error"), "tokenize gave . ids for source row 2"),
     ],
 )
 def test_errors_are_those_of_the_stages_one_by_one(write: Any, to_ids: Any, said: str):

@@ -341,7 +341,7 @@ def test_columns_and_formats_are_checked_before_any_row():
 
 def test_a_value_that_does_not_fit_its_format_is_named_with_its_row():
     chunk = number_rows(pa.record_batch({"x": [65, -1]}), 0, 10)
-    with pytest.raises(DataError, match=r"field \{x:c\} does not fit the value \[ -1 \] of row 11: %c arg not in range"):
+    with pytest.raises(DataError, match=r"field \{x:c\} does not fit the value \[ -1 \] of source row 11: %c arg not in range"):
         Template("{x:c}").render(chunk)
 
 

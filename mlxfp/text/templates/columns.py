@@ -15,9 +15,9 @@ from mlxfp.core.row_names import row_name
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """Write out dictionary-encoded, run-end-encoded and view columns: the same values, laid out one by one."""
+    """Decode dictionary-encoded, run-end-encoded and view columns: the same values in a plain layout."""
     kind = column.type
-    if pa.types.is_string(kind):  # by far the most common: the questions below take as long as a short text
+    if pa.types.is_string(kind):  # by far the most common type: the tests below take as long as a short text
         return column
     if pa.types.is_dictionary(kind):
         return plain(column.dictionary_decode())
@@ -31,7 +31,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def name_row(chunk: RecordBatch, place: int) -> str:
-    """Say which row of the source stands at `place` of a chunk, or of the chunk where the source is not known."""
+    """Name the row at `place` of a chunk by its number in the source, or in the chunk where that is not known."""
     row = int(source_rows(chunk)[place])
     return f"row {row_name(row)}" if row >= 0 else f"row {place} of the chunk"
 

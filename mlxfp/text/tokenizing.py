@@ -26,6 +26,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
+_IDS = pa.list_(pa.int32())
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
@@ -134,8 +135,8 @@ class _Tokenize(RowWise):
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:
             check_text_column(schema, name, "tokenize")
-        out = set_field(schema, self.into, pa.list_(pa.int32()))
-        return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
+        out = set_field(schema, self.into, _IDS)
+        return out if self.pair is None else set_field(out, _TYPES, _IDS)
 
     def looks_at(self) -> tuple[str, ...]:
         return self.columns
@@ -152,7 +153,7 @@ class _Tokenize(RowWise):
         few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
         if few is not None:
             rows = [self.frame.write([self._shorten_list(ids)]) for ids in few]
-            return set_column(chunk, self.into, pa.array(rows, pa.list_(pa.int32())))
+            return set_column(chunk, self.into, pa.array(rows, _IDS))
         return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
 
     def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:

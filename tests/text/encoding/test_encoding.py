@@ -17,7 +17,7 @@ from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
-from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, find_memo, forget_words
+from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo, forget_words
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.templates.columns import to_lists
 from mlxfp.text.tokenizers.files import load_tokenizer
@@ -215,6 +215,17 @@ def test_small_columns_are_learned_bit_by_bit() -> None:
     tried = [encode_by_words(memo, column, learned=50) is not None for column in columns]
     assert tried == sorted(tried)  # first not, then always
     assert 0 < sum(tried) < len(tried)
+
+
+@given(st.sampled_from(list(KNOWN)), st.lists(HURTFUL, max_size=8))
+def test_a_few_texts_have_the_same_ids_as_lists(name: str, texts: list[str]) -> None:
+    column = pa.array(texts, pa.string())
+    assert encode_few(KNOWN[name], column) == encode_chunk(KNOWN[name], column).to_pylist()
+
+
+def test_many_texts_and_long_texts_do_not_become_lists() -> None:
+    assert encode_few(KNOWN["bert"], pa.array(["a"] * 100)) is None
+    assert encode_few(KNOWN["bert"], pa.array(["a " * 5000])) is None
 
 
 def test_little_text_is_left_alone() -> None:

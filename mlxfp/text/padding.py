@@ -1,4 +1,4 @@
-"""Rows of ids to one length."""
+"""Lists of ids filled up to one length."""
 
 from collections.abc import Callable
 
@@ -22,8 +22,8 @@ def pad(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Fill every row of a column of lists with `pad_id`, up to `length`.
 
-    Adds the column `mask` (list<int32>), 1 on what was there and 0 on what was filled in; None adds none. For each further column of the
-    same rows, such as `token_type_ids`, `pad` again with its own filling. Columns that are there already are replaced.
+    Adds the column `mask` (list<int32>): 1 for values of the row, 0 for padding; None adds no mask. Pad each further column of the same
+    rows, such as `token_type_ids`, with another `pad` and its own `pad_id`. Existing columns of these names are replaced.
 
     Raises `SchemaError` when the pipeline is built unless the column holds lists of numbers; `DataError` for a row that is longer than
     `length` or missing: `tokenize(max_length=...)` cuts rows, `pad` does not.

@@ -1,4 +1,4 @@
-"""Sentences to token ids."""
+"""Columns of text to token ids."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -20,7 +20,7 @@ from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import encode_few, encode_rows
-from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around, put_around_few
+from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around
 from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.columns import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
@@ -29,6 +29,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
+_IDS = pa.list_(pa.int32())
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
@@ -45,16 +46,17 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Turn a column of text into token ids, a column of list<int32>.
 
-    `pair` names a second column of text, joined to the first; `token_type_ids` (list<int32>) then says 0 for ids of the first and 1 for
-    those of the second. Rows of more than `max_length` ids, special ones included, are cut on the right or the left, of a pair the longer
-    text first; `truncation="error"` raises instead. `special=False` leaves out what the tokenizer puts around a text. The other columns
-    stay; a column named `into` is replaced.
+    `pair` names a second column of text, joined to the first; the column `token_type_ids` (list<int32>) then has 0 for ids of the first
+    text and 1 for ids of the second. Rows of more than `max_length` ids, special ids included, are truncated on the right or the left, of
+    a pair the longer text first; `truncation="error"` raises instead. `special=False` leaves out the special tokens around a text. The
+    other columns stay; a column named `into` is replaced.
 
-    With `stride`, nothing is cut off: a long text becomes several rows of up to `max_length` ids, in which the first `stride` tokens of
-    one are the last of the one before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
-    the other columns, and random keys of its own. One text only, not a pair.
+    With `stride`, nothing is truncated: a long text becomes several rows of up to `max_length` ids. The first `stride` tokens of a row are
+    the last tokens of the row before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
+    the other columns, and its own random keys. This is for one text, not for a pair.
 
-    Raises `SchemaError` when the pipeline is built if there is no such column of text; `DataError` for a row whose text is missing.
+    Raises `SchemaError` when the pipeline is built if the column is missing or does not hold text; `DataError` for a row whose text is
+    missing.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -82,7 +84,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
         check_positive(max_length=max_length)
         if max_length <= stage.frame.added:
             raise ArgumentError(
-                f"max_length={max_length} leaves no room for text beside the {stage.frame.added} special tokens of {tokenizer!r}. "
+                f"max_length={max_length} leaves no room for text next to the {stage.frame.added} special tokens of {tokenizer!r}. "
                 "Make it larger, or leave them out with special=False."
             )
     if stride is None:
@@ -97,11 +99,13 @@ def _check_stride(stride: int, stage: "_Tokenize") -> None:
         raise ArgumentError(f"stride={stride} does nothing without max_length. Give the longest row that you want.")
     if stage.pair is not None:
         raise ArgumentError(
-            f"stride={stride} needs one text, got the pair {stage.column!r} and {stage.pair!r}, and which of them goes into pieces is not "
-            "said. Write both as one text with template."
+            f"stride={stride} needs one text, got the pair {stage.column!r} and {stage.pair!r}: it is unclear which to divide. "
+            "Write both as one text with template."
         )
     if stage.truncation == "error":
-        raise ArgumentError(f'stride={stride} cuts no text off, and truncation="error" is for texts that would be. Leave one of them out.')
+        raise ArgumentError(
+            f'stride={stride} truncates no text, and truncation="error" is about texts that would be truncated. Leave one of them out.'
+        )
     if len(stage.frame.ids) - stage.frame.added > 1:
         raise ArgumentError(
             f"stride={stride} needs a tokenizer that writes a text once, and {stage.tokenizer!r} writes it several times. Use another one."
@@ -135,8 +139,8 @@ class _Tokenize(RowWise):
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:
             check_text_column(schema, name, "tokenize")
-        out = set_field(schema, self.into, pa.list_(pa.int32()))
-        return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
+        out = set_field(schema, self.into, _IDS)
+        return out if self.pair is None else set_field(out, _TYPES, _IDS)
 
     def columns_read(self) -> tuple[str, ...]:
         return self.columns
@@ -150,12 +154,10 @@ class _Tokenize(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
-        frame = self.frame
-        if frame.around is not None and self.truncation != "error":
-            few = encode_few(self.tokenizer, texts[0])
-            if few is not None:
-                room = None if self.max_length is None else self.max_length - frame.added
-                return set_column(chunk, self.into, put_around_few(frame.around, few, room, self.truncation))
+        few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
+        if few is not None:
+            rows = [self.frame.write([self._shorten_list(ids)]) for ids in few]
+            return set_column(chunk, self.into, pa.array(rows, _IDS))
         return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
 
     def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:
@@ -166,6 +168,12 @@ class _Tokenize(RowWise):
         ids, types = put_around(frame, self._shorten(encoded, chunk))
         out = set_column(chunk, self.into, ids)
         return out if types is None else set_column(out, _TYPES, types)
+
+    def _shorten_list(self, ids: list[int]) -> list[int]:
+        if self.max_length is None:
+            return ids
+        room = self.max_length - self.frame.added
+        return ids[:room] if self.truncation == "right" else ids[max(0, len(ids) - room) :]
 
     def _shorten(self, texts: list[Ragged], chunk: RecordBatch) -> list[Ragged]:
         if self.max_length is None:
@@ -186,7 +194,7 @@ class _Tokenize(RowWise):
 
 @frozen(repr=False)
 class _TokenizeTemplate(RowWise):
-    """A `template` and the `tokenize` behind it at once, where nobody else looks at the sentences: they need not be written."""
+    """A `template` and the `tokenize` after it in one stage, where no other stage reads the sentences: they need not be written."""
 
     write: Any  # a `template`
     tokenize: _Tokenize
@@ -196,7 +204,7 @@ class _TokenizeTemplate(RowWise):
         return out.remove(out.get_field_index(self.tokenize.column))
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        with suppress(DataError):  # it is raised again where rows are written, which tells which
+        with suppress(DataError):  # raised again, with the name of the row, when the sentences are written
             ids = encode_sentences(self.tokenize.tokenizer, self.write.template, chunk)
             if ids is not None:
                 return self.tokenize.framed(self._without_text(chunk), [ids])
@@ -208,7 +216,7 @@ class _TokenizeTemplate(RowWise):
 
 @frozen(repr=False)
 class _TokenizeLong(Stage):
-    """What `_Tokenize` does, with several rows for a long text."""
+    """Tokenize with several rows for a long text."""
 
     whole: _Tokenize
     stride: int
@@ -235,7 +243,7 @@ class _TokenizeLong(Stage):
             yield set_column(repeated, self.whole.into, ids)
 
     def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64], Ragged]:
-        """Return which text each piece is of, int64[N], which piece of it, int64[N], and the pieces."""
+        """Return the text of each piece, int64[N], the number of the piece in its text, int64[N], and the pieces."""
         room = (self.whole.max_length or 0) - self.whole.frame.added
         advance = room - self.stride
         counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up

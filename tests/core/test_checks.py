@@ -77,7 +77,7 @@ def test_names_that_repeat_are_told():
         check_unique({"columns": ["b", "a", "c", "a", "b"]})
 
 
-def test_strings_are_given_as_a_list() -> None:
+def test_strings_are_given_as_a_list():
     assert as_strings("columns", ["a", "b"]) == ("a", "b")
     assert as_strings("columns", {"a": 1}) == ("a",)
     assert as_strings("null_values", ["a", "a"], unique=False) == ("a", "a")
@@ -94,7 +94,7 @@ def test_strings_are_given_as_a_list() -> None:
         as_strings("columns", [], empty=False)
 
 
-def test_every_error_is_ours_and_a_built_in_one() -> None:
+def test_every_error_is_ours_and_a_built_in_one():
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MlxfpError) and kind is not MlxfpError]
     assert len(kinds) >= 10
     for kind in kinds:

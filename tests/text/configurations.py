@@ -10,7 +10,8 @@ import tokenizers as hf
 from hypothesis import strategies as st
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from mlxfp.text.encoding.boundaries import MARK, PATTERNS
+from mlxfp.text.encoding.boundaries import PATTERNS
+from mlxfp.text.tokenizers.configuration import MARK
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from tests.text.corpora import SENTENCES, trained
 
@@ -217,23 +218,6 @@ def tokenizers(draw: st.DrawFn) -> Tokenizer:
             "pre_tokenizer": sequence(draw(st.lists(_SPLITTER, min_size=1, max_size=3)), "pretokenizers"),
         }
     return with_parts(base, **parts, added_tokens=[*base["added_tokens"], *draw(_added_tokens(base))])
-
-
-_BYTES = st.booleans().map(lambda prefix: splitter("ByteLevel", add_prefix_space=prefix))
-_SPLIT_BYTES = st.tuples(_PATTERN, st.builds(splitter, st.just("ByteLevel"), use_regex=st.booleans(), add_prefix_space=st.booleans()))
-_LOCAL_BYTES = st.tuples(st.sampled_from([splitter("Digits"), splitter("Punctuation"), splitter("BertPreTokenizer")]), _BYTES)
-_OF_WORDPIECE = st.sampled_from(["BertPreTokenizer", "Whitespace", "WhitespaceSplit"]).map(lambda name: [splitter(name)])
-
-
-@st.composite
-def plain_tokenizers(draw: st.DrawFn) -> Tokenizer:
-    """Draw a tokenizer of parts that go together: WordPiece, or bytes as letters; with added tokens that may stand in words."""
-    kind = draw(st.sampled_from(["wordpiece", "bpe", "listed"]))
-    base = listed() if kind == "listed" else jsons.loads(trained(kind).json)
-    splitters = draw(_OF_WORDPIECE if kind == "wordpiece" else _BYTES.map(lambda part: [part]) | _SPLIT_BYTES | _LOCAL_BYTES)
-    parts = {"normalizer": sequence(draw(st.lists(_SIMPLE | _BERT, max_size=2)), "normalizers")}
-    tokens = [*base["added_tokens"], *(draw(_added_tokens(base)) if draw(st.booleans()) else [])]
-    return with_parts(base, **parts, pre_tokenizer=sequence(list(splitters), "pretokenizers"), added_tokens=tokens)
 
 
 @st.composite

@@ -1,76 +1,90 @@
-"""A chunk of texts to ids, without special tokens: by words met before where that is faster, else by the tokenizer itself."""
+"""A column of texts to ids, without special tokens: by words met before where that is faster, else by the tokenizer itself.
+
+The choice is a fixed rule, without a clock: a block of a column goes by its words if the words that are new to the memo, together with
+the rows in which a cut may change ids, hold at most half of its bytes. Otherwise the rest of the column goes to the tokenizer whole. The
+first block is small, so a column of words that never repeat costs little more than the tokenizer alone. The ids are the same either way.
+"""
 
 import json as jsons
 import os
 from functools import lru_cache
-from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import Factory, define
+from attrs import define
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
-from mlxfp.text.encoding.batch_calls import ID_BYTES, Caller, Encoded, Ids, Lengths, find_caller
+from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller
 from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, find_rule, found
-from mlxfp.text.encoding.credit import CALL_BYTES, Credit
 from mlxfp.text.encoding.framing import frame_of, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
-from mlxfp.text.encoding.snippets import Lexicon
 from mlxfp.text.encoding.words import Words, cut_words, text_offsets
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
-# What the way by words may cost, in bytes of text that the tokenizer itself encodes in that time: for a column, for each byte of it, and
-# for each byte of a new word. Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code. What it did cost
-# is measured (`credit`).
-_COLUMN, _BYTE, _NEW = 600, 0.1, 1.5
-_BLOCK = 8 << 20  # bytes of text that go by words at a time, as they take some five times that in memory; fewer repeat more look-ups
-_SAMPLE = 64 << 10  # bytes of text that the tokenizer is timed over: fewer do not use all cores
-_FEW, _LITTLE = 128, 12 << 10  # rows and their characters, at most, that go by words in plain Python
+# Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
+_LEAST = 4 << 10  # bytes of a column below which calls of Arrow and NumPy take as long as the tokenizer
+_FEW = 8  # texts up to which, if they hold so little, lists are faster than arrays
+_FIRST = 1 / 16  # of a column, its first block
+_BLOCK = 8 << 20  # bytes of each further block, which takes some five times that in memory; smaller blocks repeat more look-ups
+_NEW = 0.5  # of a block's bytes: a new word costs 1.5 times what the tokenizer needs for it as a part of its text
+_LEARNED = 1 / 64  # of a column that goes to the tokenizer: so many bytes of new words are kept, so that short columns are learned, too
 
 
 def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     """Return list<int32>: the ids of each text itself, with nothing around it. The texts hold no nulls.
 
-    That is `tokenizer.encode(text, special=False)`, but for a few odd frames that write a text twice. Special tokens and truncation are
-    `framing`'s work, so a faster way to encode has only this law to keep.
+    That is `tokenizer.encode(text, special=False)`, except for a few odd frames that write a text twice. Special tokens and truncation
+    are the work of `framing`, so a faster way to encode has only this law to keep.
     """
     ids, lengths = _encode(tokenizer, texts)
     return to_lists(ids, ends_of(lengths))
 
 
 def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
-    """Do what `encode_chunk` does, and leave the ids in numpy."""
+    """Do what `encode_chunk` does, and leave the ids in NumPy."""
     ids, lengths = _encode(tokenizer, texts)
     return Ragged(ids, lengths.cumsum() - lengths, lengths)
 
 
-def find_words(tokenizer: Tokenizer) -> Rule | None:
-    """Return how texts of a tokenizer may be cut into words, or None where nothing is known."""
-    memo = _encoder(tokenizer.json).memo
-    return None if memo is None else memo.rule
+def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
+    """Do what `encode_chunk` does, with a list for each text; None for so many texts, or so long texts, that arrays are faster."""
+    if len(texts) > _FEW:
+        return None
+    spelled = texts.to_pylist()
+    return _encoder(tokenizer.json).caller.encode_to_lists(spelled) if sum(map(len, spelled)) < _LEAST else None
 
 
-def encode_parts(tokenizer: Tokenizer, parts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
-    """Return the ids of parts of texts, as they are where the texts are cut around them, and in which a cut may have done harm: bool[N].
+def find_memo(tokenizer: Tokenizer) -> Memo | None:
+    """Return the words that a tokenizer met, and how its texts are cut into words; None where nothing is known about that."""
+    return _encoder(tokenizer.json).memo
 
-    None where too many words are new. `size` is that of all texts that the parts are of, in bytes.
+
+def encode_parts(memo: Memo, parts: pa.StringArray, size: float, *, most_new: float = _NEW) -> tuple[Ragged, NDArray[np.bool_]] | None:
+    """Return the ids of parts of texts, where the texts are cut around them, and in which parts a cut may change ids: bool[N].
+
+    None if new words hold more than this share of `size`, the bytes of all texts that are made of the parts.
     """
-    return _encoder(tokenizer.json).parts(parts, size)
+    words = cut_words(memo.rule, parts)
+    entries = memo.find(words.distinct, most_new * size)
+    if entries is None:
+        return None
+    changed = np.zeros(len(parts), bool)
+    changed[words.rows(np.flatnonzero(entries.flags[words.places]))] = True
+    return _put_together(words, entries), changed
 
 
-def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[bytes] | None:
-    """Do what `encode_chunk` does, as bytes of int32 for each text, or return None where there is too much text for that to be fastest."""
-    return _encoder(tokenizer.json).few(texts)
+def forget_words() -> None:
+    """Forget the words that all tokenizers met."""
+    _encoder.cache_clear()
 
 
 def _encode(tokenizer: Tokenizer, texts: pa.Array) -> Encoded:
-    parts = _encoder(tokenizer.json).encode(texts)
-    if len(parts) == 1:
-        return parts[0]
-    return np.concatenate([ids for ids, _ in parts]), np.concatenate([lengths for _, lengths in parts])
+    blocks = _encoder(tokenizer.json).encode(texts)
+    if len(blocks) == 1:
+        return blocks[0]
+    return np.concatenate([ids for ids, _ in blocks]), np.concatenate([lengths for _, lengths in blocks])
 
 
 @lru_cache(maxsize=32)
@@ -83,143 +97,70 @@ def _encoder(json: str) -> "_Encoder":
     if not frame_of(json, pair=False, special=False).bare:
         json = _without_frame(json)
     caller, rule = find_caller(engine(json)), find_rule(json)
-    return _Encoder(caller) if rule is None else _Encoder(caller, Memo(caller, rule), Lexicon(caller, rule))
+    return _Encoder(caller, None if rule is None else Memo(caller, rule))
 
 
-os.register_at_fork(after_in_child=_encoder.cache_clear)  # another thread may have held a lock
+os.register_at_fork(after_in_child=forget_words)  # another thread may have held a lock
 
 
 @define
 class _Encoder:
-    """A tokenizer with the words that it met: in columns, and in a few texts at a time."""
+    """A tokenizer with the words that it met."""
 
     caller: Caller
-    memo: Memo | None = None
-    lexicon: Lexicon | None = None
-    credit: Credit = Factory(Credit)  # for columns; the lexicon has its own
+    memo: Memo | None
 
     def encode(self, texts: pa.Array) -> list[Encoded]:
-        """Encode texts in parts of neighbouring rows."""
-        few = self.few(texts)
-        if few is not None:
-            return [(np.frombuffer(b"".join(few), np.int32), np.array(list(map(len, few)), np.int64) // ID_BYTES)]
-        if self.memo is None or not len(texts):
+        """Encode texts in blocks of neighbouring rows."""
+        offsets = text_offsets(texts) if len(texts) else np.zeros(1, np.int64)
+        size = int(offsets[-1] - offsets[0])
+        if self.memo is None or size < _LEAST:
             return [self.caller.encode(texts.to_pylist())]
-        offsets = text_offsets(texts)
-        if not _pays(int(offsets[-1] - offsets[0])):
-            return [self.caller.encode(texts.to_pylist())]
-        offsets = offsets + CALL_BYTES * np.arange(len(offsets))
-        self.credit.earn(int(offsets[-1] - offsets[0]))
-        parts, first = [], 0
+        blocks, first, room = list[Encoded](), 0, size * _FIRST
         while first < len(texts):
-            end, memo = self._reach(offsets, first)
-            tried = None if memo is None else self._try(memo, texts.slice(first, end - first), int(offsets[end] - offsets[first]))
-            if memo is not None and tried is None:
-                end = len(texts)  # the rest at once, as few texts do not use all cores
-            parts.append(tried or self._by_tokenizer(texts.slice(first, end - first), int(offsets[end] - offsets[first])))
-            first = end
-        return parts
-
-    def _try(self, memo: Memo, texts: pa.Array, size: int) -> Encoded | None:
-        began = perf_counter()
-        encoded = _by_words(memo, texts, self.credit.left / self.credit.pace)
-        self.credit.settle(0 if encoded is None else size, perf_counter() - began)
-        return encoded
-
-    def _by_tokenizer(self, texts: pa.Array, size: int) -> Encoded:
-        began = perf_counter()
-        encoded = self.caller.encode(texts.to_pylist())
-        self.credit.timed(size, perf_counter() - began)
-        return encoded
-
-    def few(self, texts: pa.Array) -> list[bytes] | None:
-        """Return the ids of each text as bytes of int32, or None where there is too much text for that to be fastest."""
-        if len(texts) > _FEW:
-            return None
-        spelled = texts.to_pylist()
-        size = sum(map(len, spelled))
-        if size > _LITTLE:
-            return None
-        return self.caller.pieces(spelled) if self.lexicon is None else self.lexicon.encode(spelled, size)
-
-    def parts(self, texts: pa.StringArray, size: float) -> tuple[Ragged, NDArray[np.bool_]] | None:
-        """Return the ids of parts of texts, and in which a cut may have done harm: bool[N]; None where too many words are new."""
-        if self.memo is None:
-            return None
-        began = perf_counter()
-        self.credit.earn(size)
-        words = cut_words(self.memo.rule, texts)
-        entries = self.memo.find(words.distinct, _most(words, size, self.credit.left / self.credit.pace))
-        if entries is None:
-            self.credit.settle(0, perf_counter() - began)
-            return None
-        harmed = np.zeros(len(texts), bool)
-        if entries.flags.any():
-            harmed[words.rows(np.flatnonzero(entries.flags[words.places]))] = True
-        ids, bounds = _put_together(words, entries)
-        self.credit.settle(size, perf_counter() - began)
-        return Ragged(ids, bounds[:-1], np.diff(bounds)), harmed
-
-    def _reach(self, offsets: NDArray[Any], first: int) -> tuple[int, Memo | None]:
-        """Return up to which row texts are encoded at once, and by which words, if by any."""
-        sample = max(_within(offsets, first, _SAMPLE), first + 1)
-        if self.credit.due(offsets[sample] - offsets[first]):
-            return sample, None
-        most = max(0.0, (self.credit.left / self.credit.pace - _COLUMN) / _BYTE)
-        end = _within(offsets, first, min(most, _BLOCK))
-        if end == first and offsets[first + 1] - offsets[first] <= most:
-            end += 1  # a row that is longer than a block
-        return (end, self.memo) if end > first and _pays(offsets[end] - offsets[first]) else (len(offsets) - 1, None)
+            end = max(first + 1, int(np.searchsorted(offsets, offsets[first] + room, side="right")) - 1)
+            encoded = encode_by_words(self.memo, texts.slice(first, end - first), learned=_LEARNED * size)
+            if encoded is None:
+                encoded, end = self.caller.encode(texts.slice(first).to_pylist()), len(texts)
+            blocks.append(encoded)
+            first, room = end, _BLOCK
+        return blocks
 
 
-def _within(offsets: NDArray[Any], first: int, size: float) -> int:
-    """Return up to which row there are no more than so many bytes."""
-    return int(np.searchsorted(offsets, offsets[first] + size, side="right")) - 1
+def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, learned: float = 0) -> Encoded | None:
+    """Encode a block of texts by their words, or return None if new words and whole rows hold more than this share of its bytes.
 
-
-def _pays(size: int) -> bool:
-    """Whether the way by words may be faster for so many bytes."""
-    return (1 - _BYTE) * size > _COLUMN
-
-
-def _by_words(memo: Memo, texts: pa.Array, credit: float) -> Encoded | None:
-    """Encode texts by their words, unless too many are new."""
+    In that case, at most `learned` bytes of the new words are kept.
+    """
     texts = texts.cast(pa.string())
-    offsets = text_offsets(texts)
+    sizes = np.diff(text_offsets(texts))
     words = cut_words(memo.rule, texts)
 
     def lost(flags: Flags) -> float:
-        """Return how many bytes of new words are not worth it, as rows go to the tokenizer whole."""
-        whole = _whole_rows(memo.rule, texts, words, flags)
-        return float((offsets[whole + 1] - offsets[whole]).sum()) / _NEW
+        return float(sizes[_find_whole_rows(memo.rule, texts, words, flags)].sum())
 
-    entries = memo.find(words.distinct, _most(words, float(offsets[-1] - offsets[0]), credit), lost)
+    entries = memo.find(words.distinct, most_new * words.size, lost=lost, learned=learned)
     if entries is None:
         return None
-    ids, bounds = _put_together(words, entries)
-    whole = _whole_rows(memo.rule, texts, words, entries.flags)
-    if not len(whole):
-        return ids, np.diff(bounds)
-    more, counts = memo.caller.encode(texts.take(pa.array(whole)).to_pylist())
-    mixed = replace_rows(Ragged(ids, bounds[:-1], np.diff(bounds)), whole, Ragged(more, np.cumsum(counts) - counts, counts))
-    return mixed.values, mixed.lengths
+    rows = _put_together(words, entries)
+    whole = _find_whole_rows(memo.rule, texts, words, entries.flags)
+    if len(whole):
+        ids, lengths = memo.caller.encode(texts.take(pa.array(whole)).to_pylist())
+        rows = replace_rows(rows, whole, Ragged(ids, np.cumsum(lengths) - lengths, lengths))
+    return rows.values, rows.lengths
 
 
-def _most(words: Words, size: float, credit: float) -> float:
-    """Return how many bytes new words may have, where all words stand for `size` bytes of text."""
-    return (credit + size - _BYTE * words.size - _COLUMN) / _NEW
-
-
-def _put_together(words: Words, entries: Entries) -> tuple[Ids, Lengths]:
-    """Return the ids of all words end to end, and where those of each text begin, and the last ones end."""
+def _put_together(words: Words, entries: Entries) -> Ragged:
+    """Return the ids of each row, those of all rows end to end."""
     lengths = entries.lengths.take(words.places)
     ends = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
-    return gather(entries.ids, entries.starts.take(words.places), lengths), ends[words.firsts]
+    bounds = ends[words.firsts]
+    return Ragged(gather(entries.ids, entries.starts.take(words.places), lengths), bounds[:-1], np.diff(bounds))
 
 
-def _whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Flags) -> NDArray[np.int64]:
-    """Return the rows in which a cut may have done harm."""
+def _find_whole_rows(rule: Rule, texts: pa.StringArray, words: Words, flags: Flags) -> NDArray[np.int64]:
+    """Return the rows in which a cut may change ids: the tokenizer encodes them whole."""
     held = pc.starts_with(texts, " ").to_numpy(zero_copy_only=False) if rule.cuts.lead else np.zeros(len(texts), bool)
     if flags.any():
         flagged = flags[words.places]

@@ -1,13 +1,11 @@
-"""What a tokenizer puts around texts, and how texts are cut so that both fit.
+"""What a tokenizer puts around texts, and how texts are truncated so that both fit.
 
-A frame is found once for a tokenizer, by encoding two words that no vocabulary has; from then on, rows of ids are cut and framed as whole
-columns. Cutting follows the `tokenizers` package: of a pair, the longer text is cut first ("longest_first").
+A frame is found once for each tokenizer, by encoding two ids that no vocabulary has. From then on, rows of ids are truncated and framed as
+whole columns. Truncation follows the `tokenizers` package: of a pair, the longer text first ("longest_first").
 """
 
-from array import array
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
-from itertools import accumulate
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -17,19 +15,16 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
-from mlxfp.text.encoding.batch_calls import ID_BYTES
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 Side = Literal["right", "left"]
-
-_IDS, _from_buffers = pa.list_(pa.int32()), pa.Array.from_buffers
 
 _FIRST, _SECOND = 2**32 - 2, 2**32 - 1  # ids are 32 bit unsigned: no vocabulary reaches these
 
 
 @frozen
 class Frame:
-    """The order of special ids and texts, and which text (0 or 1) each part counts to as token type."""
+    """The order of special ids and texts, and the token type (0 or 1) of each part."""
 
     ids: tuple[int, ...]
     types: tuple[int, ...]
@@ -39,13 +34,9 @@ class Frame:
         """How many ids stand around the texts."""
         return sum(number not in (_FIRST, _SECOND) for number in self.ids)
 
-    @cached_property
-    def around(self) -> tuple[bytes, bytes] | None:
-        """What stands in front of one text and behind it, as bytes of int32, or None where texts are more."""
-        if sum(number >= _FIRST for number in self.ids) != 1:
-            return None
-        place = self.ids.index(_FIRST)
-        return array("i", self.ids[:place]).tobytes(), array("i", self.ids[place + 1 :]).tobytes()
+    def write(self, texts: Sequence[list[int]]) -> list[int]:
+        """Return the ids of one row: the plain definition of what `put_around` does to many."""
+        return [each for number in self.ids for each in (texts[number - _FIRST] if number >= _FIRST else (number,))]
 
     @property
     def bare(self) -> bool:
@@ -83,7 +74,7 @@ def fit(lengths: Sequence[NDArray[np.int64]], room: int) -> tuple[NDArray[np.int
 
 
 def cut(rows: Ragged, kept: NDArray[np.int64], side: Side) -> Ragged:
-    """Keep the first tokens of each row, or the last ones where cutting is on the left."""
+    """Keep the first tokens of each row, or the last ones with `side="left"`."""
     return Ragged(rows.values, rows.starts + (rows.lengths - kept if side == "left" else 0), kept)
 
 
@@ -108,19 +99,6 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
     return ids, to_lists(np.repeat(np.tile(np.array(frame.types, np.int32), count), lengths.ravel()), ends)
 
 
-def put_around_few(around: tuple[bytes, bytes], rows: Sequence[bytes], room: int | None, side: Side) -> pa.ListArray:
-    """Do what `cut` and `put_around` do for one text of which a few rows are given as bytes of int32: in a fifth of the time."""
-    if room is not None:
-        most = ID_BYTES * room
-        rows = [row[:most] for row in rows] if side == "right" else [row[max(0, len(row) - most) :] for row in rows]
-    front, back = around
-    framed = [front + row + back for row in rows]
-    ends = [end // ID_BYTES for end in accumulate(map(len, framed), initial=0)]
-    values = b"".join(framed)
-    inner = _from_buffers(_IDS.value_type, len(values) // ID_BYTES, [None, pa.py_buffer(values)])
-    return _from_buffers(_IDS, len(framed), [None, pa.py_buffer(array("i", ends))], children=[inner])
-
-
 def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
     """Join the slices `values[starts[i] : starts[i] + lengths[i]]` end to end.
 
@@ -134,7 +112,7 @@ def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths:
         return values[:0]
     total = int(lengths.sum())
     kind = np.int32 if max(total, len(values)) < 2**31 else np.int64  # half the bytes to move, where they suffice
-    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # from a place to the next: 1 but where a slice begins
+    steps: NDArray[np.integer[Any]] = np.ones(total, kind)  # from one place to the next: 1, except where a slice begins
     steps[0] = starts[0]
     steps[np.cumsum(lengths[:-1], dtype=kind)] = starts[1:] - starts[:-1] - lengths[:-1] + 1
     np.cumsum(steps, dtype=kind, out=steps)

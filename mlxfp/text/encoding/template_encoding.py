@@ -1,8 +1,8 @@
-"""What a template writes of many rows to ids, without writing it: a part of its sentences is encoded once for each text that it has.
+"""A template and a chunk of rows to ids, without writing the sentences: each distinct text of each part is encoded once.
 
-A pattern is cut in the text between two fields, where the tokenizer's rule has a cut. A cut is seen by the two characters around it, and
-both are the pattern's own, so it is there in every sentence. What lies between two such cuts is a *part*, and its words are words of the
-sentence. A part with one field has one text for each distinct value of a column.
+A pattern is cut in the text between two fields, where the tokenizer's rule has a cut. A cut is recognized by the two characters around it,
+and both are the pattern's own, so it is there in every sentence. What lies between two such cuts is a *part*, and its words are words of
+the sentence. A part with one field has one text for each distinct value of a column.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.arrow.types import decoded
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.text.encoding.boundary_rules import Rule
-from mlxfp.text.encoding.encoding import encode_parts, encode_rows, find_words, replace_rows
+from mlxfp.text.encoding.encoding import encode_parts, encode_rows, find_memo, replace_rows
 from mlxfp.text.encoding.framing import gather
 from mlxfp.text.encoding.words import text_offsets
 from mlxfp.text.templates.formatting import can_encode, format_column
@@ -28,14 +28,23 @@ from mlxfp.text.templates.random_templates import Field, Piece, parse
 from mlxfp.text.templates.templates import Template, concat
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
-_LEAST = 1024  # rows from which on this is faster than to write them
-_DISTINCT = 0.4  # of the rows of all parts, how many texts may be distinct
-_HARMED = 0.5  # of the rows, how many may have to be written after all
+
+@frozen
+class Limits:
+    """Where this way is faster than writing the sentences, as measured with BERT and GPT-2 over tables."""
+
+    rows: int = 1024  # of a chunk, at least
+    distinct: float = 0.4  # texts of parts, at most, for each part of each row
+    whole: float = 0.5  # rows, at most, that have to be written after all, as a cut may change their ids
+    new: float = 0.5  # of the bytes of all sentences, at most, those of words that are new
+
+
+_LIMITS = Limits()
 
 
 @frozen
 class Layout:
-    """The parts of a pattern, and the text between them: `between[i]` may end `parts[i]` as well as begin `parts[i + 1]`."""
+    """The parts of a pattern, and the text between them: `between[i]` may end `parts[i]` or begin `parts[i + 1]`."""
 
     parts: tuple[tuple[Piece, ...], ...]
     between: tuple[str, ...]
@@ -50,7 +59,7 @@ def find_layout(pattern: str, rule: Rule) -> Layout:
     >>> [[str(piece) for piece in part] for part in layout.parts], layout.between
     ([['{a}', ' is'], [' ', '{b}', ', ', '{c}']], (' near',))
     """
-    pieces = _joined(piece for phrase in parse(pattern) for piece in (*phrase.pieces, phrase.end))
+    pieces = _join_texts(piece for phrase in parse(pattern) for piece in (*phrase.pieces, phrase.end))
     fields = [place for place, piece in enumerate(pieces) if isinstance(piece, Field)]
     parts: list[list[Piece]] = [[]]
     between: list[str] = []
@@ -66,27 +75,27 @@ def find_layout(pattern: str, rule: Rule) -> Layout:
     return Layout(tuple(map(tuple, parts)), tuple(between))
 
 
-def encode_sentences(tokenizer: Tokenizer, template: Template, chunk: RecordBatch) -> Ragged | None:
-    """Return the ids of what the template writes of each row, with nothing around them, or None where to write it may be faster.
+def encode_sentences(tokenizer: Tokenizer, template: Template, chunk: RecordBatch, limits: Limits = _LIMITS) -> Ragged | None:
+    """Return the ids of what the template writes of each row, with nothing around them, or None where writing may be faster.
 
     Raises `DataError` for a value that its format does not fit; which row has it is not known here.
     """
-    rule, count = find_words(tokenizer), chunk.num_rows
-    if rule is None or count < _LEAST or not template.columns:
+    memo, count = find_memo(tokenizer), chunk.num_rows
+    if memo is None or count < limits.rows or not template.columns:
         return None
-    found = find_texts(template, find_layout(template.pattern, rule), chunk)
+    found = find_texts(template, find_layout(template.pattern, memo.rule), chunk, limits.distinct)
     if found is None:
         return None
     texts, places = found
-    known = encode_parts(tokenizer, texts, int(np.diff(text_offsets(texts))[places].sum()))
+    known = encode_parts(memo, texts, int(np.diff(text_offsets(texts))[places].sum()), most_new=limits.new)
     if known is None:
         return None
-    ids, harmed = known
-    held = harmed[places].any(axis=1)
-    if rule.cuts.lead:
+    ids, changed = known
+    held = changed[places].any(axis=1)
+    if memo.rule.cuts.lead:
         held |= pc.starts_with(texts, " ").to_numpy(zero_copy_only=False)[places[:, 0]]
     whole = np.flatnonzero(held)
-    if len(whole) > _HARMED * count:
+    if len(whole) > limits.whole * count:
         return None
     lengths = ids.lengths[places]
     sizes = lengths.sum(axis=1)
@@ -94,19 +103,21 @@ def encode_sentences(tokenizer: Tokenizer, template: Template, chunk: RecordBatc
     return replace_rows(rows, whole, encode_rows(tokenizer, template.render(chunk.take(pa.array(whole))))) if len(whole) else rows
 
 
-def find_texts(template: Template, layout: Layout, chunk: RecordBatch) -> tuple[pa.StringArray, NDArray[np.int64]] | None:
+def find_texts(
+    template: Template, layout: Layout, chunk: RecordBatch, distinct: float = _LIMITS.distinct
+) -> tuple[pa.StringArray, NDArray[np.int64]] | None:
     """Return the texts that the parts have, each once for each part, and which of them each row has in each part: [rows, parts].
 
-    None where there are too many, or where a value is missing and there is more to do about that than to say so.
+    None where there are too many, or where a missing value is not simply written as `template.missing`.
     """
-    columns, room = list[Any](), _DISTINCT * len(layout.parts) * chunk.num_rows
+    columns, room = list[Any](), distinct * len(layout.parts) * chunk.num_rows
     for part in layout.parts:
-        columns.append(_distinct(part, template, chunk))
+        columns.append(_find_distinct(part, template, chunk))
         room -= len(columns[-1][0])
         if room < 0:
             return None
     counts = [len(values) for values, _ in columns]
-    ahead = [count <= other for count, other in pairwise(counts)]  # what lies between goes where it is written less often
+    ahead = [count <= other for count, other in pairwise(counts)]  # the text between goes to the part with fewer texts
     behind = [*(text if goes else "" for goes, text in zip(ahead, layout.between, strict=True)), ""]
     before = ["", *("" if goes else text for goes, text in zip(ahead, layout.between, strict=True))]
     texts = [
@@ -119,8 +130,8 @@ def find_texts(template: Template, layout: Layout, chunk: RecordBatch) -> tuple[
     return pa.concat_arrays(texts), np.stack([which + first for (_, which), first in zip(columns, firsts, strict=True)], axis=1)
 
 
-def _distinct(part: Sequence[Piece], template: Template, chunk: RecordBatch) -> tuple[RecordBatch | pa.StringArray, NDArray[np.int32]]:
-    """Find the distinct values of the column that a part has, or write the part where it has more; and say which of them each row has."""
+def _find_distinct(part: Sequence[Piece], template: Template, chunk: RecordBatch) -> tuple[RecordBatch | pa.StringArray, NDArray[np.int32]]:
+    """Find the distinct values of a part's only column, or write a part of several columns; and return which of them each row has."""
     columns = {piece.name: decoded(chunk.column(piece.name)) for piece in part if isinstance(piece, Field)}
     (name, column), *more = columns.items()
     if not more and can_encode(column.type):
@@ -135,7 +146,7 @@ def _write(part: Sequence[Piece], template: Template, values: RecordBatch) -> pa
     return concat([text if isinstance(text, str) or template.policy != "say" else text.fill_null(template.missing) for text in texts])
 
 
-def _joined(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbouring texts, and leave empty ones out."""
+def _join_texts(pieces: Iterable[Piece]) -> list[Piece]:
+    """Join neighbouring texts, and leave out empty ones."""
     groups = groupby(pieces, lambda piece: isinstance(piece, str))
     return [piece for are_texts, some in groups for piece in (["".join(map(str, some))] if are_texts else some) if piece]

@@ -1,4 +1,4 @@
-"""Texts cut into words, and the ids of words put together to rows: whole columns at a time."""
+"""Texts cut into words, whole columns at a time."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from mlxfp.text.encoding.boundary_rules import Rule
 
 @frozen
 class Words:
-    """The distinct words of a column, and where they stand.
+    """The distinct words of a column, and where they occur.
 
     Word `i` of the column is `distinct[places[i]]`, and row `i` has the words from `firsts[i]` up to `firsts[i + 1]`.
     """
@@ -49,7 +49,7 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
 
 
 def text_offsets(texts: pa.Array) -> NDArray[Any]:
-    """Return where the bytes of each text begin in the column's buffer, and where those of the last one end."""
+    """Return where the bytes of each text begin in the column's buffer, and where the last text ends: [N + 1]."""
     kind = np.int64 if is_large(texts.type) else np.int32
     offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
     return offsets

@@ -1,7 +1,7 @@
 """Columns to strings, exactly as Python's `format` writes each value.
 
-The work is per distinct value: a column is dictionary-encoded, each of its values is formatted once, and the strings are gathered.
-Arrow writes integers and strings itself, where it writes what Python does; it does not for floats (1e16), booleans and times.
+The work is per distinct value: a column is dictionary-encoded, each of its values is formatted once, and the strings are gathered. Integers
+and strings without a format are written by Arrow, as it writes them like Python. It writes floats (1e16), booleans and times differently.
 """
 
 import math
@@ -68,7 +68,7 @@ def can_encode(kind: pa.DataType) -> bool:
 
 
 def _by_distinct_value(column: pa.Array, field: Field) -> pa.StringArray:
-    encoded = column.dictionary_encode()  # told apart by their bits: 0.0 and -0.0 stay two values
+    encoded = column.dictionary_encode()  # compares bits: 0.0 and -0.0 stay two values
     values = encoded.dictionary
     nan = np.isnan(values.to_numpy()) if pa.types.is_floating(values.type) else None
     return pa.array(list(map(field.write, values.to_pylist())), pa.string(), mask=nan).take(encoded.indices)
@@ -96,7 +96,7 @@ def _problem(row: RecordBatch, field: Field) -> Exception | None:
 
 
 def _sample(kind: pa.DataType) -> Any:
-    """Return some value of a type, as Python sees it, or None where there is no telling."""
+    """Return some value of a type, as Python sees it, or None for a type of which none is known."""
     if is_text(kind):
         return ""
     if is_list_like(kind):

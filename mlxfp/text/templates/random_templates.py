@@ -28,7 +28,7 @@ class Field:
         return (f"!{self.conversion}" if self.conversion else "") + (f":{self.spec}" if self.spec else "")
 
     def __str__(self) -> str:
-        """Print as it stands in a pattern."""
+        """Write the field as in a pattern."""
         return f"{{{self.name}{self._format}}}"
 
 
@@ -48,15 +48,15 @@ class Phrase:
         return tuple(piece for piece in self.pieces if isinstance(piece, Field))
 
 
-# A literal that ends the pattern may close a phrase with its last character; before a field a mark closes one only with a space after
-# it, so `{km}.{m}` stays whole.
+# At the end of the pattern, a punctuation mark closes a phrase. Before a field it does so only with white space after it, so that
+# `{km}.{m}` stays whole.
 _CUT = re.compile(r"(\s*[.,;|!?]+\s+|\s*\n\s*)")
 _LAST_CUT = re.compile(r"(\s*[.,;|!?]+(?:\s+|\Z)|\s*\n\s*)")
 
 
 @lru_cache(maxsize=256)
 def parse(pattern: str) -> tuple[Phrase, ...]:
-    """Cut a pattern into phrases, at least one; raise `ArgumentError` where it is not one.
+    """Cut a pattern into phrases, at least one; raise `ArgumentError` for a pattern that is not a format string of column names.
 
     >>> [phrase.end for phrase in parse("{a} and {b}, {c:.2f}.")]
     [', ', '.']
@@ -105,7 +105,7 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
 
 
 def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Join neighbouring literals: `{{` comes as a piece of its own, and `. ` must be seen whole to be a cut."""
+    """Join neighbouring literals: the parser yields `{{` as a separate piece, and `. ` must be whole to end a phrase."""
     text = ""
     for piece in pieces:
         if isinstance(piece, str):

@@ -1,4 +1,4 @@
-"""Rows to sentences."""
+"""Rows written as sentences."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -27,14 +27,15 @@ def template(
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Write each row as a sentence, into a column of strings.
 
-    The pattern is a Python format string whose fields name columns: `{Age}`, `{Fare:.2f}`, `{Name!r}`, `{{` for a brace. What is done
-    about a missing value (null or NaN) is said by `policy`; see `Template`. All other columns stay; a column named `into` is replaced.
+    The pattern is a Python format string whose fields name columns: `{Age}`, `{Fare:.2f}`, `{Name!r}`, `{{` for a brace. `policy` decides
+    what is written for a missing value (null or NaN); see `Template`. All other columns stay; a column named `into` is replaced.
 
-    With `seed`, for augmentation, the phrases with fields change places, all orders equally likely: another order for every row and epoch.
-    What stands between the phrases stays. Phrases are those of `policy="drop"`; a pattern needs two with fields for it.
+    With `seed`, for augmentation, the phrases with fields change places: every row has another order in every epoch, and all orders are
+    equally likely. The separators between the phrases keep their places. Phrases are those of `policy="drop"`; the pattern needs at least
+    two with fields.
 
-    Raises `SchemaError` when the pipeline is built, for columns that are not there and for formats that do not fit a column's type;
-    while running, `DataError` for a value that its format does not fit, and for a missing one under `policy="raise"`.
+    Raises `SchemaError` when the pipeline is built, for missing columns and for formats that do not fit a column's type; while running,
+    `DataError` for a value that does not fit its format, and for a missing value under `policy="raise"`.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -60,14 +61,15 @@ def template(
 
 @frozen
 class Template:
-    """A sentence with places for the values of a row. A value: compare it, pickle it, print it.
+    """A sentence with fields for the values of a row. An immutable value: compare it, pickle it, print it.
 
-    `policy` says what is done about a missing value (null or NaN):
+    `policy` decides what is written for a missing value (null or NaN):
 
-    - `"say"`: the text `missing` takes its place.
-    - `"drop"`: the phrase around it is left out. Phrases end at one of `. , ; | ! ?` before white space or the pattern's end, and at
-      line ends. Each phrase that stays keeps the separator after it, the last one takes what ends the pattern; none at all gives "".
-    - `"raise"`: it is a `DataError`, naming field and row.
+    - `"say"`: the text `missing`.
+    - `"drop"`: nothing, and the phrase around the field is left out. Phrases end at one of `. , ; | ! ?` before white space or the
+      pattern's end, and at line ends. Each phrase that stays keeps the separator after it; the last one takes the end of the pattern. If no
+      phrase stays, the sentence is "".
+    - `"raise"`: nothing; a `DataError` names the field and the row.
 
     >>> sentence = Template("{name}, aged {age}, sails.", policy="drop")
     >>> sentence.render_row({"name": "Ann", "age": None})
@@ -150,7 +152,7 @@ def _join_all(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]
 def _join_present(phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray]) -> Any:
     """Leave out each phrase with a missing field, row by row."""
     parts: list[Any] = []
-    followed: Any = pa.scalar(value=False)  # whether a later phrase is kept: then this one keeps its own separator
+    followed: Any = pa.scalar(value=False)  # whether a later phrase is kept: then this phrase keeps its own separator
     for phrase in reversed(phrases):
         text = _phrase_texts(phrase, texts)
         parts.append(concat([text, pc.if_else(followed, phrase.end, phrases[-1].end)]))
@@ -166,11 +168,11 @@ def _phrase_texts(phrase: Phrase, texts: Mapping[Field, pa.StringArray]) -> Any:
 def _shuffled(
     phrases: tuple[Phrase, ...], texts: Mapping[Field, pa.StringArray], keys: Keys
 ) -> tuple[tuple[Phrase, ...], dict[Field, pa.StringArray]]:
-    """Let the phrases with fields change places: return phrases of one field each, and for that field the phrase that a row has there."""
+    """Let the phrases with fields change places: return phrases of one field each, and for each field the phrase of every row there."""
     movable = [place for place, phrase in enumerate(phrases) if phrase.fields]
     written = pa.concat_arrays([_phrase_texts(phrases[place], texts) for place in movable])
     order = np.argsort([fold_into_rows(keys, place) for place in range(len(movable))], axis=0)  # of each row, in a column
-    fields = {place: Field(str(place)) for place in movable}  # no column's name is a number alone
+    fields = {place: Field(str(place)) for place in movable}  # parse refuses columns named by a number
     return (
         tuple(Phrase((fields[place],), phrase.end) if place in fields else phrase for place, phrase in enumerate(phrases)),
         {fields[place]: written.take(pa.array(order[at] * len(keys) + np.arange(len(keys)))) for at, place in enumerate(movable)},
@@ -225,5 +227,5 @@ class _Template(RowWise):
 
 
 def written_into(stage: object, column: str) -> Template | None:
-    """Return the template that a stage writes into a column, its phrases in their own order; None for any other stage."""
+    """Return the template of a stage that writes this column with its phrases in their own order; None for any other stage."""
     return stage.template if isinstance(stage, _Template) and stage.into == column and stage.seed is None else None

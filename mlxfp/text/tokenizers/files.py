@@ -1,7 +1,7 @@
 """Reading tokenizers: `tokenizer.json`, WordPiece vocabularies, byte-level BPE vocabularies with merges."""
 
 import json as jsons
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
+from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer, engine
 
 Roles = dict[str, str | None]
 
-# Which token has a role where no file says so. For the unknown token, the model's own setting goes first.
+# The token of each role where no file names one. For the unknown token, the model's own setting comes first.
 _CUSTOMARY = {
     "pad": ("[PAD]", "<pad>"),
     "unk": ("[UNK]", "<unk>"),
@@ -31,7 +32,7 @@ _SPECIAL = {token for tokens in _CUSTOMARY.values() for token in tokens}
 
 _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space", "add_bos_token")
 
-# Slow tokenizers of transformers that are GPT-2's byte-level BPE, or RoBERTa's: the same with <s> ... </s> around a text.
+# Slow tokenizers of transformers with GPT-2's byte-level BPE, or RoBERTa's, which puts <s> ... </s> around a text.
 _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
 
 
@@ -43,10 +44,10 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     `tokenizer_config.json` and `special_tokens_map.json`. A file is a `tokenizer.json` or a `vocab.txt`. Roles that no file names are
     given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) where the vocabulary has them.
 
-    Whether a `vocab.txt` is lower-cased is said by `do_lower_case` of `tokenizer_config.json`; without it, by whether the vocabulary has
+    Texts for a `vocab.txt` are lower-cased if `do_lower_case` of `tokenizer_config.json` says so; without it, if the vocabulary has no
     capital letters.
 
-    Raises `MissingFileError` where there is nothing, `DataError` for what cannot be read; both name the path.
+    Raises `MissingFileError` where no tokenizer is found, `DataError` for files that cannot be read; both name the path.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -92,14 +93,16 @@ def _from_folder(folder: Path) -> Tokenizer:
 def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
     try:
         tokenizer = Tokenizer(json)
-        roles: dict[str, Any] = _roles(jsons.loads(json), config)
+        number_of = engine(tokenizer.json).token_to_id
+        roles: dict[str, Any] = _customary_roles(lambda token: number_of(token) is not None)
+        roles |= read_configuration(tokenizer.json).roles | _configured_roles(config)
         return evolve(tokenizer, **{f"{role}_token": token for role, token in roles.items()})
     except MlxfpError as error:
         raise DataError(f"{path}: {error}") from error
 
 
 def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
-    """Raise `DataError` for a tokenizer that was built without tokens that other files of the folder add to it."""
+    """Raise `DataError` if other files of the folder add tokens that the tokenizer was built without."""
     listed = (config.get("added_tokens_decoder") or {}).values()
     added = [*_read_map(folder / "added_tokens.json"), *(token.get("content") for token in listed)]
     missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
@@ -108,31 +111,20 @@ def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> 
     return tokenizer
 
 
-def _roles(data: Mapping[str, Any], config: Mapping[str, Any]) -> Roles:
-    """Return the token of each role: as the files beside a tokenizer say, or as is customary."""
-    return _customary_roles(data) | {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
+def _customary_roles(known: Callable[[str], bool]) -> Roles:
+    return {role: next((token for token in tokens if known(token)), None) for role, tokens in _CUSTOMARY.items()}
 
 
-def _customary_roles(data: Mapping[str, Any]) -> Roles:
-    model, processor = data["model"], data.get("post_processor") or {}
-    vocab = model.get("vocab") or ()
-    known = {piece[0] for piece in vocab} if model.get("type") == "Unigram" else set(vocab)
-    known |= {token["content"] for token in data.get("added_tokens") or ()}
-    roles: Roles = {role: next((token for token in tokens if token in known), None) for role, tokens in _CUSTOMARY.items()}
-    if model.get("unk_token") is not None:
-        roles["unk"] = model["unk_token"]
-    elif model.get("unk_id") is not None:
-        roles["unk"] = vocab[model["unk_id"]][0]
-    if processor.get("type") in ("BertProcessing", "RobertaProcessing"):
-        roles |= {"cls": processor["cls"][0], "sep": processor["sep"][0]}
-    return roles
+def _configured_roles(config: Mapping[str, Any]) -> Roles:
+    """Return the tokens that the files next to a tokenizer name."""
+    return {role: config[f"{role}_token"] for role in ROLES if f"{role}_token" in config}
 
 
 def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     """Build BERT's tokenizer from its list of tokens, one a line."""
     tokens = _read_lines(path)
     vocab = {token: number for number, token in enumerate(tokens) if token or number < len(tokens) - 1}
-    roles = _roles({"model": {"vocab": vocab}}, config)
+    roles = _customary_roles(vocab.__contains__) | _configured_roles(config)
     unknown, first, last = roles["unk"], roles["cls"], roles["sep"]
     if unknown is None or unknown not in vocab:
         raise DataError(f"{path} is not a WordPiece vocabulary: it has no line {unknown or '[UNK]'}. One token a line is expected.")
@@ -145,7 +137,9 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece()
     if first in vocab and last in vocab:
-        kind = processors.RobertaProcessing if first == "<s>" else processors.BertProcessing  # MPNet has two marks between texts, too
+        kind = (
+            processors.RobertaProcessing if first == "<s>" else processors.BertProcessing
+        )  # MPNet, too, puts two separators between texts
         built.post_processor = kind((last, vocab[last]), (first, vocab[first]))
     return _with_specials(built, vocab, config)
 
@@ -176,7 +170,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
 def _with_specials(built: Any, vocab: Mapping[str, int], config: Mapping[str, Any]) -> str:
     named: set[Any] = {*_SPECIAL, *(config.get(f"{role}_token") for role in ROLES)}
     special = sorted((token for token in named if token in vocab), key=vocab.__getitem__)
-    # RoBERTa's mask takes the space in front of it: a word that it stands for has that space in its own token.
+    # RoBERTa's mask takes the space in front of it, as the token of the masked word includes that space.
     built.add_special_tokens([hf.AddedToken(token, special=True, lstrip=token == "<mask>", normalized=False) for token in special])  # noqa: S105
     json: str = built.to_str()
     return json
@@ -187,7 +181,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    """Read what a file beside a tokenizer says of it. A role is a token, an object with its content, or null for none."""
+    """Read a configuration file next to a tokenizer. A role is a token, an object with its content, or null for no token."""
     config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}

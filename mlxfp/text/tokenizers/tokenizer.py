@@ -1,4 +1,4 @@
-"""Tokenizers as values: what one is, is its JSON and the roles of its special tokens."""
+"""Tokenizers as values, defined by their JSON and the roles of their special tokens."""
 
 import json as jsons
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 def _canonical(text: str) -> str:
-    """Leave padding and truncation out, which are arguments of ours, and dropout, which would make encoding random."""
+    """Remove padding and truncation, which are arguments of stages here, and dropout, which would make encoding random."""
     check_text(json=text)
     try:
         data = jsons.loads(text)
     except ValueError as error:
         raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
     if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-        raise DataError(f"The JSON of a tokenizer is malformed: it is no object with an object named model. {_GIVE}")
+        raise DataError(f"The JSON of a tokenizer is malformed: it must be an object that holds an object named model. {_GIVE}")
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
     return intern(jsons.dumps(data, ensure_ascii=False, separators=(",", ":")))  # interned: equal texts are found in caches at once
@@ -37,11 +37,11 @@ def _canonical(text: str) -> str:
 class Tokenizer:
     """Text to token ids and back. A value: equality, hash and pickling are by its JSON and the roles of its special tokens.
 
-    Made by `load_tokenizer` and `train_tokenizer`, or from the text of a `tokenizer.json`. Padding, truncation and dropout that the JSON
-    asks for are left out. Safe to use from several threads.
+    Made by `load_tokenizer` and `train_tokenizer`, or from the text of a `tokenizer.json`. Settings for padding, truncation and dropout in
+    the JSON are removed. Safe to use from several threads.
 
-    `pad_id`, `unk_id`, `cls_id`, `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. Where a tokenizer has no token for a role, as GPT-2
-    has none for padding, they raise `ArgumentError`; `pad_token` and so on are then None. `attrs.evolve(tokenizer, pad_token="<pad>")`
+    `pad_id`, `unk_id`, `cls_id`, `sep_id`, `mask_id`, `bos_id` and `eos_id` are ints. Where a tokenizer has no token for a role (GPT-2
+    has none for padding), they raise `ArgumentError`; `pad_token` and so on are then None. `attrs.evolve(tokenizer, pad_token="<pad>")`
     gives a role to a token of the vocabulary.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -69,7 +69,7 @@ class Tokenizer:
         engine(self.json)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of a text; `special` adds what the tokenizer puts around a text, as in `[CLS] ... [SEP]`."""
+        """Return the ids of a text; `special` adds the special tokens around a text, as in `[CLS] ... [SEP]`."""
         check_text(text=text)
         return self._encode(text, special=special).ids  # type: ignore[no-any-return]
 
@@ -162,7 +162,7 @@ class Tokenizer:
             found = f"has no {role} token" if token is None else f"has no token {token!r}, its {role} token"
             raise ArgumentError(
                 f"The vocabulary {found}: {self!r}. "
-                f'Choose one with attrs.evolve(tokenizer, {role}_token="..."), or give a number in the place of tokenizer.{role}_id.'
+                f'Choose one with attrs.evolve(tokenizer, {role}_token="..."), or write a number instead of tokenizer.{role}_id.'
             )
         return number
 
@@ -176,10 +176,10 @@ class Tokenizer:
 
 
 def cannot_encode(error: Exception) -> DataError:
-    """Say what is wrong with a text, or with a tokenizer, where the package raises a plain Exception."""
+    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception."""
     return DataError(
-        f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for what it does not "
-        "know: unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."
+        f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for unknown text: "
+        "unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."
     )
 
 

@@ -1,7 +1,8 @@
 """Training tokenizers, so that the same data gives the same tokenizer.
 
-The trainers of the `tokenizers` package walk hash maps whose order changes from run to run. Byte-level BPE does not depend on that order;
-WordPiece does through the numbers of its first tokens, so these are fixed before; Unigram does throughout, so it is trained here.
+The trainers of the `tokenizers` package iterate over hash maps whose order changes from run to run. Byte-level BPE does not depend on
+that order. WordPiece depends on it through the ids of its first tokens, so these are fixed beforehand. Unigram depends on it throughout,
+so it is trained in `unigram_training`.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,15 +34,16 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a tokenizer on a dataset's column of text, in epoch 0; the same text gives the same tokenizer.
 
-    - `"bpe"`: byte-level BPE, as GPT-2. Writes any text, and reads it back exactly (without `lowercase`).
-    - `"wordpiece"`: as BERT: words and punctuation apart, `##` in front of what continues a word; with `lowercase`, without accents.
-    - `"unigram"`: as SentencePiece's Unigram model (Kudo 2018, arXiv:1804.10959): white space becomes a mark of the word after it. Trained
+    - `"bpe"`: byte-level BPE, as GPT-2. It encodes any text, and decodes it exactly (without `lowercase`).
+    - `"wordpiece"`: as BERT: splits words and punctuation, with `##` in front of tokens that continue a word; `lowercase` also removes
+      accents.
+    - `"unigram"`: as SentencePiece's Unigram model (Kudo 2018, arXiv:1804.10959): white space becomes a mark on the next word. Trained
       with the likeliest segmentation of each word (hard EM) on the 50,000 most frequent words.
 
     The first ids are `[PAD]`, `[UNK]`, `[CLS]`, `[SEP]`, `[MASK]` (0 to 4). A text is framed as `[CLS] a [SEP]`, a pair as
-    `[CLS] a [SEP] b [SEP]`; encode with `special=False` for streams of text. `vocab_size` is the most that the vocabulary may hold: little
-    text fills less. Reads the dataset once, for WordPiece twice. Raises `ArgumentError` for a `vocab_size` that cannot hold the text's
-    characters (byte-level: all bytes), `DataError` for a missing text or none at all.
+    `[CLS] a [SEP] b [SEP]`; encode with `special=False` for streams of text. `vocab_size` is the largest size of the vocabulary: with
+    little text it is smaller. Reads the dataset once, for WordPiece twice. Raises `ArgumentError` for a `vocab_size` that cannot hold the
+    text's characters (byte-level: all bytes), `DataError` for a missing text or an empty dataset.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"text": "low lower lowest"}, {"text": "new newer newest"}])
@@ -65,12 +67,12 @@ def train_tokenizer(
     return _finish(model, parts)
 
 
-Texts = Callable[[], Iterator[list[str]]]  # starts reading anew at each call
+Texts = Callable[[], Iterator[list[str]]]  # each call reads from the beginning
 
 
 @frozen
 class _Parts:
-    """What stands around a model."""
+    """The parts of a tokenizer around its model."""
 
     normalizer: Any
     splitter: Any
@@ -109,7 +111,7 @@ def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, 
 
 
 def _train_wordpiece(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
-    """Train twice: for the characters that continue words, which are numbered in hash order, and then with their numbers given."""
+    """Train twice: first to find the characters that continue words, which get ids in hash order; then with these ids fixed."""
     parts = _Parts(normalizers.BertNormalizer(lowercase=lowercase), pre_tokenizers.BertPreTokenizer(), decoders.WordPiece())
 
     def vocabulary(first: list[str], size: int) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """Training of Unigram models: the pieces of words, with the logarithms of their probabilities.
 
-Kudo (2018, arXiv:1804.10959) with two changes, for a result that depends on nothing but the text: counts are of the likeliest
-segmentation (hard EM), so they are whole numbers; and what a piece is worth is judged against the best way to write it with two others.
+Kudo (2018, arXiv:1804.10959) with two changes, so that the result depends on the text alone: pieces are counted in the likeliest
+segmentation (hard EM), so counts are whole numbers; and the worth of a piece is judged against the best way to write it with two others.
 """
 
 from collections import Counter
@@ -15,7 +15,7 @@ import tokenizers as hf
 
 Scores = dict[str, float]
 
-_WORDS = 50_000  # the most frequent ones are nearly all of a text; the memory of training, 200 MB at most, grows with them
+_WORDS = 50_000  # the most frequent words, nearly all of a text; the memory of training, 200 MB at most, grows with this
 _SEEDS = 10  # candidates for each place in the vocabulary: of 4, 10 and 50, this gave the best held-out likelihood on wikitext-2
 _LONGEST = 16  # characters of a piece, as in SentencePiece
 _KEPT = 0.75  # of the pieces after each round, as in SentencePiece
@@ -47,7 +47,7 @@ def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float
         if len(scores) <= size:
             break
         scores = _pruned(scores, used, max(size, int(_KEPT * len(scores))))
-    # Little text uses few pieces. The places that are left help to write words that it does not have.
+    # Little text uses few pieces. Candidates fill the other places: they help to write words that the text does not have.
     spare = [piece for piece, _ in _ranked(seeds) if piece not in scores][: size - len(scores)]
     return _ranked(scores | dict.fromkeys(spare, min(scores.values(), default=0.0)))
 
@@ -67,7 +67,7 @@ def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[
 
 
 def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
-    """Give each piece the logarithm of its share; characters that no segmentation used come below all others."""
+    """Give each piece the logarithm of its share; characters that no segmentation used score below all others."""
     total = sum(used.values())
     scores = {piece: log(count / total) for piece, count in used.items()}
     return dict.fromkeys(characters, log(1 / (total + 1)) - 1) | scores
@@ -76,7 +76,7 @@ def _score(used: Mapping[str, int], characters: Iterable[str]) -> Scores:
 def _count_pieces(scores: Scores, words: list[str], weights: np.ndarray) -> dict[str, int]:
     """Count the pieces in the likeliest segmentation of each word."""
     ranked = _ranked(scores)
-    model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))  # the empty piece stands for unknown text; there is none
+    model = hf.Tokenizer(hf.models.Unigram([("", 0.0), *ranked], unk_id=0))  # the empty piece is for unknown text, which does not occur
     rows = [encoding.ids for encoding in model.encode_batch_fast(words)]
     ids = np.fromiter(chain.from_iterable(rows), np.int64)
     counts = np.zeros(len(ranked) + 1, np.int64)

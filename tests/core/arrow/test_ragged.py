@@ -36,20 +36,20 @@ def assert_reads(column: pa.Array, rows: list[list[int]]) -> None:
 
 @pytest.mark.parametrize("kind", LAYOUTS.values(), ids=LAYOUTS)
 @given(rows=ROWS, data=st.data())
-def test_lists_of_any_layout_and_any_slice_are_read(kind: pa.DataType, rows: list[list[int]], data: Any) -> None:
+def test_lists_of_any_layout_and_any_slice_are_read(kind: pa.DataType, rows: list[list[int]], data: Any):
     first = data.draw(st.integers(0, len(rows)))
     size = data.draw(st.integers(0, len(rows) - first))
     assert_reads(pa.array(rows, kind).slice(first, size), rows[first : first + size])
 
 
 @given(st.lists(st.lists(st.integers(0, 9), min_size=3, max_size=3), max_size=6), st.integers(0, 6))
-def test_lists_of_one_length_and_tensors_are_read(rows: list[list[int]], first: int) -> None:
+def test_lists_of_one_length_and_tensors_are_read(rows: list[list[int]], first: int):
     lists = pa.array(rows, pa.list_(pa.int32(), 3))
     assert_reads(lists.slice(first), rows[first:])
     assert_reads(pa.ExtensionArray.from_storage(pa.fixed_shape_tensor(pa.int32(), (3,)), lists).slice(first), rows[first:])
 
 
-def test_the_law_catches_a_reader_that_forgets_the_slice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_catches_a_reader_that_forgets_the_slice(monkeypatch: pytest.MonkeyPatch):
     column = pa.array([[1], [2, 3], [4]]).slice(1)
     assert_reads(column, [[2, 3], [4]])
     monkeypatch.setitem(globals(), "read_lists", lambda column: (column.values, column.offsets.to_numpy().astype(np.int64)))
@@ -58,7 +58,7 @@ def test_the_law_catches_a_reader_that_forgets_the_slice(monkeypatch: pytest.Mon
 
 
 @given(st.lists(st.integers(0, 5), max_size=8))
-def test_ends_places_and_rows_agree(lengths: list[int]) -> None:
+def test_ends_places_and_rows_agree(lengths: list[int]):
     ends = ends_of(np.array(lengths, np.int64))
     rows = [row for row, length in enumerate(lengths) for _ in range(length)]
     assert ends.tolist() == [sum(lengths[:count]) for count in range(len(lengths) + 1)]
@@ -66,17 +66,17 @@ def test_ends_places_and_rows_agree(lengths: list[int]) -> None:
     assert [row_of(ends, place) for place in range(len(rows))] == rows
 
 
-def test_rows_of_a_ragged_lie_anywhere() -> None:
+def test_rows_of_a_ragged_lie_anywhere():
     rows = Ragged(np.arange(6), np.array([4, 0]), np.array([2, 5]))
     assert [rows.values[a : a + b].tolist() for a, b in zip(rows.starts, rows.lengths, strict=True)] == [[4, 5], [0, 1, 2, 3, 4]]
 
 
-def test_a_column_of_too_many_values_is_refused() -> None:
+def test_a_column_of_too_many_values_is_refused():
     with pytest.raises(DataError, match=r"fewer than 2\*\*31 values in a chunk, got 4294967296\. Read fewer rows at a time"):
         to_lists(np.empty(0, np.int32), ends_of(np.array([2**31, 2**31])))
 
 
-def test_errors_name_the_row() -> None:
+def test_errors_name_the_row():
     chunk = pa.record_batch({"x": [[1], None, [2, None]], "y": [[1], [2], [3]], "__row__": [7, 8, 9]})
     with pytest.raises(DataError) as missing:
         column_without_nulls(chunk, "x", "pack")

@@ -28,18 +28,18 @@ KINDS = [*TEXT, *BINARY, *NUMBERS, *LISTS, pa.list_(pa.int8(), 2), pa.bool_(), p
 
 
 @pytest.mark.parametrize("name", MEMBERS)
-def test_a_test_is_true_of_its_types_and_of_no_others(name: str) -> None:
+def test_a_test_is_true_of_its_types_and_of_no_others(name: str):
     assert [kind for kind in KINDS if getattr(types, name)(kind)] == [kind for kind in KINDS if kind in MEMBERS[name]]
 
 
-def test_tensors_are_told_apart_by_their_axes() -> None:
+def test_tensors_are_told_apart_by_their_axes():
     assert is_tensor(TENSOR)
     assert [is_tensor(TENSOR, axes=axes) for axes in (1, 2, 3)] == [False, True, False]
     assert not is_tensor(TENSOR.storage_type)
 
 
 @given(st.lists(st.sampled_from(["a", "b", None])), st.sampled_from(["dictionary", "run ends", "view", "plain"]))
-def test_decoding_keeps_the_values(values: list[str | None], layout: str) -> None:
+def test_decoding_keeps_the_values(values: list[str | None], layout: str):
     column = pa.array(values, pa.string())
     if layout == "dictionary":
         laid = column.dictionary_encode()

@@ -18,7 +18,7 @@ from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
-from mlxfp.text.encoding.encoding import encode_chunk
+from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo, forget_words
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
@@ -32,10 +32,10 @@ KNOWN = known()
 def _fresh() -> Iterator[None]:
     """Let no rule or memo of one test reach another."""
     find_rule.cache_clear()
-    encoding._encoder.cache_clear()
+    forget_words()
     yield
     find_rule.cache_clear()
-    encoding._encoder.cache_clear()
+    forget_words()
 
 
 def by_words(tokenizer: Tokenizer, texts: Sequence[str], *, rule: Rule | None = None, limit: int = 1 << 20) -> list[list[int]]:
@@ -43,7 +43,7 @@ def by_words(tokenizer: Tokenizer, texts: Sequence[str], *, rule: Rule | None = 
     rule = rule or find_rule(tokenizer.json)
     assert rule is not None
     column = pa.array(["left out", *texts, "a"], pa.string())[1:]
-    encoded = encoding._by_words(Memo(find_caller(engine(tokenizer.json)), rule, limit), column, math.inf)
+    encoded = encode_by_words(Memo(find_caller(engine(tokenizer.json)), rule, limit), column, most_new=math.inf)
     assert encoded is not None
     ids, lengths = encoded
     return to_lists(ids, ends_of(lengths)).to_pylist()[:-1]
@@ -154,7 +154,7 @@ def test_the_law_catches_rows_put_in_the_wrong_place(monkeypatch: pytest.MonkeyP
 
 def kept_words(tokenizer: Tokenizer) -> int:
     """Count the words that were kept of what `encode_chunk` met."""
-    memo = encoding._encoder(tokenizer.json).memo
+    memo = find_memo(tokenizer)
     assert memo is not None
     return len(memo)
 
@@ -180,19 +180,53 @@ def test_a_chunk_is_encoded_alike_however_it_is_cut_and_whatever_came_before(row
     assert encode_chunk(tokenizer, pa.array(["", ""])).to_pylist() == [[], []]
 
 
-def test_words_that_repeat_are_kept_and_those_that_do_not_are_left_alone(monkeypatch: pytest.MonkeyPatch):
+def memo_of(tokenizer: Tokenizer) -> Memo:
+    rule = find_rule(tokenizer.json)
+    assert rule is not None
+    return Memo(find_caller(engine(tokenizer.json)), rule)
+
+
+def test_words_that_repeat_are_kept():
     tokenizer = trained("wordpiece")
-    with monkeypatch.context() as patch:
-        patch.setattr(encoding, "perf_counter", lambda: 0.0)  # however long it takes here: `test_credit` is about that
-        for _ in range(3):
-            encode_chunk(tokenizer, _column(2000, 50))
+    encode_chunk(tokenizer, _column(2000, 50))
     assert kept_words(tokenizer) == 100  # with a space in front, and without
-    other = trained("bpe")
-    memo = Memo(find_caller(engine(other.json)), find_rule(other.json))
-    assert encoding._by_words(memo, _column(500, 10**6), 0.0) is None
+
+
+def test_of_words_that_do_not_repeat_a_few_are_kept():
+    tokenizer = trained("bpe")
+    texts = _column(2000, 10**6)
+    encode_chunk(tokenizer, texts)
+    size = sum(map(len, texts.to_pylist()))
+    assert 0 < kept_words(tokenizer) < size / 64 / 5  # words of at least five bytes
+
+
+def test_a_block_goes_by_words_if_at_most_half_of_its_bytes_are_new():
+    memo = memo_of(trained("bpe"))
+    assert encode_by_words(memo, pa.array(["ab cd", "ef gh"])) is None
     assert len(memo) == 0
-    assert encoding._by_words(memo, _column(500, 10**6), math.inf) is not None
-    assert len(memo) > 9000
+    assert encode_by_words(memo, pa.array(["ab cd ab", " cd ab cd"])) is not None
+    assert len(memo) == 3
+    assert encode_by_words(memo, pa.array(["ab cd cd ef gh"])) is not None
+    assert encode_by_words(memo, pa.array(["ab ij kl"])) is None
+
+
+def test_small_columns_are_learned_bit_by_bit():
+    memo = memo_of(trained("bpe"))
+    columns = [pa.array([" ".join(f"word{number}" for number in range(400))])] * 200
+    tried = [encode_by_words(memo, column, learned=50) is not None for column in columns]
+    assert tried == sorted(tried)  # first not, then always
+    assert 0 < sum(tried) < len(tried)
+
+
+@given(st.sampled_from(list(KNOWN)), st.lists(HURTFUL, max_size=8))
+def test_a_few_texts_have_the_same_ids_as_lists(name: str, texts: list[str]):
+    column = pa.array(texts, pa.string())
+    assert encode_few(KNOWN[name], column) == encode_chunk(KNOWN[name], column).to_pylist()
+
+
+def test_many_texts_and_long_texts_do_not_become_lists():
+    assert encode_few(KNOWN["bert"], pa.array(["a"] * 100)) is None
+    assert encode_few(KNOWN["bert"], pa.array(["a " * 5000])) is None
 
 
 def test_little_text_is_left_alone():
@@ -202,13 +236,18 @@ def test_little_text_is_left_alone():
     assert kept_words(tokenizer) == 0
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+@pytest.mark.parametrize("texts", [["", "a b " * 2000], ["a b " * 2000, "", ""], ["a b " * 2000, "x " * 9000, ""]])
+def test_blocks_may_hold_no_text(texts: list[str], kind: pa.DataType):
+    tokenizer = trained("bpe")
+    assert encode_chunk(tokenizer, pa.array(texts, kind)).to_pylist() == [tokenizer.encode(text, special=False) for text in texts]
+
+
 def test_no_words_are_encoded_for_rows_that_go_to_the_tokenizer_whole():
-    rule = find_rule(KNOWN["bert"].json)
-    assert rule is not None
-    memo = Memo(find_caller(engine(KNOWN["bert"].json)), rule)
+    memo = memo_of(KNOWN["bert"])
     words = " ".join(f"{one}{other}" * 5 for one in "abcdefghij" for other in "abcdefghij")
     rows = [f"{words} {words} {words} {mark}" for mark in ("[CLS]", "[SEP]")]
-    assert encoding._by_words(memo, pa.array(rows), 0.0) is None
-    assert len(memo) == 0
-    assert encoding._by_words(memo, pa.array([words * 3, *rows, words * 9]), 0.0) is not None
+    assert encode_by_words(memo, pa.array(rows)) is None
+    assert len(memo) < 10
+    assert encode_by_words(memo, pa.array([words * 3, *rows, words * 9])) is not None
     assert len(memo) > 100

@@ -125,7 +125,7 @@ def test_mistakes_are_named():
         ({"stride": 2}, r"stride=2 does nothing without max_length\. Give the longest row"),
         ({"stride": 2, "max_length": 4}, r"stride=2 must be below the 2 tokens of a text in max_length=4, or the pieces do not advance"),
         ({"stride": 1, "max_length": 9, "pair": "other"}, r"stride=1 needs one text, got the pair 'text' and 'other'"),
-        ({"stride": 1, "max_length": 9, "truncation": "error"}, r'stride=1 cuts no text off, and truncation="error"'),
+        ({"stride": 1, "max_length": 9, "truncation": "error"}, r'stride=1 truncates no text, and truncation="error"'),
         ({"stride": -1, "max_length": 9}, r"stride must be at least 0, got stride=-1"),
     ):
         with pytest.raises(ArgumentError, match=message):

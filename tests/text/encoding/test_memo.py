@@ -12,10 +12,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundary_rules import find_rule
-from mlxfp.text.encoding.encoding import encode_chunk
+from mlxfp.text.encoding.encoding import encode_chunk, find_memo
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from tests.text.corpora import trained
@@ -101,13 +100,13 @@ def test_a_forked_process_does_not_wait_for_a_thread_that_it_does_not_have():
     tokenizer = trained("bpe")
     texts = pa.array(["some words that repeat"] * 2000)
     expected = encode_chunk(tokenizer, texts)
-    memo = encoding._encoder(tokenizer.json).memo
+    memo = find_memo(tokenizer)
     assert memo is not None
     with memo._lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # later Pythons warn of forks where there are threads
         child = os.fork()
         if child == 0:
-            os._exit(int(encoding._encoder.cache_info().currsize != 0 or encode_chunk(tokenizer, texts) != expected))
+            os._exit(int(find_memo(tokenizer) is memo or encode_chunk(tokenizer, texts) != expected))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -22,12 +22,11 @@ from mlxfp.data.rows.map_filter import map
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.laws import assert_plans_agree
-from mlxfp.text.encoding import credit, encoding
 from mlxfp.text.encoding import template_encoding as parts
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
-from mlxfp.text.encoding.credit import Credit
-from mlxfp.text.encoding.template_encoding import Layout, encode_sentences, find_layout
+from mlxfp.text.encoding.encoding import find_memo, forget_words
+from mlxfp.text.encoding.template_encoding import Layout, Limits, encode_sentences, find_layout
 from mlxfp.text.templates.random_templates import Field
 from mlxfp.text.templates.templates import Policy, Template, template
 from mlxfp.text.tokenizers.files import load_tokenizer
@@ -43,21 +42,22 @@ LITERALS = st.sampled_from(
 )
 
 
+ALWAYS = Limits(rows=0, distinct=math.inf, whole=1.0, new=1e9)
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    """Go by parts however few rows there are and whatever it costs, and let no words of one test reach another."""
+    """Let no rule or memo of one test reach another."""
     find_rule.cache_clear()
-    encoding._encoder.cache_clear()
-    with patch.multiple(parts, _LEAST=0, _DISTINCT=10.0, _HARMED=1.0), patch.multiple(credit, _MOST=math.inf):
-        yield
+    forget_words()
+    yield
     find_rule.cache_clear()
-    encoding._encoder.cache_clear()
+    forget_words()
 
 
 def by_parts(tokenizer: Tokenizer, sentence: Template, chunk: pa.RecordBatch) -> list[list[int]] | None:
     """Encode without writing."""
-    encoding._encoder(tokenizer.json).credit = Credit(math.inf)
-    found = encode_sentences(tokenizer, sentence, chunk)
+    found = encode_sentences(tokenizer, sentence, chunk, ALWAYS)
     if found is None:
         return None
     return [found.values[start : start + count].tolist() for start, count in zip(found.starts, found.lengths, strict=True)]
@@ -137,7 +137,7 @@ def test_each_text_of_a_part_is_encoded_once_and_text_between_goes_where_there_a
     rule = find_rule(KNOWN["bert"].json)
     assert rule is not None
     for pattern, long in (("{few} of them, {many}", 0), ("{many} of them, {few}", 1)):
-        found = parts.find_texts(Template(pattern), find_layout(pattern, rule), chunk)
+        found = parts.find_texts(Template(pattern), find_layout(pattern, rule), chunk, distinct=1.0)
         assert found is not None
         texts, places = found
         assert (len(texts), places.shape) == (102, (100, 2))
@@ -169,10 +169,10 @@ def _no_flags(rule: Rule) -> Rule:
 def test_the_law_catches_parts_that_are_no_words(name: str, value: str, pattern: str, broken: Callable[[Rule], Rule]):
     chunk, tokenizer = pa.record_batch({"a": [value, "b"], "b": [1, 2]}), KNOWN_OR_SPLIT[name]
     assert_encodes_alike(tokenizer, Template(pattern), chunk)
-    encoder = encoding._encoder(tokenizer.json)
-    assert encoder.memo is not None
-    encoder.memo.rule = broken(encoder.memo.rule)
-    encoder.memo._forget()
+    forget_words()
+    memo = find_memo(tokenizer)
+    assert memo is not None
+    memo.rule = broken(memo.rule)
     with pytest.raises(AssertionError):
         assert_encodes_alike(tokenizer, Template(pattern), chunk)
 
@@ -204,6 +204,16 @@ def sentences(rows: int = 7) -> Any:
 
 
 TOKENIZER = KNOWN["bert"]
+MANY = 1100  # rows: so many that the two stages do not write the sentences
+
+
+def test_chunks_of_many_rows_with_few_values_are_not_written():
+    sentence = Template("It is {a}, {b} years old.")
+    few, many = (pa.RecordBatch.from_pylist(sentences(rows)[:]) for rows in (7, MANY))
+    assert encode_sentences(TOKENIZER, sentence, many) is not None
+    assert encode_sentences(TOKENIZER, sentence, few) is None
+    assert encode_sentences(TOKENIZER, sentence, many.set_column(1, "b", pa.array(range(MANY)))) is None
+    assert encode_sentences(TOKENIZER, Template("It is {a}.", policy="drop"), many) is None
 
 
 @pytest.mark.parametrize("policy", ["say", "drop"])
@@ -212,9 +222,10 @@ def test_the_two_stages_run_as_one_where_nobody_wants_the_sentences(policy: Poli
     write, to_ids = template("It is {a}, {b} years old.", policy=policy), tokenize(TOKENIZER, **options)
     for dataset in (
         pipe(sentences(), write, to_ids, select_columns(["input_ids", "y"])),
+        pipe(sentences(MANY), write, to_ids, select_columns(["input_ids", "y"]), batch(400)),
         pipe(sentences(), write, rename_columns({"text": "t"}), rename_columns({"t": "text"}), to_ids, drop_columns(["text", "a"])),
-        pipe(sentences(), shuffle(0), write, to_ids, select_columns(["input_ids"]), batch(2), map(dict)),
-        pipe(sentences(), write, to_ids, shuffle(0), batch(3), select_columns(["input_ids", "b"])),
+        pipe(sentences(MANY), shuffle(0), write, to_ids, select_columns(["input_ids"]), batch(400), map(dict)),
+        pipe(sentences(MANY), write, to_ids, shuffle(0), batch(400), select_columns(["input_ids", "b"])),
     ):
         assert_plans_agree(dataset)
 
@@ -250,7 +261,8 @@ def test_when_the_two_stages_run_as_one():
     ],
 )
 def test_errors_are_those_of_the_stages_one_by_one(write: Any, to_ids: Any, said: str):
-    rows = from_table({"a": ["old", None if "raise" in repr(write) else "old", "old year"], "b": [97, 98, 0x110000]})
+    missing = None if "raise" in repr(write) else "old"
+    rows = from_table({"a": ["old", missing, "old year", *["old"] * MANY], "b": [97, 98, 0x110000, *[97] * MANY]})
     dataset = pipe(rows, write, to_ids, select_columns(["input_ids"]))
     assert merged(dataset)
     errors = []

@@ -145,7 +145,7 @@ def test_vocabularies_that_cannot_hold_the_characters_are_refused():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_missing_or_no_text_is_an_error(kind: Any) -> None:
+def test_missing_or_no_text_is_an_error(kind: Any):
     with pytest.raises(DataError, match="train_tokenizer needs text in column 'text', which is missing in source row 1"):
         train_tokenizer(from_examples([{"text": "a"}, {"text": None}]), kind=kind, vocab_size=300)
     with pytest.raises(DataError, match=r"train_tokenizer got no text: .* is empty"):

@@ -53,7 +53,7 @@ CASES: list[Case] = [
     (lambda: shuffle("a"), ArgumentTypeError, "seed must be an int, got seed='a'."),  # type: ignore[arg-type]  # the mistake
     (lambda: shuffle(0, buffer=0), ArgumentError, "buffer must be at least 1, got buffer=0."),
     (lambda: filter(3), ArgumentTypeError, "predicate must be a function, got predicate=3."),  # type: ignore[arg-type]  # the mistake
-    (lambda: select_columns("x"), ArgumentTypeError, "columns must be a list of names, got the string 'x'. Write ['x']."),
+    (lambda: select_columns("x"), ArgumentTypeError, "columns must be a list of strings, got the string 'x'. Write ['x']."),
     (lambda: drop_columns([]), ArgumentError, "columns must name at least one column, got none."),
     (lambda: select_columns(["x", "x"]), ArgumentError, "columns repeats 'x'; each name may appear once."),
     (lambda: rename_columns({}), ArgumentError, "rename_columns needs at least one name, got none."),

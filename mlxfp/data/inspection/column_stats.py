@@ -10,11 +10,12 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_columns, check_unique
+from mlxfp.core.arrow.types import decoded, is_binary, is_list, is_number, is_text, value_type
+from mlxfp.core.checks import as_strings, check_columns
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError, SchemaError
+from mlxfp.core.errors import PipelineError, SchemaError
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.stages import Stage
 from mlxfp.data.running.replaying import reached
@@ -41,12 +42,7 @@ def column_stats(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
     >>> column_stats_at(rows, cursor)
     (ColumnStats(column='input_ids', of='lengths', count=2, missing=0, least=1, greatest=3, mean=2.0),)
     """
-    if isinstance(columns, str):
-        raise ArgumentTypeError(f"columns must be a list of names, got the string {columns!r}. Write [{columns!r}].")
-    if not columns:
-        raise ArgumentError("columns must name at least one column, got none.")
-    check_unique({"columns": columns})
-    return _ColumnStats(tuple(columns))
+    return _ColumnStats(as_strings("columns", columns, empty=False))
 
 
 @frozen
@@ -120,23 +116,20 @@ class _ColumnStats(Stage):
 
 
 def _kind(column: pa.Field) -> Kind:
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+    kind = value_type(column.type)
+    if is_number(kind) or pa.types.is_boolean(kind):
         return "values"
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    if any(test(kind) for test in (*texts, pa.types.is_list, pa.types.is_large_list)):
+    if is_text(kind) or is_binary(kind) or is_list(kind):
         return "lengths"
     raise SchemaError(f"column_stats takes numbers, text and lists, got {column.type} in column {column.name!r}. Name other columns.")
 
 
 def _numbers(column: pa.Array, kind: Kind) -> NDArray[Any]:
     """Return the numbers to measure, those that are missing left out: int64, uint64 or float64[N]."""
-    plain = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    plain = plain.drop_null()
+    plain = decoded(column).drop_null()
     if kind == "lengths":
-        text = pa.types.is_string(plain.type) or pa.types.is_large_string(plain.type)
-        listed = pa.types.is_list(plain.type) or pa.types.is_large_list(plain.type)
-        plain = pc.utf8_length(plain) if text else pc.list_value_length(plain) if listed else pc.binary_length(plain)
+        count = pc.utf8_length if is_text(plain.type) else pc.list_value_length if is_list(plain.type) else pc.binary_length
+        plain = count(plain)
     numbers: NDArray[Any] = plain.to_numpy(zero_copy_only=False)
     if numbers.dtype.kind == "f":
         numbers = numbers[~np.isnan(numbers)]

@@ -1,15 +1,15 @@
 """Stages that choose columns: they say which, so that a reader need not read the others (see `optimize`)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_columns, check_text, check_types, check_unique
+from mlxfp.core.checks import as_strings, check_columns, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.stages import Projection, RowWise
 
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
@@ -23,7 +23,7 @@ def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[R
     >>> list(pipe(from_examples([{"x": 1, "y": 2, "z": 3}]), select_columns(["z", "x"])))
     [{'z': 3, 'x': 1}]
     """
-    return _SelectColumns(_names(columns))
+    return _SelectColumns(as_strings("columns", columns, empty=False))
 
 
 def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
@@ -34,7 +34,7 @@ def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
     >>> list(pipe(from_examples([{"x": 1, "y": 2}]), drop_columns(["y"])))
     [{'x': 1}]
     """
-    return _DropColumns(_names(columns))
+    return _DropColumns(as_strings("columns", columns, empty=False))
 
 
 def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
@@ -105,15 +105,3 @@ class _RenameColumns(RowWise):
         if taken:
             raise SchemaError(f"rename_columns gives several columns the name {taken[0]!r}, or the name is reserved. Choose another.")
         return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
-
-
-def _names(columns: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(columns, str):
-        raise ArgumentTypeError(f"columns must be a list of names, got the string {columns!r}. Write [{columns!r}].")
-    check_types(Collection, columns=columns)
-    for name in columns:
-        check_text(column=name)
-    if not columns:
-        raise ArgumentError("columns must name at least one column, got none.")
-    check_unique({"columns": columns})
-    return tuple(columns)

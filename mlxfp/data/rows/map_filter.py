@@ -15,6 +15,7 @@ from mlxfp.core.chunks import (
     KEY,
     ROW,
     Example,
+    Indices,
     RecordBatch,
     Schema,
     check_schema,
@@ -37,7 +38,7 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import RowWise, Stage, State
-from mlxfp.data.rows.row_views import Indices, View
+from mlxfp.data.rows.row_views import View
 from mlxfp.data.rows.thread_map import call, generators, in_order
 
 Item = TypeVar("Item")

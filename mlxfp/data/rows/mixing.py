@@ -10,8 +10,9 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.ragged import read_lists
 from mlxfp.core.checks import check_choice, check_types
-from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, concat_chunks, number_joined, source_rows
+from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
@@ -27,7 +28,6 @@ Item = TypeVar("Item")
 Measure = Literal["examples", "tokens"]
 Stop = Literal["first", "all", "restart"]
 Times = NDArray[np.float64]
-Indices = NDArray[np.int64]
 _Mark = tuple[int, int, int, Cursor | None]  # of a dataset: what it gave as `by` counts it, items, passes or -1 if it has ended, cursor
 
 
@@ -224,8 +224,9 @@ class Mix(_Joined):
             return np.ones(1, np.int64)
         if self.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
-        lengths: Indices = np.diff(chunk.column("input_ids").offsets.to_numpy()).astype(np.int64)
-        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
+        return read_lists(chunk.column("input_ids")).lengths.clip(
+            1
+        )  # an empty row counts as one token, or a dataset of them would never fall due
 
     def owners(self, chunk: RecordBatch) -> Indices:
         """Say which of the datasets each row is of: int64[N]."""

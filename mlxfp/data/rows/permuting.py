@@ -4,11 +4,9 @@ from functools import lru_cache
 from math import isqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from mlxfp.core.chunks import Indices
 from mlxfp.core.randomness import fold_in, fold_in_rows, generator
-
-Indices = NDArray[np.int64]
 
 _LISTED = 2**20  # up to here the permutation is drawn and kept (8 MB); beyond, it is computed from the key in constant memory
 _ROUNDS = 4  # each round changes both halves; four are enough for a pseudorandom permutation (Luby and Rackoff, 1988)

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
-from numpy.typing import NDArray
 
-from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch
+from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.datasets import Wrapper
 from mlxfp.core.execution import take_rows
 from mlxfp.core.sources import Position
-
-Indices = NDArray[np.int64]
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
 _FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_integer, check_text, check_types
-from mlxfp.core.chunks import Example, RecordBatch, source_rows, visible
+from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visible
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, check_indexable
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
@@ -20,7 +20,7 @@ from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.row_views import Indices, View
+from mlxfp.data.rows.row_views import View
 
 
 def select(indices: Sequence[int] | Indices) -> Callable[[Dataset[Example]], Dataset[Example]]:

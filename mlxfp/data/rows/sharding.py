@@ -9,14 +9,14 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_integer, check_positive
-from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks, set_column, set_field
+from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.execution import row_count, run, start, take_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import Stage
-from mlxfp.data.rows.row_views import Indices, View
+from mlxfp.data.rows.row_views import View
 
 Ends = Literal["uneven", "drop", "pad"]
 

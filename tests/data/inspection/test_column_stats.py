@@ -218,7 +218,7 @@ def test_it_is_a_value():
 @pytest.mark.parametrize(
     ("make", "kind", "message"),
     [
-        (lambda: column_stats("x"), ArgumentTypeError, r"columns must be a list of names, got the string 'x'. Write \['x'\]."),
+        (lambda: column_stats("x"), ArgumentTypeError, r"columns must be a list of strings, got the string 'x'. Write \['x'\]."),
         (lambda: column_stats([]), ArgumentError, "columns must name at least one column, got none."),
         (lambda: column_stats(["x", "x"]), ArgumentError, "columns repeats 'x'; each name may appear once."),
         (

@@ -224,9 +224,8 @@ class Mix(_Joined):
             return np.ones(1, np.int64)
         if self.by == "examples":
             return np.ones(chunk.num_rows, np.int64)
-        return read_lists(chunk.column("input_ids")).lengths.clip(
-            1
-        )  # an empty row counts as one token, or a dataset of them would never fall due
+        lengths: Indices = np.diff(read_lists(chunk.column("input_ids"))[1])
+        return lengths.clip(1)  # an empty row counts as one token, or a dataset of them would never fall due
 
     def owners(self, chunk: RecordBatch) -> Indices:
         """Say which of the datasets each row is of: int64[N]."""

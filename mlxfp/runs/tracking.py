@@ -14,13 +14,13 @@ from attrs import frozen
 from mlxfp.core._optional import optional
 from mlxfp.kaggle.validation.out_of_fold import Score
 from mlxfp.runs.events import Noted, RunEvent
-from mlxfp.runs.folders import CONFIG, METRICS, PICTURE, RECEIPT, flat, read_json, write_json
+from mlxfp.runs.files import read_json, write_json
+from mlxfp.runs.folders import CONFIG, METRICS, MLFLOW, PICTURE, RECEIPT, flat
 from mlxfp.runs.plans import Plan
 from mlxfp.training import observers
 from mlxfp.training.loop import events
 from mlxfp.training.observers.tracking import experiment_in
 
-_FILE = "mlflow.json"
 _PATIENCE = 10.0  # seconds
 
 
@@ -42,7 +42,7 @@ class Tracking:
         if self.parent is None:
             return ()
         params = {"fold": number, **{name: str(value) for name, value in flat(self.plan.config).items() if value is not None}}
-        return (observers.log_mlflow(self.plan.problem.spec.name, uri=self.uri, name=f"fold {number}", parent=self.parent, params=params),)
+        return (observers.log_mlflow(self.plan.data.spec.name, uri=self.uri, name=f"fold {number}", parent=self.parent, params=params),)
 
     def ended(self, score: Score | None, submission: Path | None) -> Iterator[RunEvent]:
         """Log what came out of the whole run, and end it there."""
@@ -71,7 +71,7 @@ def track(plan: Plan) -> Iterator[RunEvent | Tracking]:
 
     Children that a process left behind when it was killed are ended there as killed. Raises `MissingExtraError` if there is no MLflow.
     """
-    uri, file = plan.config.observers.mlflow, plan.folder / _FILE
+    uri, file = plan.config.observers.mlflow, plan.folder / MLFLOW
     if uri is None:
         yield Tracking(plan)
         return
@@ -82,7 +82,7 @@ def track(plan: Plan) -> Iterator[RunEvent | Tracking]:
     found: list[str] = []
 
     def begin(client: Any, mlflow: Any) -> None:
-        name = plan.problem.spec.name
+        name = plan.data.spec.name
         number = experiment_in(client, name, uri)
         if known.get("uri") == uri:
             found.append(client.get_run(known["run"]).info.run_id)

@@ -55,13 +55,13 @@ def test_without_data_rows_are_made_up_in_no_folder_of_the_user(tmp_path, monkey
     assert main(["inspect", "titanic", *QUICK, "--part", "schema"]) == 0
     said = capsys.readouterr()
     assert "Survived: int64" in said.out
-    assert said.err == "mlxfp: data.path says nothing, so these rows are made up.\n"
+    assert said.err == "mlxfp: data.path is not set, so these rows are synthetic.\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_mistakes_are_sentences(capsys):
     assert main(["inspect", "quick_test"]) == 1
-    assert capsys.readouterr().err.startswith("mlxfp: There is no data: data.path says nothing.")
+    assert capsys.readouterr().err.startswith("mlxfp: Synthetic rows need a known data set: give data.spec")
     assert main(["inspect", "titanic", "--data", "no/folder"]) == 1
     assert capsys.readouterr().err.startswith("mlxfp: There is no folder 'no/folder'")
     assert main(["inspect", "titanic", "--part", "everything"]) == 2

@@ -101,7 +101,7 @@ def test_what_a_killed_process_left_half_written_is_no_obstacle(whole, tmp_path)
     assert not list((tmp_path / "out").glob(".*.partial*"))
 
 
-def test_a_configuration_that_would_not_run_may_be_mended_in_its_own_folder(whole, tmp_path):
+def test_a_configuration_that_would_not_run_may_be_corrected_in_its_own_folder(whole, tmp_path):
     shutil.copytree(whole / "data", tmp_path / "data")
     with pytest.raises(fp.DataError, match="more tokens than max_length=4"):
         list(fp.runs.run(configured(tmp_path / "data", "text.max_length=4")))
@@ -156,7 +156,7 @@ def test_weights_and_a_tokenizer_that_were_moved_are_found_by_their_new_place(wh
         if isinstance(event, fp.runs.FoldEnded):
             break
     first.rename(second)
-    with pytest.raises(fp.ConfigError, match=f"text.tokenizer: '{first}' is no kind to train .*and nothing is at such a path"):
+    with pytest.raises(fp.ConfigError, match=f"text.tokenizer: '{first}' is neither a kind to train .* nor an existing path"):
         list(fp.runs.resume(tmp_path / "out"))
     assert isinstance(list(fp.runs.resume(tmp_path / "out", overrides=[f"text.tokenizer={second}"]))[-1], fp.runs.Ended)
     assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)  # it is known now

@@ -84,15 +84,15 @@ def test_every_row_is_predicted_once_by_a_model_that_had_not_seen_it(run):
     assert {row["repeat_1"] for row in dealt} == {"1", "2"}
     plan = fp.runs.plan(configured(folder.parent))
     assert [int(row["repeat_1"]) - 1 for row in dealt] == plan.folds.assignments[0].tolist()
-    assert [float(row["target"]) for row in rows] == plan.problem.targets.tolist()
+    assert [float(row["target"]) for row in rows] == plan.data.targets.tolist()
     chances = np.array([float(row["prediction"]) for row in rows])
     assert ((chances > 0) & (chances < 1)).all()
     score = events[-1].score
-    assert score.overall == METRICS["accuracy"](plan.problem.targets, chances)
+    assert score.overall == METRICS["accuracy"](plan.data.targets, chances)
     assert json.loads((folder / "metrics.json").read_text())["oof"] == score.overall
 
 
-def test_the_submission_can_be_handed_in(run):
+def test_the_submission_fits_the_sample(run):
     folder, events = run
     assert events[-1].submission == folder / "submission.csv"
     assert check_submission(folder / "submission.csv", sample=folder / "data" / "gender_submission.csv") == ()
@@ -228,7 +228,8 @@ def test_cut_rows_are_told(tmp_path):
         ("competition.metric=rmse", "rmse compares values, and titanic has classes"),
         ("competition.ensemble=rank", "ranks are for metrics of order"),
         ("competition.metric=log_loss", None),
-        ("competition.metric=acuracy", "Did you mean 'accuracy'"),
+        ("optimizer.name=adm", r"optimizer\.name: expected .* \(did you mean 'adam'\?\), got 'adm'"),
+        ("competition.metric=acuracy", r"competition\.metric: expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),
     ],
 )
 def test_what_means_nothing_is_refused_before_training(tmp_path, override, message):
@@ -266,7 +267,7 @@ def test_numbers_reach_the_model_beside_the_text(tmp_path):
     *_, end = fp.runs.run(configured(tmp_path, "model.numeric=true", "text.numbers=none", "training.epochs=1"))
     assert isinstance(end, Ended)
     recipe = json.loads((tmp_path / "titanic" / "fold-01" / "recipe.json").read_text())
-    assert {scale["column"] for scale in recipe["scales"]} == {"Age", "SibSp", "Parch", "Fare"}
+    assert {scale["column"] for scale in recipe["scales"]["scales"]} == {"Age", "SibSp", "Parch", "Fare"}
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow and what it stands on warn of each other

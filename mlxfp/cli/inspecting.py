@@ -63,7 +63,7 @@ def _preview(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
 
     texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
     yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
-    yield preview(made.batches, count=1, tokenizer=made.tokenizer)
+    yield preview(made.batches, count=1, tokenizer=made.recipe.tokenizer)
 
 
 def _schema(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:

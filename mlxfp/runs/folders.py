@@ -21,7 +21,9 @@ from mlxfp.settings.yaml_files import read_document, write_document
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
 MLFLOW, SYNTHETIC, _LOCK = "mlflow.json", "data", ".lock"
-_WEIGHTS = ".safetensors"
+# The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
+LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
+MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
 
 # Options that may differ when a run is continued: they change paths, or what is shown, and no result.
 _FREE = frozenset(
@@ -34,73 +36,36 @@ _SHOWN = 5  # differences in a message
 
 @frozen
 class FoldFolder:
-    """The files of a fold, counted from 1.
+    """The folder of a fold, counted from 1.
 
-    >>> FoldFolder(Path("runs/titanic"), 1).model.as_posix()
+    >>> (FoldFolder(Path("runs/titanic"), 1) / MODEL).as_posix()
     'runs/titanic/fold-01/model.safetensors'
     """
 
     run: Path
     fold: int
 
-    @property
-    def path(self) -> Path:
-        """The folder."""
-        return self.run / f"fold-{self.fold:02}"
-
-    @property
-    def log(self) -> Path:
-        """The log of the training."""
-        return self.path / "log.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the latest states."""
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        """The state with the best evaluation, if the fold stops early."""
-        return self.path / f"best{_WEIGHTS}"
-
-    @property
-    def recipe(self) -> Path:
-        """Everything that was fitted on the training rows."""
-        return self.path / "recipe.json"
-
-    @property
-    def model(self) -> Path:
-        """The weights that predict."""
-        return self.path / f"model{_WEIGHTS}"
-
-    @property
-    def oof(self) -> Path:
-        """The predictions of the rows that the fold validates with."""
-        return self.path / "oof.npy"
-
-    @property
-    def test(self) -> Path:
-        """The predictions of the test rows, if there are any."""
-        return self.path / "test.npy"
-
-    @property
-    def result(self) -> Path:
-        """The score, and the hashes of the files; written last."""
-        return self.path / "result.json"
+    def __truediv__(self, name: str) -> Path:
+        """Return the path of a file."""
+        return self.run / f"fold-{self.fold:02}" / name
 
     @property
     def done(self) -> bool:
         """Whether the fold has been trained and has predicted, and its files are as they were written."""
-        return self.result.is_file() and not self.damaged()
+        return (self / RESULT).is_file() and not self.damaged()
+
+    def result(self) -> dict[str, Any]:
+        """Read the score of a finished fold, and the hashes of its files."""
+        return read_json(self / RESULT)
 
     def damaged(self) -> list[Path]:
         """Find the files of a finished fold that are missing or have changed."""
-        files = read_json(self.result)["files"] if self.result.is_file() else {}
-        return [self.path / name for name in files if not is_as_written(self.path / name, files[name])]
+        files = self.result()["files"] if (self / RESULT).is_file() else {}
+        return [self / name for name in files if not is_as_written(self / name, files[name])]
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of each file that predictions depend on, or are in."""
-        return {path.name: hash_file(path) for path in (self.recipe, self.model, self.oof, self.test) if path.is_file()}
+        return {name: hash_file(self / name) for name in (RECIPE, MODEL, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
 
 
 def fold_folders(folder: Path) -> list[FoldFolder]:
@@ -156,7 +121,7 @@ def claim(folder: Path, config: RunConfig) -> None:
         return
     there, here = decisive(read_config(folder)), decisive(config)
     differ = [f"{name} is {there.get(name)!r} there and {here[name]!r} here" for name in here if there.get(name) != here[name]]
-    if differ and not any(folder.glob(f"fold-*/**/*{_WEIGHTS}")):
+    if differ and not any(folder.glob("fold-*/**/*.safetensors")):
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT):
             (folder / name).unlink(missing_ok=True)
         _write_config(folder, config)

@@ -21,7 +21,7 @@ from mlxfp.kaggle.validation.out_of_fold import fold_predictions
 from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.files import read_json, write_array, write_json
-from mlxfp.runs.folders import FoldFolder
+from mlxfp.runs.folders import BEST, CHECKPOINTS, FOLD_OOF, FOLD_TEST, LOG, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.runs.from_config import model_of, optimizer_of, step_of
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.quickstart import PreparedFold, budget, prepare_fold
@@ -48,19 +48,19 @@ def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.O
     for path in files.damaged():
         yield Noted(plan.folder, f"{path} is missing or damaged, and is made again.")
         path.unlink(missing_ok=True)
-        files.result.unlink(missing_ok=True)
+        (files / RESULT).unlink(missing_ok=True)
     if not files.done:
         try:
             yield from _train_and_predict(plan, fold, files, extra)
         except CheckpointError as error:
             error.add_note("Remove that file and run again: whatever is missing of a fold is made again.")
             raise
-    yield FoldEnded(plan.folder, files.fold, plan.metric.name, read_json(files.result)["score"])
+    yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 
 def load_fold(config: RunConfig, files: FoldFolder) -> Predictor:
     """Read a trained fold: a function from rows to predictions."""
-    recipe = structure(read_json(files.recipe), Recipe, what=str(files.recipe))
+    recipe = structure(read_json(files / RECIPE), Recipe, what=str(files / RECIPE))
     return _load(files, recipe, model_of(config, recipe, seed=0), config.competition.views)
 
 
@@ -74,14 +74,14 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     yield from _check_lengths(plan, recipe, {name: rows for name, rows in parts.items() if rows is not None})
     for number in range(1, config.competition.views):
         recipe.view(others, number)  # raises now what would be raised after the training
-    write_json(files.recipe, unstructure(recipe))
-    if not files.model.is_file():
+    write_json(files / RECIPE, unstructure(recipe))
+    if not (files / MODEL).is_file():
         yield from _training(prepared, files, extra)
     predict = _load(files, recipe, prepared.model, config.competition.views)
     made = fold_predictions(fold, _check_finite(predict(others), files))
-    write_array(files.oof, made.predictions)
+    write_array(files / FOLD_OOF, made.predictions)
     if test is not None:
-        write_array(files.test, predict(test))
+        write_array(files / FOLD_TEST, predict(test))
     try:
         score: float | None = plan.metric(plan.data.targets[fold.valid], made.predictions)
     except DataError as error:
@@ -90,7 +90,7 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     rows = {"train": length(train), "predicted": len(fold.valid)}
     result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": plan.seed_of(fold), "rows": rows}
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
-    write_json(files.result, {**result, "pipeline": pipeline, "files": files.hashes()})
+    write_json(files / RESULT, {**result, "pipeline": pipeline, "files": files.hashes()})
 
 
 def _check_finite(predictions: Numbers, files: FoldFolder) -> Numbers:
@@ -119,9 +119,9 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
     optimizer = optimizer_of(config, updates=updates)
     step = step_of(config, prepared.model, goal, optimizer)
     start, stops = step.start(train_state(prepared.model, optimizer, seed=seed)), watched.patience is not None
-    begin = load_latest(files.checkpoints, start)
-    if stops and begin.history and not files.best.is_file():
-        rmtree(files.checkpoints)  # the best state so far is lost, so the fold starts over
+    begin = load_latest(files / CHECKPOINTS, start)
+    if stops and begin.history and not (files / BEST).is_file():
+        rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the fold starts over
         begin = Checkpoint(start)
     yield FoldBegan(plan.folder, files.fold, length(prepared.splits.train) or 0, begin.state.step)
 
@@ -131,9 +131,9 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
         observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), name=_STOPPING if stops else _HELD_OUT),
         *([] if watched.patience is None else _early_stopping(files, watched.patience)),
         *([] if watched.minutes is None else [observers.time_budget(60 * watched.minutes)]),
-        observers.checkpoint(files.checkpoints, steps=watched.checkpoint_every, keep=watched.keep),
+        observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
         *extra,
-        observers.log_metrics(files.log),
+        observers.log_metrics(files / LOG),
         *([observers.progress()] if watched.progress else []),
     )
     end: events.Event | None = None
@@ -146,14 +146,14 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
         raise
     assert end is not None
     # There is no best state where the time was up before the first evaluation.
-    state = load_state(files.best, begin.state).state if stops and files.best.is_file() else end.state
-    save_state(files.model, _weights(state))
+    state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
+    save_state(files / MODEL, _weights(state))
 
 
 def _early_stopping(files: FoldFolder, patience: int) -> list[events.Observer]:
     metric = f"{_STOPPING}/loss"
     return [
-        observers.checkpoint_best(files.best, metric, mode="min"),
+        observers.checkpoint_best(files / BEST, metric, mode="min"),
         observers.early_stopping(metric, mode="min", patience=patience),
     ]
 
@@ -166,4 +166,4 @@ def _weights(state: TrainState) -> TrainState:
 def _load(files: FoldFolder, recipe: Recipe, model: nn.Module, views: int) -> Predictor:
     """Read the weights from the file even if they are in memory: the saved weights must be those that predict."""
     like = _weights(train_state(model, SGD(0.0), seed=0))
-    return Predictor(recipe, model, load_state(files.model, like).state, views)
+    return Predictor(recipe, model, load_state(files / MODEL, like).state, views)

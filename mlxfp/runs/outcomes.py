@@ -22,7 +22,22 @@ from mlxfp.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictio
 from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.runs.events import Ended, Noted, RunEvent
 from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_text
-from mlxfp.runs.folders import FOLDS, METRICS, OOF, PICTURE, RECEIPT, SPEC, TEST, FoldFolder, decisive, flat, is_as_written
+from mlxfp.runs.folders import (
+    FOLD_OOF,
+    FOLD_TEST,
+    FOLDS,
+    LOG,
+    METRICS,
+    OOF,
+    PICTURE,
+    RECEIPT,
+    SPEC,
+    TEST,
+    FoldFolder,
+    decisive,
+    flat,
+    is_as_written,
+)
 from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.submission import make_submission
@@ -78,7 +93,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     folder, competition = plan.folder, plan.config.competition
     save_spec(plan.data.spec, folder / SPEC)
     write_folds(plan)
-    predictions = [fold_predictions(fold, read_array(each.oof)) for each, fold in zip(files, plan.folds, strict=True)]
+    predictions = [fold_predictions(fold, read_array(each / FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, predictions)
     _write_oof(plan, oof)
     decision, scored = Decision(competition.ensemble), oof
@@ -94,7 +109,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     write_json(folder / METRICS, _metrics(plan, oof, found, decision))
     submission: Path | None = None
     if plan.data.test is not None:
-        made = decision([read_array(each.test) for each in files])
+        made = decision([read_array(each / FOLD_TEST) for each in files])
         _write_test(plan, made)
         submission = _write_submission(plan, made)
         if submission is None:
@@ -108,7 +123,7 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Plot the run, if it is asked for and matplotlib is installed."""
     if plan.config.observers.plots:
         try:
-            plot_run({f"fold {each.fold}": each.log for each in files}, plan.folder / PICTURE)
+            plot_run({f"fold {each.fold}": each / LOG for each in files}, plan.folder / PICTURE)
         except MissingExtraError as error:
             yield Noted(plan.folder, f"The run was not plotted. {error}")
 
@@ -171,7 +186,7 @@ def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
             "config": flat(plan.config),
             "versions": environment(),
             "data": {"files": {part: hash_file(path) for part, path in parts.items() if path is not None}, **identities(plan)},
-            "folds": [read_json(each.result) for each in files],
+            "folds": [each.result() for each in files],
             "outputs": {path.name: hash_file(path) for path in made if path.is_file()},
         },
     )

@@ -5,7 +5,6 @@ from typing import Any
 from attrs import field, frozen
 from mlx import nn
 
-from mlxfp.collators.columns import Collator
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
@@ -15,12 +14,10 @@ from mlxfp.data.rows.selecting import select
 from mlxfp.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.kaggle.validation.cross_validation import parts_of
 from mlxfp.kaggle.validation.folds import Fold
-from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.runs.from_config import model_of, recipe_of
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.tasks.objectives import Objective, Predictor, objective
 from mlxfp.tasks.recipes import Recipe, labelled_batches, training_batches
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.training.steps.state import TrainState
 
 _SHARE = 0.1  # of a fold's training rows, held out to stop early by
@@ -46,24 +43,9 @@ class PreparedFold:
     model: nn.Module = field(repr=False)
 
     @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer."""
-        return self.recipe.tokenizer
-
-    @property
-    def collator(self) -> Collator:
-        """The collator of training batches."""
-        return self.recipe.collator
-
-    @property
     def objective(self) -> Objective:
         """What to learn: `objective.loss` for `train_step`, `objective.measure` for `evaluate`."""
         return objective(self.recipe)
-
-    @property
-    def metric(self) -> Metric:
-        """The metric of the competition."""
-        return self.plan.metric
 
     @property
     def batches(self) -> Dataset[Any]:
@@ -98,7 +80,7 @@ def prepare(config: RunConfig) -> PreparedFold:
     ...     spec = fp.kaggle.make_up(fp.kaggle.SPECS["titanic"], folder, rows=60)
     ...     made = fp.runs.prepare(fp.config.load_config(overrides=[f"data.path={folder}"]).config)
     >>> batch = next(iter(made.batches))
-    >>> sorted(batch), made.metric.name, made.recipe.target
+    >>> sorted(batch), made.plan.metric.name, made.recipe.target
     (['attention_mask', 'input_ids', 'labels'], 'accuracy', Target(columns=('Survived',), answer='class', outputs=2, ...))
     >>> state = fp.train_state(made.model, fp.optimizers.adamw(1e-3), seed=0)  # or that of the last step of a training
     >>> made.predictor(state)(made.splits.valid).shape

@@ -45,7 +45,7 @@ class Tracking:
         return (observers.log_mlflow(self.plan.data.spec.name, uri=self.uri, name=f"fold {number}", parent=self.parent, params=params),)
 
     def ended(self, score: Score | None, submission: Path | None) -> Iterator[RunEvent]:
-        """Log what came out of the whole run, and end it there."""
+        """Log the results of the whole run, and end the parent run."""
         if self.parent is None:
             return
         folder, run = self.plan.folder, self.parent

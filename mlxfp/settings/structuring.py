@@ -103,12 +103,12 @@ def _converter() -> Any:
     for kind, name in ((int, "an integer"), (float, "a number"), (bool, "true or false"), (str, "text")):
         converter.register_structure_hook(kind, _strictly(kind, name))
     converter.register_structure_hook_factory(has, lambda kind: _class_hook(converter, kind))
-    converter.register_structure_hook_func(_is_choice, _choice)
+    converter.register_structure_hook_func(_is_generic(Literal), _choice)
     converter.register_structure_hook_func(
         _is_optional, lambda value, kind: None if value is None else converter.structure(value, _without_none(kind))
     )
-    converter.register_structure_hook_func(_is_tuple, lambda value, kind: _tuple(converter, value, kind))
-    converter.register_unstructure_hook_func(_is_tuple, lambda value: [converter.unstructure(each) for each in value])
+    converter.register_structure_hook_func(_is_generic(tuple), lambda value, kind: _tuple(converter, value, kind))
+    converter.register_unstructure_hook_func(_is_generic(tuple), lambda value: [converter.unstructure(each) for each in value])
     converter.register_structure_hook_func(_is_pairs, lambda value, _: _pairs(converter, value))
     converter.register_unstructure_hook_func(_is_pairs, dict)
     return converter
@@ -175,22 +175,16 @@ def _pairs(converter: Any, value: Any) -> Any:
     return tuple(converter.structure(value, dict[str, str]).items())
 
 
-def _is_choice(kind: Any) -> bool:
-    origin: Any = get_origin(kind)
-    return origin is Literal
-
-
-def _is_optional(kind: Any) -> bool:
-    return type(None) in get_args(kind) and len(get_args(kind)) == 2
-
-
-def _is_tuple(kind: Any) -> bool:
-    origin: Any = get_origin(kind)
-    return origin is tuple
+def _is_generic(origin: Any) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) is origin
 
 
 def _is_pairs(kind: Any) -> bool:
     return bool(kind == _PAIRS)
+
+
+def _is_optional(kind: Any) -> bool:
+    return type(None) in get_args(kind) and len(get_args(kind)) == 2
 
 
 def _without_none(kind: Any) -> Any:

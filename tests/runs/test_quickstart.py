@@ -48,16 +48,15 @@ def check(made: PreparedFold) -> None:
     total, weight = made.objective.loss(made.model, batch)
     assert np.isfinite(total.item())
     assert weight.item() > 0
-    assert batch["input_ids"].max().item() < made.tokenizer.vocab_size
+    assert batch["input_ids"].max().item() < made.recipe.tokenizer.vocab_size
     assert batch["input_ids"].shape[1] in made.recipe.lengths
-    assert made.collator == made.recipe.collator
     state = train_state(made.model, optimizer_of(RunConfig(), updates=2), seed=0)
     measures = evaluate(made.model, made.objective.measure)(state, made.held_out)
     assert np.isfinite(measures["loss"])
     predictions = made.predictor(state)(made.splits.valid)
     assert predictions.shape in ((rows,), (rows, outputs))
     targets = np.stack([column_values(made.splits.valid, name) for name in made.plan.data.spec.target], axis=1)
-    assert np.isfinite(made.metric(targets[:, 0] if targets.shape[1] == 1 else targets, predictions))
+    assert np.isfinite(made.plan.metric(targets[:, 0] if targets.shape[1] == 1 else targets, predictions))
     if made.splits.test is not None:
         assert np.isfinite(made.predictor(state)(select(range(5))(made.splits.test))).all()
 
@@ -142,7 +141,7 @@ def test_a_step_of_training_and_another_order_in_each_epoch(tmp_path: Path):
     make_up(SPECS["titanic"], tmp_path, rows=45)
     config = config_of(tmp_path, spec="titanic", text=evolve(SMALL, permute=True, drop=0.1))
     made = prepare(evolve(config, competition=CompetitionConfig(metric="log_loss", views=2)))
-    assert made.metric.name == made.recipe.spec.metric == "log_loss"
+    assert made.plan.metric.name == made.recipe.spec.metric == "log_loss"
     optimizer = optimizer_of(config, updates=4)
     step = step_of(config, made.model, made.objective, optimizer)
     state, metrics = step(step.start(train_state(made.model, optimizer, seed=0)), next(iter(made.batches)))

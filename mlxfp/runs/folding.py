@@ -35,8 +35,7 @@ from mlxfp.training import observers
 from mlxfp.training.loop import events
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
 from mlxfp.training.loop.fitting import evaluate, fit
-from mlxfp.training.loop.running_metrics import Tally
-from mlxfp.training.steps.nonfinite import NonFiniteError
+from mlxfp.training.loop.nonfinite import NonFiniteError
 from mlxfp.training.steps.state import TrainState, train_state
 
 _OOF, _TEST, _RECIPE, _RESULT, _LOG, _BEST = "oof.npy", "test.npy", "recipe.json", "result.json", "log.jsonl", "best.safetensors"
@@ -193,7 +192,16 @@ def _training(work: _Work, beside: Sequence[events.Observer]) -> Iterator[RunEve
     check, stops = evaluate(work.model, goal.measure), parts.valid is not None
     valid = labelled_batches(recipe, select(work.fold.valid)(plan.rows) if parts.valid is None else parts.valid)
     stream = pipe(
-        fit(step, begin.state, batches, epochs=training.epochs, cursor=begin.cursor, history=begin.history, log_every=watched.every),
+        fit(
+            step,
+            begin.state,
+            batches,
+            epochs=training.epochs,
+            cursor=begin.cursor,
+            history=begin.history,
+            running=begin.running,
+            log_every=watched.every,
+        ),
         observers.evaluate_every(lambda state: check(shown(state), valid), name=_STOPPING if stops else _HELD_OUT),
         *(_stopping(files, watched.patience) if stops else []),
         *([] if watched.minutes is None else [observers.time_budget(60 * watched.minutes)]),
@@ -227,7 +235,7 @@ def _stopping(files: FoldFolder, patience: int | None) -> list[events.Observer]:
 
 def _weights(state: TrainState) -> TrainState:
     """Return what predicts, without what only training needs."""
-    return evolve(shown(state), opt={}, extra={}, tally=Tally())
+    return evolve(shown(state), opt={}, extra={})
 
 
 def _loaded(files: FoldFolder, recipe: Recipe, model: nn.Module, views: int) -> objectives.Trained:

@@ -42,7 +42,7 @@ from mlxfp.runs.folders import (
 from mlxfp.runs.folding import FoldFolder
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.submission import hand_in
-from mlxfp.training.loop.plotting import plot_run
+from mlxfp.training.observers.plotting import plot_run
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
 _COMBINE = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}

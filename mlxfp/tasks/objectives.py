@@ -26,9 +26,9 @@ from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
 from mlxfp.training.loop.fitting import predict
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
-from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
-from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay
-from mlxfp.training.steps.averaging import averaged
+from mlxfp.training.optimization import schedules
+from mlxfp.training.optimization.optimizers import by_name
+from mlxfp.training.steps.averaging import ema_weights
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import TrainStep, train_step
 
@@ -160,24 +160,10 @@ def objective(recipe: Recipe) -> Objective:
     return Objective(recipe.target.answer, absolute=recipe.spec.metric == "mae")
 
 
-class _Adam(optimizers.Adam):
-    """Adam whose gradients include those of decay * |w|^2 / 2, as they do in PyTorch: MLX's has no decay."""
-
-    def __init__(self, learning_rate: Any, decay: float) -> None:
-        super().__init__(learning_rate, bias_correction=True)
-        self.decay = decay
-
-    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
-        updated: mx.array = super().apply_single(gradient + self.decay * parameter, parameter, state)
-        return updated
-
-
 def make_optimizer(config: OptimizerConfig, schedule: ScheduleConfig, *, updates: int) -> optimizers.Optimizer:
-    """Make the optimizer of a run of so many updates, at least 1; weight decay is for matrices only.
+    """Make the optimizer of a run of so many updates, at least 1; weight decay is for matrices only (see `optimizers.by_name`).
 
-    Decay is what each method takes it for: adamw, lion and adafactor shrink the weights themselves (decoupled: Loshchilov and Hutter,
-    2019), adam and sgd add it to the gradients (an L2 penalty), so adam is another method than adamw. The rate rises over the share
-    `schedule.warmup` of the updates, and falls to 0 at the last one, or stays.
+    The rate rises over the share `schedule.warmup` of the updates, and falls to 0 at the last one, or stays.
 
     >>> make_optimizer(OptimizerConfig(weight_decay=0.0), ScheduleConfig(), updates=10).bias_correction
     True
@@ -186,24 +172,8 @@ def make_optimizer(config: OptimizerConfig, schedule: ScheduleConfig, *, updates
     [0.0, 0.01]
     """
     check_positive(updates=updates)
-    warmup = round(schedule.warmup * updates)
-    decays: Mapping[str, Callable[..., Any]] = {"linear": linear_decay, "cosine": cosine_decay}
-    rate: Any = (
-        constant(config.learning_rate, warmup=warmup)
-        if schedule.name == "constant"
-        else decays[schedule.name](config.learning_rate, steps=updates, warmup=min(warmup, updates - 1))
-    )
-    makers: Mapping[str, Callable[[float], optimizers.Optimizer]] = {
-        "adamw": lambda decay: adamw(rate, weight_decay=decay),
-        "adam": lambda decay: _Adam(rate, decay),
-        "sgd": lambda decay: optimizers.SGD(rate, momentum=0.9, weight_decay=decay),
-        "lion": lambda decay: optimizers.Lion(rate, weight_decay=decay),
-        "adafactor": lambda decay: optimizers.Adafactor(rate, relative_step=False, scale_parameter=False, weight_decay=decay),
-    }
-    make = makers[config.name]
-    if not config.weight_decay:
-        return make(0.0)
-    return grouped((vectors, make(0.0)), rest=make(config.weight_decay))
+    rate = schedules.by_name(schedule.name, config.learning_rate, steps=updates, warmup=schedule.warmup)
+    return by_name(config.name, rate, weight_decay=config.weight_decay)
 
 
 def make_step(
@@ -238,7 +208,7 @@ def make_step(
 
 def shown(state: TrainState) -> TrainState:
     """Return the state that evaluates and predicts: the averaged weights where there are such."""
-    return averaged(state) if "average" in state.extra else state
+    return ema_weights(state) if "average" in state.extra else state
 
 
 @frozen(eq=False)

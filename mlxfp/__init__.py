@@ -78,11 +78,12 @@ if TYPE_CHECKING:
     from mlxfp.training import losses, observers
     from mlxfp.training.loop import events
     from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
+    from mlxfp.training.loop.control import Control
     from mlxfp.training.loop.fitting import best, evaluate, fit, last, predict
-    from mlxfp.training.loop.plotting import plot_run
+    from mlxfp.training.loop.nonfinite import NonFiniteError
+    from mlxfp.training.observers.plotting import plot_run
     from mlxfp.training.optimization import optimizers, schedules
-    from mlxfp.training.steps.averaging import averaged
-    from mlxfp.training.steps.nonfinite import NonFiniteError
+    from mlxfp.training.steps.averaging import ema_weights
     from mlxfp.training.steps.state import TrainState, train_state
     from mlxfp.training.steps.steps import train_step
     from mlxfp.training.steps.transforms import functional, jit
@@ -95,6 +96,7 @@ __all__ = [
     "CheckpointError",
     "Combinator",
     "ConfigError",
+    "Control",
     "Cursor",
     "CursorError",
     "CursorMismatchError",
@@ -125,7 +127,6 @@ __all__ = [
     "World",
     "Wrapper",
     "aiterate",
-    "averaged",
     "batch",
     "batch_by_tokens",
     "batch_shapes",
@@ -145,6 +146,7 @@ __all__ = [
     "drop_columns",
     "drop_fields",
     "drop_tokens",
+    "ema_weights",
     "evaluate",
     "events",
     "explain",
@@ -294,11 +296,12 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "mlxfp.text.tokenizers.training": ("train_tokenizer",),
     "mlxfp.text.tokenizers.tokenizer": ("Tokenizer",),
     "mlxfp.text.tokenizing": ("tokenize",),
-    "mlxfp.training.steps.averaging": ("averaged",),
+    "mlxfp.training.steps.averaging": ("ema_weights",),
     "mlxfp.training.loop.checkpoints": ("load_latest", "load_state", "save_state"),
+    "mlxfp.training.loop.control": ("Control",),
     "mlxfp.training.loop.fitting": ("best", "evaluate", "fit", "last", "predict"),
-    "mlxfp.training.steps.nonfinite": ("NonFiniteError",),
-    "mlxfp.training.loop.plotting": ("plot_run",),
+    "mlxfp.training.loop.nonfinite": ("NonFiniteError",),
+    "mlxfp.training.observers.plotting": ("plot_run",),
     "mlxfp.training.steps.state": ("TrainState", "train_state"),
     "mlxfp.training.steps.steps": ("train_step",),
     "mlxfp.training.steps.transforms": ("functional", "jit"),

@@ -24,16 +24,16 @@ def class_labels(
     if mx.issubdtype(labels.dtype, mx.inexact):
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. For numbers as targets there is losses.mse.")
     labels = labels.astype(mx.int32)  # in an unsigned type, -100 would wrap around to a class
-    counts = mx.where(labels == ignore_index, 0, spread(function, example_weights, labels.shape))
+    counts = mx.where(labels == ignore_index, 0, broadcast_weights(function, example_weights, labels.shape))
     return mx.where(counts == 0, 0, labels), counts
 
 
-def matching(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
+def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
     """Return both as float32.
 
     Raises `ArgumentError` unless the shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense.
 
-    >>> matching("mse", mx.array([1]), mx.array([2]))
+    >>> check_same_shape("mse", mx.array([1]), mx.array([2]))
     (array([1], dtype=float32), array([2], dtype=float32))
     """
     if predictions.shape != targets.shape:
@@ -44,12 +44,12 @@ def matching(function: str, predictions: mx.array, targets: mx.array) -> tuple[m
     return predictions.astype(mx.float32), targets.astype(mx.float32)
 
 
-def spread(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
+def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Give every value of `shape` the weight of its example, float32; ones if there are no weights.
 
     `example_weights` are [B], or have an axis for each of the first axes of the values. Raises `ArgumentError` if they do not fit.
 
-    >>> spread("mse", mx.array([1, 0]), (2, 3)).tolist()
+    >>> broadcast_weights("mse", mx.array([1, 0]), (2, 3)).tolist()
     [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
     """
     if example_weights is None:

@@ -32,8 +32,7 @@ from mlxfp.training import observers
 from mlxfp.training.loop import events
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
 from mlxfp.training.loop.fitting import evaluate, fit
-from mlxfp.training.loop.running_metrics import Tally
-from mlxfp.training.steps.nonfinite import NonFiniteError
+from mlxfp.training.loop.nonfinite import NonFiniteError
 from mlxfp.training.steps.state import TrainState, train_state
 
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
@@ -127,7 +126,16 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
 
     check, held_out = evaluate(prepared.model, goal.measure), prepared.held_out
     stream = pipe(
-        fit(step, begin.state, batches, epochs=training.epochs, cursor=begin.cursor, history=begin.history, log_every=watched.every),
+        fit(
+            step,
+            begin.state,
+            batches,
+            epochs=training.epochs,
+            cursor=begin.cursor,
+            history=begin.history,
+            running=begin.running,
+            log_every=watched.every,
+        ),
         observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), name=_STOPPING if stops else _HELD_OUT),
         *([] if watched.patience is None else _early_stopping(files, watched.patience)),
         *([] if watched.minutes is None else [observers.time_budget(60 * watched.minutes)]),
@@ -160,7 +168,7 @@ def _early_stopping(files: FoldFolder, patience: int) -> list[events.Observer]:
 
 def _weights(state: TrainState) -> TrainState:
     """Return the weights that predict, without the parts of a state that only training needs."""
-    return evolve(evaluation_state(state), opt={}, extra={}, tally=Tally())
+    return evolve(evaluation_state(state), opt={}, extra={})
 
 
 def _load(files: FoldFolder, recipe: Recipe, model: nn.Module, views: int) -> Predictor:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, get_args
 
 import mlx.core as mx
-from mlx import nn, optimizers
+from mlx import nn
+from mlx.optimizers import Optimizer
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.checks import check_positive
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.kaggle.ensembling import ensembles
@@ -26,35 +26,9 @@ from mlxfp.tasks.objectives import Objective
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import Kind
-from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
-from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay
+from mlxfp.training.optimization import optimizers, schedules
 from mlxfp.training.steps.steps import TrainStep, train_step
 
-
-class _Adam(optimizers.Adam):
-    """Adam whose gradients include those of decay * |w|^2 / 2, as in PyTorch: MLX's has no decay."""
-
-    def __init__(self, learning_rate: Any, decay: float) -> None:
-        super().__init__(learning_rate, bias_correction=True)
-        self.decay = decay
-
-    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
-        updated: mx.array = super().apply_single(gradient + self.decay * parameter, parameter, state)
-        return updated
-
-
-OPTIMIZERS: Mapping[str, Callable[[Any, float], optimizers.Optimizer]] = {
-    "adamw": lambda rate, decay: adamw(rate, weight_decay=decay),
-    "adam": _Adam,
-    "sgd": lambda rate, decay: optimizers.SGD(rate, momentum=0.9, weight_decay=decay),
-    "lion": lambda rate, decay: optimizers.Lion(rate, weight_decay=decay),
-    "adafactor": lambda rate, decay: optimizers.Adafactor(rate, relative_step=False, scale_parameter=False, weight_decay=decay),
-}
-SCHEDULES: Mapping[str, Callable[[float, int, int], Any]] = {
-    "constant": lambda rate, updates, warmup: constant(rate, warmup=warmup),
-    "linear": lambda rate, updates, warmup: linear_decay(rate, steps=updates, warmup=min(warmup, updates - 1)),
-    "cosine": lambda rate, updates, warmup: cosine_decay(rate, steps=updates, warmup=min(warmup, updates - 1)),
-}
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained
 
@@ -62,8 +36,8 @@ TOKENIZERS = get_args(Kind)  # the kinds that can be trained
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": MODELS,
-    "optimizer.name": OPTIMIZERS,
-    "schedule.name": SCHEDULES,
+    "optimizer.name": optimizers.OPTIMIZERS,
+    "schedule.name": schedules.SCHEDULES,
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
     "competition.ensemble": ENSEMBLES,
@@ -122,22 +96,18 @@ def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
     return make_model(recipe, model.name, size=model.size, dropout=model.dropout, seed=seed)
 
 
-def optimizer_of(config: RunConfig, *, updates: int) -> optimizers.Optimizer:
+def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
     """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
 
     >>> optimizer_of(RunConfig(), updates=10).optimizers[1].weight_decay
     0.01
     """
-    check_positive(updates=updates)
     optimizer, schedule = config.optimizer, config.schedule
-    rate = SCHEDULES[schedule.name](optimizer.learning_rate, updates, round(schedule.warmup * updates))
-    make = OPTIMIZERS[optimizer.name]
-    if not optimizer.weight_decay:
-        return make(rate, 0.0)
-    return grouped((vectors, make(rate, 0.0)), rest=make(rate, optimizer.weight_decay))
+    rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
+    return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
 
 
-def step_of(config: RunConfig, model: nn.Module, goal: Objective, optimizer: optimizers.Optimizer) -> TrainStep:
+def step_of(config: RunConfig, model: nn.Module, goal: Objective, optimizer: Optimizer) -> TrainStep:
     """Make the training step."""
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)

@@ -41,7 +41,7 @@ from mlxfp.runs.folders import (
 from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.submission import make_submission
-from mlxfp.training.loop.plotting import plot_run
+from mlxfp.training.observers.plotting import plot_run
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
 

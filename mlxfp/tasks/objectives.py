@@ -18,7 +18,7 @@ from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
 from mlxfp.training.loop.fitting import predict
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
-from mlxfp.training.steps.averaging import averaged
+from mlxfp.training.steps.averaging import ema_weights
 from mlxfp.training.steps.state import TrainState
 
 Batch = Mapping[str, Any]
@@ -89,8 +89,8 @@ def objective(recipe: Recipe) -> Objective:
 
 
 def evaluation_state(state: TrainState) -> TrainState:
-    """Return the state to evaluate and predict with: that of the averaged weights if there are any."""
-    return averaged(state) if "average" in state.extra else state
+    """Return the state to evaluate and predict with: that of the ema_weights weights if there are any."""
+    return ema_weights(state) if "average" in state.extra else state
 
 
 @frozen(eq=False)

@@ -11,7 +11,7 @@ from attrs import frozen
 from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, at_labels, class_labels, matching, spread, surprise
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, surprise
 
 Average = Literal["macro", "micro", "binary"]
 
@@ -97,8 +97,8 @@ def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | N
     >>> compute({"auc": roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    scores, labels = matching("roc_auc", scores, labels)
-    return Ranking(scores.reshape(-1), labels.reshape(-1), spread("roc_auc", example_weights, scores.shape).reshape(-1))
+    scores, labels = check_same_shape("roc_auc", scores, labels)
+    return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 
 @frozen

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from mlxfp.core.errors import DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, matching, spread
+from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
 
 
 def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
@@ -21,8 +21,8 @@ def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     >>> total.item(), values.item()
     (2.0, 2.0)
     """
-    predictions, targets = matching("mae", predictions, targets)
-    return add((predictions - targets).abs(), spread("mae", example_weights, targets.shape))
+    predictions, targets = check_same_shape("mae", predictions, targets)
+    return add((predictions - targets).abs(), broadcast_weights("mae", example_weights, targets.shape))
 
 
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
@@ -34,8 +34,8 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
     >>> compute({"rmse": rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
     {'rmse': 1.4142135623730951}
     """
-    predictions, targets = matching("rmse", predictions, targets)
-    return RootOfMean(*add((predictions - targets).square(), spread("rmse", example_weights, targets.shape)))
+    predictions, targets = check_same_shape("rmse", predictions, targets)
+    return RootOfMean(*add((predictions - targets).square(), broadcast_weights("rmse", example_weights, targets.shape)))
 
 
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
@@ -49,8 +49,8 @@ def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | 
     >>> compute({"r2": r2(mx.array([1.0, 2.0, 4.0]), mx.array([1.0, 2.0, 3.0]))})
     {'r2': 0.5}
     """
-    predictions, targets = matching("r2", predictions, targets)
-    return Explained(predictions.reshape(-1), targets.reshape(-1), spread("r2", example_weights, targets.shape).reshape(-1))
+    predictions, targets = check_same_shape("r2", predictions, targets)
+    return Explained(predictions.reshape(-1), targets.reshape(-1), broadcast_weights("r2", example_weights, targets.shape).reshape(-1))
 
 
 @frozen

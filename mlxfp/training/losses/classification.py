@@ -7,7 +7,7 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.evaluation.rows import add, at_labels, class_labels, matching, spread
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
 from mlxfp.training.losses.chunking import logsumexp_of_products
 
 
@@ -95,10 +95,10 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     >>> round(total.item(), 4), weight.item()
     (1.3863, 4.0)
     """
-    logits, labels = matching("binary_cross_entropy", logits, labels)
+    logits, labels = check_same_shape("binary_cross_entropy", logits, labels)
     each = mx.logaddexp(logits, 0) - logits * labels
     each = mx.where((labels >= 0) & (labels <= 1), each, mx.nan)
-    return add(each, spread("binary_cross_entropy", example_weights, labels.shape))
+    return add(each, broadcast_weights("binary_cross_entropy", example_weights, labels.shape))
 
 
 @frozen

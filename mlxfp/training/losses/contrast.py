@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from mlxfp.core.errors import ArgumentError
-from mlxfp.evaluation.rows import spread
+from mlxfp.evaluation.rows import broadcast_weights
 from mlxfp.training.losses.classification import cross_entropy
 
 
@@ -28,7 +28,7 @@ def contrastive(
     if not temperature > 0:
         raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
     size = queries.shape[0]
-    weights = spread("contrastive", example_weights, (size,))
+    weights = broadcast_weights("contrastive", example_weights, (size,))
     logits = _directions(queries) @ _directions(keys).T / temperature
     seen = (weights != 0) | mx.eye(size, dtype=mx.bool_)
     return cross_entropy(mx.where(seen, logits, -mx.inf), mx.arange(size), example_weights=weights)

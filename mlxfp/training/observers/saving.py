@@ -9,14 +9,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.loop.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
 from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, Watch, unseen, watch
-from mlxfp.training.steps.state import settle
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.steps.state import evaluate_state
 
 Write = Callable[[Event, tuple[Evaluation, ...]], Path]
 
@@ -84,7 +85,7 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
     1
     """
     json_text(config or {})
-    return partial(_checkpoint_best, path=Path(path), watched=watch(metric, mode), config=config)
+    return partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker.of(metric, mode), config=config)
 
 
 def _checkpoint(
@@ -107,20 +108,20 @@ def _checkpoint(
         yield from saver.wait()
 
 
-def _checkpoint_best(events: Iterable[Event], *, path: Path, watched: Watch, config: Mapping[str, Any] | None) -> Iterator[Event]:
+def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTracker, config: Mapping[str, Any] | None) -> Iterator[Event]:
     with _Saver(partial(_write, path=path, config=config)) as saver:
         for event in events:
             yield from saver.saved(event)
             if isinstance(event, RunStarted):
                 remove_unfinished(path.parent, path.name)
-                watched = watched.after_all(event.history)
+                tracker = tracker.after_all(event.history)
             elif isinstance(event, Evaluated):
-                before, watched = watched, watched.after(event.metrics)
-                if watched.best != before.best:
+                before, tracker = tracker, tracker.after(event.metrics)
+                if tracker.best != before.best:
                     yield from saver.save(event, saver.history)
             elif isinstance(event, Stopped):
                 yield from saver.wait()
-            yield from unseen("checkpoint_best", watched, event)
+            yield from tracker.warn_if_unused("checkpoint_best", event)
             yield event
         yield from saver.wait()
 
@@ -186,19 +187,20 @@ class _Saver:
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Begin to write, once what was being written is."""
         yield from self.wait()
-        settle(event.state)  # here, and not in the thread
+        evaluate_state(event.state)  # here: another thread can only read arrays that are computed
+        mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, history)
 
     def wait(self) -> Iterator[CheckpointSaved]:
         """Wait until nothing is being written."""
         if self._writing is not None:
             (event, future), self._writing = self._writing, None
-            yield CheckpointSaved(event.state, event.cursor, event.epoch, future.result())
+            yield event.derive(CheckpointSaved, future.result())
 
 
 def _write(event: Event, history: tuple[Evaluation, ...], *, path: Path, config: Mapping[str, Any] | None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_state(path, event.state, cursor=event.cursor, history=history, config=config)
+    save_state(path, event.state, cursor=event.cursor, history=history, running=event.running, config=config)
     return path
 
 

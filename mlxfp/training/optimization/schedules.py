@@ -1,8 +1,8 @@
 """Schedules: pure functions of the step. Pass one as the `learning_rate` of an optimizer.
 
-The step counts updates already made, so the first update asks for step 0. It is a part of the optimizer's state, so a run that continues
+The step is the number of updates made, so the first update has step 0. It is a part of the optimizer's state, so a run that continues
 from a checkpoint continues its schedule. With a warmup of w updates, update i (from 0) has the rate `rate * (i + 1) / w`: the first one
-is small and not zero.
+is small and not zero. To offer another schedule in configurations, add an entry to `SCHEDULES`.
 """
 
 import os
@@ -17,8 +17,19 @@ from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_callable, check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.nodes import Part, brief
+from mlxfp.core.registries import Registry
 
 Schedule = Callable[[mx.array | int], mx.array]
+
+
+def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Schedule:
+    """Make a schedule of the table `SCHEDULES` for a run of so many updates, of which the share `warmup` are for rising to `rate`.
+
+    >>> by_name("cosine", 1e-3, steps=100, warmup=0.1)
+    cosine_decay(rate=0.001, steps=100, warmup=10)
+    """
+    check_positive(steps=steps)
+    return SCHEDULES[name](rate, steps, round(warmup * steps))
 
 
 def constant(rate: float, *, warmup: int = 0) -> Schedule:
@@ -69,7 +80,7 @@ def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
     """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, both as half a cosine.
 
     Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates", 2018, with the cosines and
-    the two quotients that fastai and PyTorch made the custom. After `steps` it stays where it is.
+    the two quotients that fastai and PyTorch made usual. After `steps` it stays where it is.
 
     >>> [round(one_cycle(1.0, steps=10)(step).item(), 3) for step in (0, 1, 3, 5, 10, 11)]
     [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
@@ -102,6 +113,17 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
     axes.plot([float(np.array(schedule(step))) for step in range(steps)])
     axes.set(xlabel="updates made", ylabel="learning rate", title=brief(schedule))
     figure.savefig(os.fspath(path))
+
+
+# The schedules that configurations can name: functions of the highest rate, the number of updates, and how many of them are a warmup.
+SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
+    "schedule",
+    {
+        "constant": lambda rate, steps, warmup: constant(rate, warmup=warmup),
+        "linear": lambda rate, steps, warmup: linear_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
+        "cosine": lambda rate, steps, warmup: cosine_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
+    },
+)
 
 
 @frozen(repr=False)
@@ -170,7 +192,7 @@ def _after_warmup(schedule: _Constant | _LinearDecay | _PolynomialDecay | _Cosin
 
 
 def _share_done(schedule: _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int) -> mx.array:
-    """Say how much of the decay is behind, from 0 to 1."""
+    """Return the share of the decay that is done, from 0 to 1."""
     return mx.clip((_updates(step) - schedule.warmup) / (schedule.steps - schedule.warmup), 0, 1)
 
 

@@ -14,7 +14,7 @@ from mlxfp.core.trees import tree_map
 from mlxfp.training.steps.state import TrainState
 
 
-def averaged(state: TrainState) -> TrainState:
+def ema_weights(state: TrainState) -> TrainState:
     """Return the state with the averaged parameters in place of the last ones: for evaluation, prediction and export.
 
     Go on training from the state itself. Raises `ArgumentError` if the step that made the state was not given `ema`.
@@ -26,7 +26,7 @@ def averaged(state: TrainState) -> TrainState:
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer, ema=0.9)
     >>> first, _ = step(train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1))})
-    >>> averaged(first).params["bias"].item() == first.params["bias"].item()
+    >>> ema_weights(first).params["bias"].item() == first.params["bias"].item()
     True
     """
     if "average" not in state.extra:

@@ -30,11 +30,11 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def telling(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
+def with_batch_note(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
     """Say in an error of a compiled function of the user what it was given: most are about a name or a shape.
 
     >>> try:
-    ...     with telling("loss", {"x": mx.zeros((2, 3)), "name": ("Ada", "Bo")}):
+    ...     with with_batch_note("loss", {"x": mx.zeros((2, 3)), "name": ("Ada", "Bo")}):
     ...         raise KeyError("name")
     ... except KeyError as error:
     ...     "on a batch of x float32[2, 3]; the batch has name too" in error.__notes__[0]

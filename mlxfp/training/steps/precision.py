@@ -15,10 +15,10 @@ _FIRST, _LARGEST = 2.0**16, 2.0**24
 _PATIENCE = 2000  # finite steps before the scale doubles, as in PyTorch's GradScaler
 
 
-def lowered(tree: Any, dtype: mx.Dtype) -> Any:
+def cast_floating(tree: Any, dtype: mx.Dtype) -> Any:
     """Cast the floating-point arrays of a tree; all other leaves stay.
 
-    >>> lowered([mx.array(0.5), mx.array(1), None], mx.bfloat16)
+    >>> cast_floating([mx.array(0.5), mx.array(1), None], mx.bfloat16)
     [array(0.5, dtype=bfloat16), array(1, dtype=int32), None]
     """
     return tree_map(lambda leaf: leaf.astype(dtype) if _floating(leaf) else leaf, tree)
@@ -39,7 +39,7 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
     kind: Any = type(model)
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = lowered((args, kwargs), dtype)
+        args, kwargs = cast_floating((args, kwargs), dtype)
         return kind.__call__(self, *args, **kwargs)
 
     model.__class__ = type(kind.__name__, (kind,), {"__call__": call})

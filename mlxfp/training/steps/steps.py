@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import mlx.core as mx
 from attrs import evolve, frozen
@@ -17,11 +18,12 @@ from mlxfp.models.layers import random_key
 from mlxfp.training.optimization.optimizers import start, update
 from mlxfp.training.steps.accumulating import all_finite, averaged_statistics, chosen, everywhere, mean_gradients, no_sums, weighted
 from mlxfp.training.steps.averaging import first_average, next_average
-from mlxfp.training.steps.batches import arrays_of, telling
+from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.generated import generated
 from mlxfp.training.steps.modules import changed, changes, place, read
-from mlxfp.training.steps.precision import check_masters, first_scale, lower_inputs, lowered, next_scale
+from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import TrainState, flat_state, leaves_of
+from mlxfp.training.steps.state import TrainState, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -63,7 +65,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     - `checkpoint_blocks=True`: compute the activations inside repeated blocks (`recomputing.blocks_of`) again in the backward pass.
     - `skip_nonfinite=True`: leave out a batch whose loss or gradients are not finite: nothing but the count of steps changes, and
       the metric `skipped` is 1.
-    - `ema=decay`: keep an average of the parameters, which `averaged` puts in their place.
+    - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
     - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
       and the metrics are the same on all.
 
@@ -156,8 +158,10 @@ class TrainStep:
         self._optimizer = deepcopy(optimizer)  # it may be changed outside, and is only read when a new shape is traced
         self._options = options
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
-        self._plain, _ = leaves_of(first)
-        self._structure, _ = leaves_of(evolve(first, extra=options.kept(model.params)))
+        self._plain, _ = flatten(trees_of(first))
+        self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
+        self._take, self._build = generated(self._structure)
+        self._made: Callable[[], TrainState | None] = lambda: None  # the state that was returned last, if it is still used
         self._compiler = Compiler("train_step", 64)
 
     @property
@@ -181,15 +185,17 @@ class TrainStep:
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._compiler.get((structure, updates), partial(self._run, structure, updates=updates))
         names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
-        with telling("loss", batch):
+        with with_batch_note("loss", batch):
             leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
         mx.async_eval(leaves, metrics)
-        return flat_state(self._structure, leaves, state.step + 1, state.seed, state.tally), metrics
+        after = TrainState(**self._build(leaves), step=state.step + 1, seed=state.seed)
+        self._made = ref(after)
+        return after, metrics
 
     def _run(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
     ) -> tuple[list[mx.array], Metrics]:
-        options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
+        options, trees, batch = self._options, self._build(leaves), unflatten(structure, arrays)
         found = self._gradients(trees, batch, key)
         mean, weight, gradients, buffers = found.mean, found.weight, found.gradients, found.buffers
         counts: Any = all_finite((mean, weight, gradients)) if options.guarded else None  # whether the batch does
@@ -222,7 +228,7 @@ class TrainStep:
 
         def objective(params: Any) -> tuple[mx.array, tuple[mx.array, mx.array, Any, list[int]]]:
             if options.compute_dtype is not None:
-                params = lowered(params, options.compute_dtype)
+                params = cast_floating(params, options.compute_dtype)
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key=key)
             total, weight = sum_and_weight(result)
             mean = total / mx.where(weight == 0, 1, weight)
@@ -257,19 +263,22 @@ class TrainStep:
         return after if counts is None else chosen(counts, after, trees)
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
+        """Return the arrays of a state, after making sure that their structure is that of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = leaves_of(state)
-        if found is not self._structure and found != self._structure:
-            if found == self._plain:
-                return leaves_of(self.start(state))[1]
-            differs = difference(self._structure, found)
-            if leaves_of(evolve(state, extra={}))[0] == self._plain:
-                raise ArgumentError(
-                    f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
-                )
-            raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
-        return leaves
+        if self._made() is state:  # so it is in a loop
+            return self._take(trees_of(state))
+        found, leaves = flatten(trees_of(state))
+        if found == self._structure:
+            return leaves
+        if found == self._plain:
+            return flatten(trees_of(self.start(state)))[1]
+        differs = difference(self._structure, found)
+        if flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
+            raise ArgumentError(
+                f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
+            )
+        raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
 
 
 def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:

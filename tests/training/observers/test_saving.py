@@ -45,7 +45,10 @@ def test_a_run_continues_bit_for_bit_from_every_checkpoint(tmp_path, options):
     for path in sorted(tmp_path.rglob("step-*.safetensors")):
         begin = load_state(path, first)
         copy = tmp_path / "again" / path.stem
-        again = observed(fit(step, begin.state, dataset(), epochs=6, log_every=2, cursor=begin.cursor, history=begin.history), copy)
+        again = observed(
+            fit(step, begin.state, dataset(), epochs=6, log_every=2, cursor=begin.cursor, history=begin.history, running=begin.running),
+            copy,
+        )
         assert last(again).state == whole, f"continued from {path.name}"
         shutil.rmtree(copy)
 

@@ -48,14 +48,14 @@ def _inspect(options: Namespace) -> int:
 def _made(config: "RunConfig") -> "Task":
     """Make the task, with rows that are too long cut off: to see what they cost is what one inspects for."""
     from mlxfp.kaggle.specs.catalogue import named_spec
-    from mlxfp.kaggle.specs.synthetic import make_up
+    from mlxfp.kaggle.specs.synthetic import write_synthetic
     from mlxfp.tasks import task
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
     if config.data.path is not None or config.data.spec is None:
         return task(cut)
     with TemporaryDirectory() as folder:  # the rows are in memory once the task is made
-        make_up(named_spec(config.data.spec), folder, seed=config.training.seed)
+        write_synthetic(named_spec(config.data.spec), folder, seed=config.training.seed)
         warn("data.path says nothing, so these rows are made up.")
         return task(evolve(cut, data=evolve(cut.data, path=folder)))
 

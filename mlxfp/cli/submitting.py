@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfp.config.classes import RunConfig
     from mlxfp.kaggle.specs.specs import DatasetSpec
-    from mlxfp.kaggle.submitting.submissions import Spelling
+    from mlxfp.kaggle.specs.spellings import Spelling
 
 # What Kaggle calls the competitions whose specs have other names, as in the address of each.
 _KAGGLES = {

@@ -20,7 +20,7 @@ from mlxfp.kaggle.specs.checking import check_spec
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import Part, folder_of, part_file, read_part
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.kaggle.validation import folds as dealing
 from mlxfp.kaggle.validation.cross_validation import target_numbers
@@ -93,7 +93,7 @@ def problem(config: DataConfig, *, made_up: Path | None = None, metric: str | No
             raise MissingFileError("There is no data: data.path says nothing. Give the folder of the competition, data.path=FOLDER.")
         if named is None:
             raise ArgumentError("Rows can be made up for a known data set only: give data.spec, such as data.spec=titanic, or data.path.")
-        spec, folder = make_up(named, made_up, seed=seed), made_up
+        spec, folder = write_synthetic(named, made_up, seed=seed), made_up
     else:
         folder = folder_of(config.path)
         if not folder.is_dir():

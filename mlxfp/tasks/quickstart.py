@@ -37,7 +37,7 @@ class Task:
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     spec = fp.kaggle.make_up(fp.kaggle.SPECS["titanic"], folder, rows=60)
+    ...     spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder, rows=60)
     ...     made = task(folder)
     >>> state = fp.train_state(made.model, fp.optimizers.adamw(1e-3), seed=0)  # or that of the last step of a training
     >>> predict = made.trained(state)
@@ -95,7 +95,7 @@ def task(source: str | PathLike[str] | RunConfig) -> Task:
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     spec = fp.kaggle.make_up(fp.kaggle.SPECS["titanic"], folder, rows=60)
+    ...     spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder, rows=60)
     ...     made = fp.tasks.task(folder)
     >>> batch = next(iter(made.batches))
     >>> sorted(batch), made.metric.name, made.problem.spec.target

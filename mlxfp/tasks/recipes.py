@@ -16,8 +16,8 @@ from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.augmenting import drop_fields
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import Numbers
-from mlxfp.kaggle.rows.row_to_text import Bins, fit_wording, write_rows
+from mlxfp.kaggle.rows.numbers import NumberStyle
+from mlxfp.kaggle.rows.row_to_text import Bins, fit_row_to_text, write_rows
 from mlxfp.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.tasks.scaling import NUMBERS, Scale, Scales, fit_scales
@@ -163,7 +163,7 @@ def fit_recipe(
     bins: Bins = {}
     if text.template is None:
         said, numbers = _said(spec, text)
-        written: Any = fit_wording(said, rows, form=text.form, missing=text.missing, numbers=numbers, digits=text.digits)
+        written: Any = fit_row_to_text(said, rows, form=text.form, missing=text.missing, numbers=numbers, digits=text.digits)
         bins = written.bins
     tokenizer = _tokenizer(text, model, _writing(spec, text, bins, None)(rows))
     scales = fit_scales(spec, rows) if model.numeric else None
@@ -221,7 +221,7 @@ def _check(spec: DatasetSpec, text: TextConfig, model: ModelConfig) -> None:
             f"Pretrained weights know the tokens of their own tokenizer only, got text.tokenizer={text.tokenizer!r} with model.path="
             f"{model.path!r}. Leave text.tokenizer out."
         )
-    scaled = [column.name for column in spec.columns if column.type == "numerical" and model.numeric]
+    scaled = [column.name for column in spec.columns if column.kind.is_number and model.numeric]
     taken = [name for name in (*spec.target, *scaled) if name == "text" or (model.numeric and name == NUMBERS and name not in scaled)]
     if taken:
         raise ArgumentError(f"A column of numbers is named {taken[0]!r}, as one that is made of the rows of {spec.name!r}. Rename it.")
@@ -234,11 +234,11 @@ def _writing(spec: DatasetSpec, config: TextConfig, bins: Bins, seed: int | None
     return write_rows(said, bins, form=config.form, missing=config.missing, numbers=numbers, digits=config.digits, seed=seed)
 
 
-def _said(spec: DatasetSpec, config: TextConfig) -> tuple[DatasetSpec, Numbers]:
+def _said(spec: DatasetSpec, config: TextConfig) -> tuple[DatasetSpec, NumberStyle]:
     """Return the spec of what is written, and how its numbers are."""
     if config.numbers != "none":
         return spec, config.numbers
-    columns = [column for column in spec.columns if column.type != "numerical"]
+    columns = [column for column in spec.columns if not column.kind.is_number]
     if not columns:
         raise ArgumentError(f"text.numbers=none leaves {spec.name!r} nothing to write: all its columns are numbers. Write them: round.")
     return evolve(spec, columns=columns), "raw"

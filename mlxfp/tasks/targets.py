@@ -16,8 +16,7 @@ from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import as_floats
-from mlxfp.kaggle.rows.row_to_text import spell
+from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.tasks.scaling import check_number, spread
 

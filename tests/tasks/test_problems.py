@@ -15,7 +15,7 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec, FileSpec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.tasks.problems import Problem, deal, problem
 from tests.tasks.drawing import spec_of
@@ -23,7 +23,7 @@ from tests.tasks.drawing import spec_of
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_up(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
     return tmp_path / "titanic"
 
 
@@ -58,7 +58,7 @@ def test_a_spec_is_known_by_name_or_read_from_a_file_or_inferred(folder: Path):
 def test_a_file_stands_for_its_folder(folder: Path):
     assert problem(DataConfig(path=str(folder / "train.csv"), spec="titanic")).folder == folder
     (folder / "test.csv").unlink()
-    with pytest.raises(ArgumentError, match=r"The target in .* cannot be told: there is no test file to compare it with"):
+    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file to compare it with"):
         problem(DataConfig(path=str(folder / "train.csv")))
 
 
@@ -69,7 +69,7 @@ def test_rows_are_made_up_for_a_known_data_set(tmp_path: Path):
     assert found.path_of("sample") == tmp_path / "data" / "sample_submission.csv"
     again = problem(DataConfig(spec="spaceship_titanic", limit=30), made_up=tmp_path / "data", seed=1)
     assert to_table(again.rows).equals(to_table(found.rows))
-    with pytest.raises(ArgumentError, match="replace no file"):
+    with pytest.raises(ArgumentError, match="never replace an existing file"):
         problem(DataConfig(spec="spaceship_titanic"), made_up=tmp_path / "data", seed=2)
 
 

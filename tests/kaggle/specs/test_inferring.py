@@ -73,7 +73,7 @@ def test_several_targets_are_labels_or_numbers(tmp_path: Path) -> None:
     write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
     assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
     assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
-    with pytest.raises(ArgumentError, match="Several targets are 0 and 1, or numbers"):
+    with pytest.raises(ArgumentError, match="Several targets must be 0 and 1, or numbers"):
         infer_spec(tmp_path, target=["a", "d"])
 
 
@@ -89,7 +89,7 @@ def test_one_file_needs_its_target_said(tmp_path: Path) -> None:
     spec = infer_spec(path, target="y")
     assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
     check_spec(spec, path)
-    with pytest.raises(ArgumentError, match=r"cannot be told: there is no test file to compare it with\. Name it with target="):
+    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file to compare it with\. Name it with target="):
         infer_spec(path)
     with pytest.raises(UnknownNameError, match="Did you mean 'size'"):
         infer_spec(path, target="sise")
@@ -134,12 +134,12 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
     (tmp_path / "train.zip").touch()
     with pytest.raises(MissingFileError, match=r"it has no CSV files, 'train\.zip'\. Give the folder that holds it, unpacked"):
         infer_spec(tmp_path)
-    with pytest.raises(MissingFileError, match=r"There is no folder and no file 'nowhere'\."):
+    with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
         infer_spec("nowhere")
     write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
     with pytest.raises(ArgumentError, match=r"2 columns are in it and not in the test file.*columns: 'y', 'z'"):
         infer_spec(tmp_path)
-    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: nothing to learn"):
+    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: there is nothing to learn"):
         infer_spec(tmp_path, target="y")
     with pytest.raises(ArgumentError, match="target names no column"):
         infer_spec(tmp_path, target=[])
@@ -148,9 +148,7 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mark", "\t;|")
 def test_another_delimiter_is_named(tmp_path: Path, mark: str) -> None:
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
-    with pytest.raises(
-        DataError, match=r"commas between their columns, and .*train\.csv' looks like one with .* begins with 'id"
-    ) as caught:
+    with pytest.raises(DataError, match=r"separated by commas, and .*train\.csv' looks like one with .* begins with 'id") as caught:
         infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
 

@@ -151,7 +151,7 @@ def test_credentials_are_found_in_the_order_of_the_client(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"path": "nothing.csv"}, MissingFileError, r"No submission is at 'nothing\.csv'"),
+        ({"path": "nothing.csv"}, MissingFileError, r"There is no submission at 'nothing\.csv'"),
         ({"competition": ""}, ArgumentError, "submit needs a competition, wait >= 0 and poll > 0, got ''"),
         ({"poll": 0}, ArgumentError, "poll=0"),
         ({"yes": "yes"}, ArgumentTypeError, "yes must be bool, got str"),

@@ -98,7 +98,7 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
     """Say what would give numbers that mean nothing, before anything is trained."""
     kind, competition = found.spec.kind, config.competition
     single = kind in CLASSED and kind != "multilabel"
-    ordered = metric.name in ("roc_auc", "spearman")
+    ordered = metric.ranks == "rows"
     template, tokenizer, weights, name = config.text.template, config.text.tokenizer, config.model.path, competition.submission
     checks = (
         (not found.spec.columns, f"data.spec: {found.spec.name} has no columns to predict from; those without any value do not count"),
@@ -116,7 +116,7 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
             f"competition.metric: {metric.name} compares classes, and the target is no class",
         ),
         (
-            metric.name.startswith("map_at") and kind not in ("multiclass", "ordinal"),
+            metric.ranks == "classes" and kind not in ("multiclass", "ordinal"),
             f"competition.metric: {metric.name} ranks the classes of a row, and {found.spec.name} is {kind}",
         ),
         (competition.ensemble == "vote" and not single, "competition.ensemble: a vote is on classes; take mean"),

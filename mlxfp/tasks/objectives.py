@@ -15,8 +15,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.evaluation.metrics import accuracy
-from mlxfp.kaggle.validation.scoring import Numbers
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers, errors_of
 from mlxfp.models.catalogue import create
 from mlxfp.models.heads import Classifier, Regressor
 from mlxfp.models.layers import Dropout
@@ -130,7 +129,7 @@ class Objective:
     def measure(self, model: Any, batch: Batch) -> dict[str, Any]:
         """Measure the loss, and of classes the accuracy."""
         made = self.outputs(model, batch)
-        right = {"accuracy": accuracy(made, batch["labels"])} if self.answer == "class" else {}
+        right = {"accuracy": METRICS["accuracy"].measure(made, batch["labels"])} if self.answer == "class" else {}
         return {"loss": self._loss(made, batch["labels"]), **right}
 
     def answers(self, model: Any, batch: Batch) -> mx.array:
@@ -157,7 +156,7 @@ def objective(recipe: Recipe) -> Objective:
     >>> objective(fit_recipe(spec, from_examples([{"Rooms": 3, "price": 10.0}])))
     Objective(answer='value', absolute=True)
     """
-    return Objective(recipe.target.answer, absolute=recipe.spec.metric == "mae")
+    return Objective(recipe.target.answer, absolute=errors_of(recipe.spec.metric) == "absolute")
 
 
 class _Adam(optimizers.Adam):

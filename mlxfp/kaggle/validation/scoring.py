@@ -100,6 +100,13 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
     return array
 
 
+def read_only(values: Any, dtype: Any = np.float64) -> NDArray[Any]:
+    """Copy values to an array that cannot be written to: a value that changes has another fingerprint."""
+    copied = np.array(values, dtype)
+    copied.setflags(write=False)
+    return copied
+
+
 def is_shaped(predictions: Numbers, count: int) -> bool:
     """Tell whether predictions are [count], or [count, C] for two classes or more: in [count, 1], class 0 would be the likeliest.
 

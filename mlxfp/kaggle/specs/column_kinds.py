@@ -27,7 +27,7 @@ _WORDS = (
 
 @frozen
 class SyntheticColumn:
-    """The cells of a synthetic column, and what they tell about the target: float64[N], 0 where the cell says nothing."""
+    """The cells of a synthetic column, and their effect on the target: float64[N], 0 for a cell without effect."""
 
     cells: Cells
     signal: NDArray[np.float64]
@@ -81,10 +81,10 @@ def _are_categories(known: pa.ChunkedArray, others: pa.ChunkedArray) -> bool:
 
 
 def _synthetic_texts(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:
-    told = random.permutation(standardize(np.arange(len(_WORDS))))
+    effects = random.permutation(standardize(np.arange(len(_WORDS))))
     rows = [random.integers(len(_WORDS), size=size) for size in random.integers(2, 6, size=count)]
     cells = np.array([" ".join(_WORDS[word] for word in row) for row in rows], object)
-    return SyntheticColumn(cells, np.array([told[row].sum() / 2 for row in rows]))
+    return SyntheticColumn(cells, np.array([effects[row].sum() / 2 for row in rows]))
 
 
 def _synthetic_categories(codes: Sequence[str], count: int, random: np.random.Generator) -> SyntheticColumn:

@@ -39,7 +39,7 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     Missing values are those of pandas (an empty cell, NA, None, null, nan and others), unless the spec says that such a text is a value: a
     class of a target, a named value of a column, or one in `absent`.
 
-    Raises `MissingFileError` if there is no such file.
+    Raises `MissingFileError` if the file is missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec

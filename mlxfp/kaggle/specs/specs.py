@@ -88,7 +88,7 @@ class ColumnSpec:
     absent: tuple[str, ...] = field(default=(), converter=_to_texts)
 
     def __attrs_post_init__(self) -> None:
-        """Check that it is a column, and that the names of its values can be told apart."""
+        """Check the type, and that values and their names are unique."""
         check_text(name=self.name, title=self.title)
         check_choice(get_args(ColumnType), type=self.type)
         if not self.name or not self.title:

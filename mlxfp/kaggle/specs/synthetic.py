@@ -152,7 +152,7 @@ def _paths(names: Sequence[str], folder: Path) -> list[Path]:
         if ".." in path.parts[len(folder.parts) :] or Path(name).is_absolute():
             raise ArgumentError(f"Synthetic files stay in their folder, and the spec names a file {name!r} outside. Rename it in the spec.")
         if path in paths[:place]:
-            raise ArgumentError(f"Each part needs a file of its own, and the spec names {name!r} twice. Rename one of them.")
+            raise ArgumentError(f"Each part needs a file of its own, and {name!r} is a duplicate in the spec. Rename one of them.")
     return paths
 
 

@@ -189,7 +189,7 @@ def test_no_file_is_replaced(tmp_path: Path) -> None:
     [
         ({"test": FileSpec(name="../test.csv")}, r"stay in their folder, and the spec names a file '\.\./test\.csv' outside"),
         ({"test": FileSpec(name="/test.csv")}, r"the spec names a file '/test\.csv' outside"),
-        ({"test": FileSpec(name="./train.csv")}, r"the spec names '\./train\.csv' twice\. Rename one of them"),
+        ({"test": FileSpec(name="./train.csv")}, r"'\./train\.csv' is a duplicate in the spec\. Rename one of them"),
         (
             {"classes": [str(kind) for kind in range(601)], "kind": "multiclass"},
             r"rows must be at least 601, one for each class of 'titanic'",

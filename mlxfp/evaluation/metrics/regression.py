@@ -41,7 +41,7 @@ def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array 
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
     """Measure the share of the variance of the targets that the predictions explain; the arguments are those of `mae`.
 
-    1 is perfect, 0 is no better than the mean of the targets. Values of any shape count as one list. They are kept, 24 bytes each, until
+    1 is perfect, 0 is as good as predicting the mean. Values of any shape count as one list. They are kept, 24 bytes each, until
     `compute` knows their mean: sums of squares would lose the variance of large targets. `compute` raises `DataError` if all targets are
     equal.
 

@@ -147,5 +147,5 @@ def _refusal(budget: TokenBudget) -> str:
     return (
         f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={budget.max_length}: {budget.mean:.1f} on "
         f"average, {budget.longest} at most.{named} The rest would be cut off: raise max_length if the model has more positions, write "
-        'key_value instead of sentences, leave columns out of the spec, declare absent values, or allow cutting with overflow="cut".'
+        'key_value instead of sentences, leave columns out of the spec, declare absent values, or allow it with overflow="cut".'
     )

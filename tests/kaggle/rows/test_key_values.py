@@ -1,4 +1,4 @@
-"""What is no row of keys and values is refused."""
+"""Reading rows of keys and values, and errors for other text."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The laws of wording: a row's text depends on that row and the training rows alone, and however rows are cut into chunks."""
+"""The laws of rows as text: a row's text depends on that row and the training rows alone, and however rows are cut into chunks."""
 
 import pickle
 from collections.abc import Iterator
@@ -52,15 +52,15 @@ def test_what_is_fitted_depends_on_nothing_of_the_rows_it_is_applied_to(
     train, rows, others = (data.draw(tables_for(spec)) for _ in range(3))
     options["seed"] = None  # which depends on where a row stands, and on nothing in it
     alone = texts(spec, train, rows, **options)
-    beside = texts(spec, train, pa.concat_tables([others, rows]), **options)
-    assert beside[others.num_rows :] == alone
+    together = texts(spec, train, pa.concat_tables([others, rows]), **options)
+    assert together[others.num_rows :] == alone
     assert fit_row_to_text(spec, from_table(train), **options) == fit_row_to_text(spec, from_table(train), **options)
 
 
-def test_the_law_catches_a_wording_that_is_fitted_on_the_rows_it_is_applied_to() -> None:
+def test_the_law_catches_a_stage_that_is_fitted_on_the_rows_it_is_applied_to() -> None:
     rows = SHIP_ROWS.slice(0, 1)
-    alone, beside = (texts(SHIP, fitted, rows, numbers="quantile") for fitted in (rows, SHIP_ROWS))
-    assert alone != beside
+    alone, together = (texts(SHIP, fitted, rows, numbers="quantile") for fitted in (rows, SHIP_ROWS))
+    assert alone != together
 
 
 @given(data=st.data(), spec=dataset_specs(), seed=st.none() | st.just(3))
@@ -150,7 +150,7 @@ def test_the_kind_of_competition_decides_the_words(kind: Any, question: str) -> 
     assert texts(spec, rows, rows) == [question]
 
 
-def test_a_wording_is_a_value() -> None:
+def test_the_stage_is_a_value() -> None:
     stage = fit_row_to_text(SHIP, from_table(SHIP_ROWS), numbers="quantile")
     copy = pickle.loads(pickle.dumps(stage))
     assert (copy, fingerprint(copy)) == (stage, fingerprint(stage))

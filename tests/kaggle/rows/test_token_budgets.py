@@ -47,7 +47,7 @@ def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer:
     assert [column.mean for column in budget.columns] == sorted((column.mean for column in budget.columns), reverse=True)
 
 
-def test_rows_that_are_too_long_are_refused_with_what_costs_most(tokenizer: Tokenizer) -> None:
+def test_rows_that_are_too_long_are_refused_with_the_largest_columns(tokenizer: Tokenizer) -> None:
     with pytest.raises(DataError) as caught:
         token_budget(WRITTEN, tokenizer, max_length=8)
     assert str(caught.value).startswith("100.0 % of 2 rows have more tokens than max_length=8: ")
@@ -56,7 +56,7 @@ def test_rows_that_are_too_long_are_refused_with_what_costs_most(tokenizer: Toke
     assert token_budget(WRITTEN, tokenizer, max_length=8, overflow="cut").over == 1.0
 
 
-def test_columns_are_told_through_other_stages(tokenizer: Tokenizer) -> None:
+def test_columns_are_found_through_other_stages(tokenizer: Tokenizer) -> None:
     names = {column.column for column in token_budget(WRITTEN, tokenizer, max_length=100).columns}
     assert names == {"Pclass", "Name", "Age", "SibSp"}
     shuffled = pipe(WRITTEN, shuffle(seed=0), batch(2))

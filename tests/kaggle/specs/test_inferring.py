@@ -1,4 +1,4 @@
-"""What can be told from files is told, and nothing else."""
+"""What can be inferred from files is inferred, and nothing else."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ def write(folder: Path, **tables: Mapping[str, Any]) -> Path:
     return folder
 
 
-def test_a_folder_is_told_by_its_files(tmp_path: Path) -> None:
+def test_a_folder_is_recognized_by_its_files(tmp_path: Path) -> None:
     sample = {"id": [5, 6], "y": [0, 0]}
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0], "y2": [1, 2, 3, 4]}, test=_TESTS, sample_submission=sample))
     assert (spec.name, spec.kind, spec.id, spec.target, spec.classes) == (tmp_path.name, "binary", "id", ("y",), ("0", "1"))
@@ -95,7 +95,7 @@ def test_one_file_needs_its_target_said(tmp_path: Path) -> None:
         infer_spec(path, target="sise")
 
 
-def test_columns_without_values_are_left_out_and_equal_titles_are_told_apart(tmp_path: Path) -> None:
+def test_columns_without_values_are_left_out_and_equal_titles_get_numbers(tmp_path: Path) -> None:
     train = {"fooBar": [1, 2, 3], "foo_bar": [1, 2, 3], "empty": [None] * 3, "y": [0, 1, 1]}
     spec = infer_spec(write(tmp_path, train=train, test={name: values for name, values in train.items() if name != "y"}))
     assert [(column.name, column.title) for column in spec.columns] == [("fooBar", "foo bar"), ("foo_bar", "foo bar 2")]
@@ -128,7 +128,7 @@ def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, prediction
     assert spec.submission.spelling == spelling
 
 
-def test_what_cannot_be_told_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_inferred_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no CSV files\. Give"):
         infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
@@ -185,7 +185,7 @@ def test_an_inferred_spec_has_no_mismatch_with_its_files(
     check_spec(infer_spec(folder), folder)
 
 
-def test_the_real_competitions_are_told(data_folder: Path) -> None:
+def test_the_real_competitions_are_inferred(data_folder: Path) -> None:
     titanic, houses = (infer_spec(data_folder / name) for name in ("titanic", "house_prices"))
     assert (titanic.kind, titanic.id, titanic.target, len(titanic.columns)) == ("binary", "PassengerId", ("Survived",), 10)
     assert (houses.kind, houses.id, houses.target, len(houses.columns)) == ("regression", "Id", ("SalePrice",), 79)
@@ -196,7 +196,7 @@ def test_the_real_competitions_are_told(data_folder: Path) -> None:
     check_spec(houses, data_folder / "house_prices")
 
 
-def test_a_submission_of_ones_own_beside_the_sample_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_submission_of_the_user_is_not_taken_for_the_sample(tmp_path: Path) -> None:
     tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
     found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
     assert found.sample is not None

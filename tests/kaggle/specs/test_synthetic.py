@@ -1,4 +1,4 @@
-"""Made-up files are what their spec says, and have something to learn."""
+"""Synthetic files fit their spec, and a model can learn their targets."""
 
 from pathlib import Path
 
@@ -65,7 +65,7 @@ def clean_specs(draw: st.DrawFn) -> DatasetSpec:
 
 
 @given(spec=clean_specs(), rows=st.integers(4, 30), test_rows=st.integers(1, 9), seed=st.integers(0, 3))
-def test_made_up_files_are_as_their_spec_says(
+def test_synthetic_files_fit_their_spec(
     tmp_path_factory: pytest.TempPathFactory, spec: DatasetSpec, rows: int, test_rows: int, seed: int
 ) -> None:
     folder = tmp_path_factory.mktemp("made")
@@ -82,7 +82,7 @@ def test_made_up_files_are_as_their_spec_says(
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_known_data_sets_can_be_made_up_twice_and_inferred(tmp_path: Path, name: str) -> None:
+def test_the_known_data_sets_are_synthesized_equally_twice_and_inferred(tmp_path: Path, name: str) -> None:
     spec = write_synthetic(SPECS[name], tmp_path / "a", seed=3)
     check_spec(spec, tmp_path / "a")
     assert write_synthetic(SPECS[name], tmp_path / "b", seed=3) == spec
@@ -152,7 +152,7 @@ def test_a_tenth_is_missing_and_a_quarter_is_absent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_submission_for_made_up_rows_fits_their_sample(tmp_path: Path, name: str) -> None:
+def test_a_submission_for_synthetic_rows_fits_their_sample(tmp_path: Path, name: str) -> None:
     spec = write_synthetic(SPECS[name], tmp_path, test_rows=7)
     assert spec.test is not None
     assert spec.sample is not None
@@ -196,7 +196,7 @@ def test_no_file_is_replaced(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_made_up_is_refused(tmp_path: Path, changes, message: str) -> None:
+def test_files_that_cannot_be_written_are_refused(tmp_path: Path, changes, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         write_synthetic(evolve(SPECS["titanic"], **changes), tmp_path)
     assert not bytes_of(tmp_path)

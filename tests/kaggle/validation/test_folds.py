@@ -140,7 +140,7 @@ def test_assignments_cannot_be_changed_in_place():
         made.assignments[0, 0] = 2
 
 
-def test_repeats_are_dealt_anew():
+def test_repeats_differ():
     made = kfold(30, count=3, seed=0, repeats=2)
     assert (made.assignments[0] != made.assignments[1]).any()
     assert repr(made) == "kfold: 30 rows in 3 folds, repeated 2 times"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from mlxfp.cli.parsing import Commands, add_command, add_group, say
 from mlxfp.core.errors import ArgumentError, MlxfpError
@@ -75,7 +75,7 @@ def _inferred(options: Namespace) -> "DatasetSpec":
 
 def _description(spec: "DatasetSpec") -> Iterator[str]:
     """Describe a data set in lines."""
-    from mlxfp.kaggle.specs.specs import ColumnType
+    from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
 
     yield f"{spec.name}: {spec.kind}, metric {spec.metric}"
     for part, file in (("train", spec.train), ("test", spec.test), ("sample", spec.sample)):
@@ -85,7 +85,7 @@ def _description(spec: "DatasetSpec") -> Iterator[str]:
     for word, column in (("id", spec.id), ("group", spec.group), ("time", spec.time)):
         if column is not None:
             yield f"  {word:<12} {column}"
-    for kind in get_args(ColumnType):
+    for kind in COLUMN_KINDS:
         names = [column.name for column in spec.columns if column.type == kind]
         if names:
             yield fill(f"  {kind:<12} {', '.join(names)}", 120, subsequent_indent=" " * 15)

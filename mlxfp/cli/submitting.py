@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from mlxfp.config.classes import RunConfig
     from mlxfp.kaggle.specs.specs import DatasetSpec
-    from mlxfp.kaggle.submitting.submissions import Spelling
+    from mlxfp.kaggle.specs.spellings import Spelling
 
 # Names of competitions on Kaggle, as in their URLs, that differ from the names of the specs.
 _KAGGLES = {

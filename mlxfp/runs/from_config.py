@@ -15,7 +15,7 @@ from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.rows.row_to_text import Form
 from mlxfp.kaggle.specs.catalogue import named_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.validation.folds import Folds
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.models.catalogue import MODELS
@@ -56,7 +56,7 @@ def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
     if data.path is None:
         if spec is None:
             raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
-        spec = make_up(spec, path, seed=seed)
+        spec = write_synthetic(spec, path, seed=seed)
     given = path if data.path is None else data.path
     return read_competition(given, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
 

@@ -99,7 +99,7 @@ def _problems(config: RunConfig, data: CompetitionData) -> list[str]:
     """Find options that would give meaningless results, before anything is trained."""
     kind, metric, competition = data.spec.kind, data.metric, config.competition
     single = kind in CLASSED and kind != "multilabel"
-    ordered = metric.name in ("roc_auc", "spearman")
+    ordered = metric.ranks == "rows"
     template, tokenizer, weights, name = config.text.template, config.text.tokenizer, config.model.path, competition.submission
     checks = (
         (not data.spec.columns, f"data.spec: {data.spec.name} has no columns to predict from; columns without any value do not count"),
@@ -121,7 +121,7 @@ def _problems(config: RunConfig, data: CompetitionData) -> list[str]:
             f"competition.metric: {metric.name} compares classes, and the target is a number",
         ),
         (
-            metric.name.startswith("map_at") and kind not in ("multiclass", "ordinal"),
+            metric.ranks == "classes" and kind not in ("multiclass", "ordinal"),
             f"competition.metric: {metric.name} ranks the classes of a row, and {data.spec.name} is {kind}",
         ),
         (competition.ensemble == "vote" and not single, "competition.ensemble: a vote is on classes; take mean"),

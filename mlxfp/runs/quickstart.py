@@ -77,7 +77,7 @@ def prepare(config: RunConfig) -> PreparedFold:
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     spec = fp.kaggle.make_up(fp.kaggle.SPECS["titanic"], folder, rows=60)
+    ...     spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder, rows=60)
     ...     made = fp.runs.prepare(fp.config.load_config(overrides=[f"data.path={folder}"]).config)
     >>> batch = next(iter(made.batches))
     >>> sorted(batch), made.plan.metric.name, made.recipe.target

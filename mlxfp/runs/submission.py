@@ -9,7 +9,8 @@ import numpy as np
 from mlxfp.core.errors import DataError
 from mlxfp.kaggle.specs.reading import open_text
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.submitting.submissions import Spelling, Submission, submission
+from mlxfp.kaggle.specs.spellings import Spelling
+from mlxfp.kaggle.submitting.submissions import Submission, submission
 from mlxfp.kaggle.validation.scoring import Metric, Numbers, labels_of
 
 

@@ -83,10 +83,10 @@ def read_competition(
     metric.
 
     >>> from mlxfp.kaggle.specs.catalogue import SPECS
-    >>> from mlxfp.kaggle.specs.synthetic import make_up
+    >>> from mlxfp.kaggle.specs.synthetic import write_synthetic
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     spec = make_up(SPECS["titanic"], folder)
+    ...     spec = write_synthetic(SPECS["titanic"], folder)
     ...     data = read_competition(folder, spec=spec, limit=50)
     >>> length(data.rows), length(data.test), set(data.targets.tolist()) == {0.0, 1.0}, data.mismatches
     (50, 200, True, '')

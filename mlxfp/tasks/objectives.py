@@ -12,8 +12,7 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.evaluation.metrics import accuracy
-from mlxfp.kaggle.validation.scoring import Numbers
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers, errors_of
 from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
 from mlxfp.training.loop.fitting import predict
@@ -58,7 +57,7 @@ class Objective:
     def measure(self, model: Any, batch: Batch) -> dict[str, Any]:
         """Return the loss, and the accuracy of classes."""
         made = self.outputs(model, batch)
-        right = {"accuracy": accuracy(made, batch["labels"])} if self.answer == "class" else {}
+        right = {"accuracy": METRICS["accuracy"].measure(made, batch["labels"])} if self.answer == "class" else {}
         return {"loss": self._loss(made, batch["labels"]), **right}
 
     def answers(self, model: Any, batch: Batch) -> mx.array:
@@ -85,11 +84,11 @@ def objective(recipe: Recipe) -> Objective:
     >>> objective(fit_recipe(spec, from_examples([{"Rooms": 3, "price": 10.0}])))
     Objective(answer='value', absolute=True)
     """
-    return Objective(recipe.target.answer, absolute=recipe.spec.metric == "mae")
+    return Objective(recipe.target.answer, absolute=errors_of(recipe.spec.metric) == "absolute")
 
 
 def evaluation_state(state: TrainState) -> TrainState:
-    """Return the state to evaluate and predict with: that of the ema_weights weights if there are any."""
+    """Return the state to evaluate and predict with: that of the averaged weights if there are any."""
     return ema_weights(state) if "average" in state.extra else state
 
 

@@ -17,7 +17,7 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
-from mlxfp.kaggle.rows.row_to_text import Bins, Form, Missing, fit_wording, write_rows
+from mlxfp.kaggle.rows.row_to_text import Bins, Form, Missing, fit_row_to_text, write_rows
 from mlxfp.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.tasks.scaling import NUMBERS, Scales, fit_scales
@@ -59,15 +59,15 @@ class TextFormat:
         if self.template is not None:
             return self
         spec, options = self._options(spec)
-        wording: Any = fit_wording(spec, rows, **options)
-        return evolve(self, bins=wording.bins)
+        rendering: Any = fit_row_to_text(spec, rows, **options)
+        return evolve(self, bins=rendering.bins)
 
     def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
-        """Return a spec of the columns to render, and the options of `fit_wording`."""
+        """Return a spec of the columns to render, and the options of `fit_row_to_text`."""
         options = {"form": self.form, "missing": self.missing, "numbers": self.numbers, "digits": self.digits}
         if self.numbers != "none":
             return spec, options
-        columns = [column for column in spec.columns if column.type != "numerical"]
+        columns = [column for column in spec.columns if not column.kind.is_number]
         if not columns:
             raise ArgumentError(f"numbers='none' leaves {spec.name!r} no columns: all of them are numerical. Render them: numbers='round'.")
         return evolve(spec, columns=columns), options | {"numbers": "raw"}
@@ -236,7 +236,7 @@ def _check_columns(spec: DatasetSpec, format: TextFormat, *, numeric: bool) -> N
         raise ArgumentError(
             f"A model must not see the target or the id, and template={format.template!r:.80} shows {hidden[0]!r}. Leave it out."
         )
-    scaled = [column.name for column in spec.columns if column.type == "numerical" and numeric]
+    scaled = [column.name for column in spec.columns if column.kind.is_number and numeric]
     taken = [name for name in (*spec.target, *scaled) if name == "text" or (numeric and name == NUMBERS and name not in scaled)]
     if taken:
         raise ArgumentError(f"A numerical column of {spec.name!r} is named {taken[0]!r}, as a column that is added to the rows. Rename it.")

@@ -12,7 +12,7 @@ from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import as_floats
+from mlxfp.kaggle.specs.cells import as_floats
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
 from mlxfp.kaggle.specs.tables import to_table
 
@@ -101,7 +101,7 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
     >>> [row["numbers"] for row in scales(from_examples([{"size": 3.0}, {"size": None}, {"size": 100.0}]))]
     [[1.0], [0.0], [5.0]]
     """
-    columns = [column for column in spec.columns if column.type == "numerical"]
+    columns = [column for column in spec.columns if column.kind.is_number]
     if not columns:
         raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Leave numeric out (model.numeric), or name some.")
     table = to_table(select_columns([column.name for column in columns])(rows))

@@ -16,9 +16,9 @@ from mlxfp.core.datasets import Dataset, RowWise
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import as_floats
-from mlxfp.kaggle.rows.row_to_text import spell
+from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.validation.scoring import errors_of
 from mlxfp.tasks.scaling import check_number, nonzero_sd
 
 LABELS = "labels"
@@ -132,7 +132,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, "labels", len(spec.target))
     if spec.kind in CLASSED:
         return Target(spec.target, "class", len(spec.classes))
-    log = spec.metric == "rmsle"
+    log = errors_of(spec.metric) == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
     read.schema(schema(rows))  # raises for columns that are not numerical
     chunks = [read.numbers(chunk) for chunk, _ in run(select_columns(list(spec.target))(rows), start(0, None))]

@@ -6,13 +6,13 @@ from mlxfp.cli import main
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 
 
 @pytest.fixture
 def ship(tmp_path):
     """A folder with made-up passengers, and their spec in a file beside it."""
-    save_spec(make_up(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
+    save_spec(write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
     return tmp_path / "ship"
 
 
@@ -38,7 +38,7 @@ def test_every_mismatch_with_a_known_spec_is_listed(ship, capsys):
     said = capsys.readouterr()
     assert said.out.startswith("titanic: binary")
     assert "train.csv: it has 30 rows, the spec says 891" in said.err
-    assert "test.csv: there is no such file" in said.err
+    assert "test.csv: the file is missing" in said.err
 
 
 def test_without_a_spec_files_are_what_they_look_like(ship, capsys):
@@ -72,7 +72,7 @@ def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["check", "no/folder"], "mlxfp: There is no folder and no file 'no/folder'"),
+        (["check", "no/folder"], "mlxfp: There is no file or folder at 'no/folder'"),
         (["check", ".", "--spec", "titanik"], "mlxfp: No data set is named 'titanik'. Did you mean 'titanic'?"),
         (["check", ".", "--spec", "no.yaml"], "mlxfp: There is no spec at 'no.yaml'"),
         (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target is Age, but --spec titanic has the target"),

@@ -4,7 +4,7 @@ import pytest
 
 from mlxfp.cli import main
 from mlxfp.kaggle.specs.catalogue import SPECS
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 
 QUICK = ("data.limit=60", "text.vocab_size=300")
 
@@ -12,7 +12,7 @@ QUICK = ("data.limit=60", "text.vocab_size=300")
 @pytest.fixture(scope="module")
 def ship(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ship")
-    make_up(SPECS["titanic"], folder, rows=80, test_rows=20)
+    write_synthetic(SPECS["titanic"], folder, rows=80, test_rows=20)
     return folder
 
 

@@ -11,7 +11,7 @@ from mlxfp.cli import main
 from mlxfp.config.classes import CompetitionConfig, DataConfig, RunConfig
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.settings.structuring import unstructure
 from mlxfp.settings.yaml_files import write_document
 
@@ -37,7 +37,7 @@ def kaggle(monkeypatch):
 @pytest.fixture
 def ship(tmp_path):
     """A folder with synthetic passengers."""
-    make_up(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10)
+    write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10)
     return tmp_path / "ship"
 
 
@@ -124,7 +124,7 @@ def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competitio
 
 def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kaggle, capsys):
     run = a_run(tmp_path / "first", SPECS["titanic"], None, b"")
-    make_up(SPECS["titanic"], run / "data", rows=30, test_rows=10)
+    write_synthetic(SPECS["titanic"], run / "data", rows=30, test_rows=10)
     (run / "submission.csv").write_bytes((run / "data" / "gender_submission.csv").read_bytes())
     assert main(["submit", str(run)]) == 0
     assert "fits the sample" in capsys.readouterr().out
@@ -141,7 +141,7 @@ def test_mistakes_are_sentences(tmp_path, capsys):
         ([str(tmp_path / "no.csv")], "mlxfp: There is no file and no folder of a run at"),
         ([str(run)], f"mlxfp: The run in {run} has no submission.csv. Continue it first: mlxfp resume {run}"),
         ([str(tmp_path)], f"mlxfp: {str(tmp_path)!r} is not the folder of a run"),
-        ([str(file), "--competition", "x", "--sample", "no.csv"], "mlxfp: No file is at 'no.csv'"),
+        ([str(file), "--competition", "x", "--sample", "no.csv"], "mlxfp: There is no file at 'no.csv'"),
     ):
         assert main(["submit", *arguments]) == 1
         assert capsys.readouterr().err.startswith(said)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import mlx.core as mx
+import numpy as np
 import pytest
 from attrs import evolve
 
@@ -13,7 +14,7 @@ from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError, Unkn
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.runs.from_config import CHOICES, competition_data, model_of, optimizer_of, recipe_of, step_of
 from mlxfp.settings.structuring import flatten, unstructure
@@ -52,7 +53,7 @@ def test_an_unknown_name_is_refused_with_the_other_mistakes_and_the_schema_lists
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_up(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
     return tmp_path / "titanic"
 
 
@@ -93,7 +94,7 @@ def test_synthetic_rows_are_made_for_a_known_data_set(tmp_path: Path):
     assert found.path_of("sample") == tmp_path / "data" / "sample_submission.csv"
     again = data_of(tmp_path, spec="spaceship_titanic", limit=30, seed=1)
     assert to_table(again.rows).equals(to_table(found.rows))
-    with pytest.raises(ArgumentError, match="replace no file"):
+    with pytest.raises(ArgumentError, match="never replace an existing file"):
         data_of(tmp_path, spec="spaceship_titanic", seed=2)
 
 
@@ -163,3 +164,21 @@ def test_every_option_of_optimizer_and_schedule_reaches_the_optimizer(name: str,
             after, state = optimizers.update(optimizer, gradients, state, after)
         results.append(after)
     assert all(mx.array_equal(results[0][key], results[1][key]).item() for key in params)
+
+
+def test_adam_takes_decay_for_a_part_of_the_gradient():
+    config = RunConfig(
+        optimizer=OptimizerConfig(name="adam", learning_rate=0.1, weight_decay=0.5), schedule=ScheduleConfig(name="constant", warmup=0.0)
+    )
+    params, gradients = {"matrix": mx.array([[1.0, -2.0], [0.5, 3.0]])}, {"matrix": mx.array([[0.1, 0.2], [-0.3, 0.4]])}
+    rate, first, second = 0.1, 0.9, 0.999
+    weights, moment, square = np.array(params["matrix"]), 0.0, 0.0
+    for count in range(1, 4):  # Kingma and Ba, "Adam", 2015, algorithm 1, with the gradient of 0.5 * |w|^2 / 2 added
+        gradient = np.array(gradients["matrix"]) + 0.5 * weights
+        moment, square = first * moment + (1 - first) * gradient, second * square + (1 - second) * gradient**2
+        weights = weights - rate * (moment / (1 - first**count)) / (np.sqrt(square / (1 - second**count)) + 1e-8)
+    optimizer = optimizer_of(config, updates=4)
+    state = optimizers.start(optimizer, params)
+    for _ in range(3):
+        params, state = optimizers.update(optimizer, gradients, state, params)
+    assert np.array(params["matrix"]) == pytest.approx(weights, rel=1e-4)

@@ -24,7 +24,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.data.rows.selecting import select
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.runs.from_config import optimizer_of, step_of
 from mlxfp.runs.quickstart import PreparedFold, prepare
@@ -63,7 +63,7 @@ def check(made: PreparedFold) -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_the_known_data_sets_are_made_in_one_call(tmp_path: Path, name: str):
-    make_up(SPECS[name], tmp_path, rows=45, test_rows=9)
+    write_synthetic(SPECS[name], tmp_path, rows=45, test_rows=9)
     model = evolve(TINY, numeric=name == "house_prices")
     made = prepare(config_of(tmp_path, spec=name, model=model))
     assert [length(part) for part in (made.splits.train, made.splits.valid, made.splits.test)] == [30, 15, 9]
@@ -72,7 +72,7 @@ def test_the_known_data_sets_are_made_in_one_call(tmp_path: Path, name: str):
 
 def test_a_folder_with_classes_that_are_texts(tmp_path: Path):
     spec = spec_of("multiclass", classes=["cat", "dog", "owl"], id="id", name="pets", metric="accuracy")
-    make_up(spec, tmp_path, rows=60)
+    write_synthetic(spec, tmp_path, rows=60)
     header, *lines = (tmp_path / "train.csv").read_text().splitlines()
     place = header.split(",").index("y")
     assert {line.split(",")[place] for line in lines} == {"cat", "dog", "owl"}
@@ -99,7 +99,7 @@ def test_a_folder_with_classes_that_are_texts(tmp_path: Path):
 )
 def test_a_folder_of_every_kind(tmp_path: Path, kind: str, changes):
     spec = evolve(spec_of(kind), **changes)
-    make_up(spec, tmp_path, rows=60)
+    write_synthetic(spec, tmp_path, rows=60)
     save_spec(spec, tmp_path / "spec.yaml")
     made = prepare(config_of(tmp_path, spec=str(tmp_path / "spec.yaml"), model=evolve(TINY, numeric=True)))
     assert made.plan.data.spec == spec
@@ -113,7 +113,7 @@ def test_a_folder_of_every_kind(tmp_path: Path, kind: str, changes):
 
 def test_other_rows_change_nothing_that_is_learned(tmp_path: Path):
     """Change every validation and test row: the fold is the same in all that was fitted."""
-    spec = make_up(SPECS["titanic"], tmp_path, rows=40, test_rows=9)
+    spec = write_synthetic(SPECS["titanic"], tmp_path, rows=40, test_rows=9)
     config = config_of(tmp_path, spec="titanic", model=evolve(TINY, numeric=True), text=evolve(SMALL, numbers="quantile", digits=5))
     made = prepare(config)
     valid = {int(number) for number in column_values(made.splits.valid, "PassengerId")}
@@ -138,7 +138,7 @@ def test_other_rows_change_nothing_that_is_learned(tmp_path: Path):
 
 
 def test_a_step_of_training_and_another_order_in_each_epoch(tmp_path: Path):
-    make_up(SPECS["titanic"], tmp_path, rows=45)
+    write_synthetic(SPECS["titanic"], tmp_path, rows=45)
     config = config_of(tmp_path, spec="titanic", text=evolve(SMALL, permute=True, drop=0.1))
     made = prepare(evolve(config, competition=CompetitionConfig(metric="log_loss", views=2)))
     assert made.plan.metric.name == made.recipe.spec.metric == "log_loss"
@@ -163,7 +163,7 @@ def test_the_real_files_are_made_in_one_call(data_folder: Path, name: str):
 
 
 def test_rows_that_are_too_long_are_refused_whatever_part_they_are_in(tmp_path: Path):
-    spec = make_up(SPECS["disaster_tweets"], tmp_path, rows=45, test_rows=9)
+    spec = write_synthetic(SPECS["disaster_tweets"], tmp_path, rows=45, test_rows=9)
     text = TextConfig(form="key_value", max_length=64)
     prepare(config_of(tmp_path, spec="disaster_tweets", text=text))
     assert spec.test is not None
@@ -184,7 +184,7 @@ def test_what_cannot_be_prepared_is_refused():
 
 
 def test_a_fold_is_prepared_as_a_run_trains_it(tmp_path: Path):
-    make_up(SPECS["titanic"], tmp_path, rows=45)
+    write_synthetic(SPECS["titanic"], tmp_path, rows=45)
     config = config_of(tmp_path, spec="titanic")
     made = prepare(config)
     assert [length(part) for part in (made.splits.train, made.splits.valid)] == [30, 15]

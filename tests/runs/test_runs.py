@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.kaggle import METRICS, SPECS, check_submission, make_up
+from mlxfp.kaggle import METRICS, SPECS, check_submission, write_synthetic
 from mlxfp.runs import Began, Ended, FoldBegan, FoldEnded, Noted, Trained
 
 SMALL = (
@@ -142,7 +142,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_data_that_have_changed_are_refused(tmp_path):
     data = tmp_path / "data"
-    make_up(SPECS["titanic"], data, rows=60, test_rows=20)
+    write_synthetic(SPECS["titanic"], data, rows=60, test_rows=20)
     config = configured(tmp_path, f"data.path={data}", "training.epochs=1")
     events = fp.runs.run(config)
     assert isinstance(next(events), Noted)  # made-up files have other hashes than Kaggle's

@@ -131,7 +131,7 @@ def test_double_ids_are_refused_before_any_training(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
     lines = (data / "test.csv").read_text().splitlines()
     (data / "test.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
-    with pytest.raises(fp.DataError, match="1 ids come more than once") as error:
+    with pytest.raises(fp.DataError, match="1 ids are duplicates") as error:
         ended(data)
     assert "nothing was trained" in error.value.__notes__[-1]
 

@@ -14,7 +14,7 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec, FileSpec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.tasks.competition_data import CompetitionData, make_folds, read_competition
 from tests.tasks.drawing import spec_of
@@ -22,7 +22,7 @@ from tests.tasks.drawing import spec_of
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    make_up(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
+    write_synthetic(SPECS["titanic"], tmp_path / "titanic", rows=40, test_rows=10)
     return tmp_path / "titanic"
 
 
@@ -57,7 +57,7 @@ def test_a_spec_is_given_or_inferred(folder: Path):
 def test_a_file_stands_for_its_folder(folder: Path):
     assert read_competition(folder / "train.csv", spec=SPECS["titanic"]).folder == folder
     (folder / "test.csv").unlink()
-    with pytest.raises(ArgumentError, match=r"The target in .* cannot be told: there is no test file to compare it with"):
+    with pytest.raises(ArgumentError, match=r"The target in .* cannot be inferred: there is no test file to compare it with"):
         read_competition(folder / "train.csv")
 
 

@@ -1,0 +1,93 @@
+"""How predictions are spelled in a submission: one table of spellings, to recognize, check and write cells."""
+
+import re
+from collections.abc import Callable, Collection
+from math import isfinite
+from typing import Any, Literal
+
+from attrs import frozen
+
+Spelling = Literal["integer", "boolean", "number", "text"]
+
+_TRUTHS = (("True", "False"), ("true", "false"), ("TRUE", "FALSE"))
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
+_MISSING = {"", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infinity"}
+_NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+
+
+def _is_whole(cell: str) -> bool:
+    return _WHOLE.fullmatch(cell) is not None
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell) is not None and isfinite(float(cell))
+
+
+# From the narrowest spelling to the widest: whether a cell fits. What fits "boolean" depends on the column.
+_FITS: dict[Spelling, Callable[[str], bool]] = {
+    "integer": _is_whole,
+    "boolean": lambda _: False,
+    "number": _is_number,
+    "text": lambda _: True,
+}
+
+
+@frozen
+class CellSpelling:
+    """The spelling of one column of a submission; made by `find_spelling`.
+
+    >>> integers, booleans = find_spelling(["0", "12"]), find_spelling(["TRUE"])
+    >>> integers.fits("3"), integers.fits("3.0"), integers.write(3.0), booleans.write("no"), booleans.write(1.0)
+    (True, False, '3', 'FALSE', 'TRUE')
+    """
+
+    name: Spelling
+    truths: tuple[str, str] = _TRUTHS[0]
+
+    def fits(self, cell: str) -> bool:
+        """Whether a cell is spelled in this way."""
+        return cell in self.truths if self.name == "boolean" else _FITS[self.name](cell)
+
+    def is_missing(self, cell: str) -> bool:
+        """Whether a cell has no prediction: it is empty, or no finite number where the column is not text."""
+        return not cell.strip() if self.name == "text" else cell.strip().lower() in _MISSING
+
+    def write(self, value: Any) -> str:
+        """Write a prediction. The name of a class stays as it is if it fits, else the number or truth value that it names is written.
+
+        A value that cannot be written in this spelling is written as it is: `fits` tells.
+        """
+        if isinstance(value, str):
+            return value if self.fits(value) else self._translate(value)
+        if self.name == "boolean" and value in (0, 1):
+            return self.truths[0] if value else self.truths[1]
+        if self.name in ("integer", "number") and isinstance(value, bool):
+            return str(int(value))
+        if self.name == "integer" and isinstance(value, float) and value.is_integer():
+            return str(int(value))
+        return str(value)
+
+    def _translate(self, name: str) -> str:
+        truth = _NAMES_OF_TRUTHS.get(name.lower())
+        if self.name == "boolean":
+            return name if truth is None else self.write(truth)
+        if _is_number(name):
+            return str(int(float(name))) if float(name).is_integer() else name
+        return name if truth is None else str(int(truth))
+
+    def __str__(self) -> str:
+        """Say what cells must be, for an error."""
+        wanted = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
+        return wanted[self.name]
+
+
+def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
+    """Find the narrowest spelling that all cells fit, "text" if there are none; or the one of this `name`, as these cells spell it.
+
+    >>> [find_spelling(cells).name for cells in (["0", "1"], ["true"], ["0.5", "1"], ["a", "1"], [])]
+    ['integer', 'boolean', 'number', 'text', 'text']
+    """
+    truths = next((pair for pair in _TRUTHS if cells and set(cells) <= set(pair)), None)
+    narrowest = next(each for each, fits in _FITS.items() if all(map(fits, cells))) if cells else "text"
+    return CellSpelling(name or ("boolean" if truths else narrowest), truths or _TRUTHS[0])

@@ -20,13 +20,13 @@ def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
 
 def example_encoder(vocabulary: int) -> nn.Module:
     """Make the model of examples/titanic.py."""
-    config = fp.models.EncoderConfig(vocabulary=vocabulary, width=64, depth=2, dropout=0.1)
+    config = fp.models.EncoderConfig(vocab_size=vocabulary, hidden_size=64, num_hidden_layers=2, hidden_dropout_prob=0.1)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 
 
 def deep_encoder(vocabulary: int) -> nn.Module:
     """Make a model of more than 200 arrays that takes little time for each."""
-    config = fp.models.EncoderConfig(vocabulary=vocabulary, width=32, depth=17, dropout=0.0)
+    config = fp.models.EncoderConfig(vocab_size=vocabulary, hidden_size=32, num_hidden_layers=17, hidden_dropout_prob=0.0)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 
 

@@ -51,7 +51,7 @@ def run(path: Path, seed: int, steps: int) -> None:
     batches = fp.pipe(train, stream, fp.load(), fp.shuffle(seed), fp.repeat(None), fp.batch(8), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, stream, fp.batch(32), collate)
 
-    config = fp.models.configure("decoder", size="tiny", vocabulary=tokenizer.vocab_size, max_length=LENGTH)
+    config = fp.models.configure("decoder", size="tiny", vocab_size=tokenizer.vocab_size, max_position_embeddings=LENGTH)
     model = fp.models.CausalLM(fp.models.Decoder(config, seed=seed), seed=seed)
     optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(4e-3, steps=steps, warmup=steps // 20, end=2e-4), weight_decay=0.1)
     step, start = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed)

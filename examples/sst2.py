@@ -55,7 +55,7 @@ def run(path: Path, seeds: int, epochs: int) -> None:
     for seed in range(seeds):
         words = fp.drop_tokens(0.3, seed=seed, keep=tokenizer.special_ids)
         batches = fp.pipe(train, tokens, words, fp.shuffle(seed), groups, fp.prefetch(2))
-        found = fit(batches, held_out, vocabulary=tokenizer.vocab_size, steps=epochs * (fp.length(train) or 0) // 64, seed=seed)
+        found = fit(batches, held_out, vocab_size=tokenizer.vocab_size, steps=epochs * (fp.length(train) or 0) // 64, seed=seed)
         sums = [total + more for total, more in zip(sums, found, strict=True)]
         print(f"seed {seed}: {accuracies(found, labels)}")
     print(f"the mean of {seeds}: {accuracies(sums, labels)}, {time.process_time() - began:.0f} s of processor time")
@@ -63,10 +63,10 @@ def run(path: Path, seeds: int, epochs: int) -> None:
         print("TF-IDF and logistic regression: accuracy {:.4f} on dev, {:.4f} on test".format(*map(linear, parts)))
 
 
-def fit(batches: Any, held_out: Sequence[Any], *, vocabulary: int, steps: int, seed: int) -> list[np.ndarray]:
+def fit(batches: Any, held_out: Sequence[Any], *, vocab_size: int, steps: int, seed: int) -> list[np.ndarray]:
     """Train a network; give the probabilities of both classes, [rows, 2], for each dataset of `held_out`."""
     mx.random.seed(seed)  # the layers of MLX draw their weights from its global generator
-    model = fp.models.Classifier(Convolutions(vocabulary, width=128), 2, pooling="max", dropout=0.5, seed=seed)
+    model = fp.models.Classifier(Convolutions(vocab_size, width=128), 2, pooling="max", dropout=0.5, seed=seed)
     optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(2e-3, steps=steps, warmup=steps // 10), weight_decay=0.1)
     step, start = fp.train_step(model, loss, optimizer, clip_norm=1.0), fp.train_state(model, optimizer, seed=seed)
     end = fp.last(fp.pipe(fp.fit(step, start, batches, steps=steps, log_every=100), fp.observers.progress()))
@@ -75,19 +75,22 @@ def fit(batches: Any, held_out: Sequence[Any], *, vocabulary: int, steps: int, s
 
 
 class Convolutions(nn.Module):
-    """A body for a classifier, as in Kim, "Convolutional Neural Networks for Sentence Classification", 2014: any module with a width."""
+    """A body for a classifier: any module with a hidden_size.
 
-    def __init__(self, vocabulary: int, *, width: int) -> None:
+    Kim, "Convolutional Neural Networks for Sentence Classification", 2014.
+    """
+
+    def __init__(self, vocab_size: int, *, width: int) -> None:
         """Make the layers: one sees each token alone, one with its neighbours."""
         super().__init__()  # type: ignore[no-untyped-call]  # MLX has no types for its modules
-        self.width = 2 * width  # of what comes out
-        self.tokens = nn.Embedding(vocabulary, width)
+        self.hidden_size = 2 * width  # of the vectors that come out
+        self.tokens = nn.Embedding(vocab_size, width)
         self.tokens.weight *= 0.3 * width**0.5  # a deviation of 0.3; from MLX's 1 / sqrt(width) it overfits
         self.dropout = nn.Dropout(0.3)
         self.convolutions = [nn.Conv1d(width, width, size, padding=size // 2) for size in (1, 3)]
 
     def __call__(self, ids: mx.array, mask: mx.array) -> mx.array:
-        """Give a vector for each token: float[B, L, width] of int[B, L]."""
+        """Give a vector for each token: float[B, L, hidden_size] of int[B, L]."""
         hidden = self.dropout(self.tokens(ids)) * mask[..., None]
         return mx.concatenate([nn.relu(convolution(hidden)) for convolution in self.convolutions], axis=-1)
 

@@ -51,7 +51,7 @@ def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
     batches = fp.pipe(train, tokens, fp.shuffle(seed), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, tokens, fp.batch(64), collate)
 
-    model = fp.models.create(name, size="tiny", labels=2, vocabulary=tokenizer.vocab_size, seed=seed)
+    model = fp.models.create(name, size="tiny", labels=2, vocab_size=tokenizer.vocab_size, seed=seed)
     steps = epochs * (fp.length(batches) or 0)
     optimizer = fp.optimizers.adamw(fp.schedules.cosine_decay(1e-3, steps=steps, warmup=steps // 10), weight_decay=0.01)
     check = fp.evaluate(model, measure)

@@ -1,7 +1,7 @@
-"""OpenBLAS for MLX on Linux: which library answers MLX's three BLAS calls, and how to put a fast one in front.
+"""OpenBLAS for MLX on Linux: which library MLX takes its three BLAS functions from, and how to load a fast one before it.
 
-MLX takes `cblas_sgemm`, `cblas_dgemm` and `cblas_cgemm` by name when `mlx.core` is imported. The dynamic loader
-asks the libraries that were loaded for everybody (RTLD_GLOBAL) before those that MLX brings, so the first one wins.
+MLX looks up `cblas_sgemm`, `cblas_dgemm` and `cblas_cgemm` by name when `mlx.core` is imported. The dynamic loader searches the
+libraries that were loaded globally (RTLD_GLOBAL) before those in the wheel of MLX, and takes the first function that it finds.
 """
 
 import ctypes
@@ -15,9 +15,9 @@ from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 
-SYSTEM_LIBRARY = "libopenblas.so.0"  # the package libopenblas0 of Debian and Ubuntu; the same name elsewhere
+SYSTEM_LIBRARY = "libopenblas.so.0"  # from the package libopenblas0 of Debian and Ubuntu; other distributions use the same file name
 
-# The wheel scipy-openblas32 exports every function with the prefix scipy_; these three lines take it off again.
+# The wheel scipy-openblas32 exports every function with the prefix scipy_; the shim exports three of them without it.
 SHIM = """\
 #define FORWARD(name, scalar, array) \\
   void scipy_##name(int, int, int, int, int, int, scalar, const array *, int, const array *, int, scalar, array *, int); \\
@@ -33,27 +33,27 @@ class _SymbolInfo(ctypes.Structure):  # Dl_info of <dlfcn.h>
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
 
 
-class _LibraryInfo(ctypes.Structure):  # the head of struct dl_phdr_info of <link.h>
+class _LibraryInfo(ctypes.Structure):  # the first two fields of struct dl_phdr_info of <link.h>
     _fields_ = (("address", ctypes.c_void_p), ("file", ctypes.c_char_p))
 
 
 def load_openblas() -> str | None:
-    """Load OpenBLAS for everybody: the system's, else that of the wheel. Return None, or what is missing in words."""
+    """Load OpenBLAS globally: that of the system, else that of the wheel. Return None, or a sentence about what is missing."""
     return None if _load_system() else _load_wheel()
 
 
 def blas_library(extension: str) -> Path | None:
-    """Find the file that `extension`, an extension module that is loaded already, takes `cblas_sgemm` from.
+    """Find the file from which `extension`, an extension module that is already loaded, takes `cblas_sgemm`.
 
-    None where the function is not looked up by name at all.
+    None if the function is not looked up by name.
     """
     loaded_earlier = takewhile(lambda file: file != Path(extension).resolve(), _loaded_libraries())
-    for_everybody = _file_of(ctypes.CDLL(None))
-    return for_everybody if for_everybody and for_everybody in loaded_earlier else _file_of(ctypes.CDLL(extension))
+    loaded_globally = _file_of(ctypes.CDLL(None))
+    return loaded_globally if loaded_globally and loaded_globally in loaded_earlier else _file_of(ctypes.CDLL(extension))
 
 
 def is_reference(library: Path) -> bool:
-    """Tell the slow reference BLAS by its file name; the fast ones that take its name live behind a link or in a folder of their own.
+    """Tell whether a library is the slow reference BLAS, from its path: fast ones of the same name are in a folder of their own.
 
     >>> is_reference(Path("mlx_cpu.libs/libblas-bd8a282c.so.3.10.0")), is_reference(Path("openblas-pthread/libblas.so.3"))
     (True, False)
@@ -81,7 +81,7 @@ def _load_wheel() -> str | None:
     except subprocess.CalledProcessError as error:
         return f"The C compiler failed on the three functions that lead to OpenBLAS: {error.stderr.strip()}"
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
-        return f"OpenBLAS is installed and could not be put in place: {error}"
+        return f"OpenBLAS is installed, but could not be loaded: {error}"
     return None
 
 
@@ -91,7 +91,7 @@ def _cache_folder() -> Path:
 
 
 def _shim(folder: Path) -> Path:
-    """Return the shim in `folder`, built first where it is not there yet; raise `OSError` or `CalledProcessError` where that fails."""
+    """Return the shim in `folder`, and build it if it does not exist; raise `OSError` or `CalledProcessError` if that fails."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
@@ -103,7 +103,7 @@ def _shim(folder: Path) -> Path:
 
 
 def _check_ours(path: Path) -> None:
-    """Raise unless only this user can write `path`: a library that others can put there would run as us."""
+    """Raise unless only this user can write `path`: a library of another user would run with the rights of this one."""
     status = path.stat()
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError(
@@ -116,13 +116,13 @@ def _build(library: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         raise FileNotFoundError(
-            "there is no C compiler (cc, gcc or clang). Install one, on Debian: apt-get install g++ (mx.compile needs that too)."
+            "there is no C compiler (cc, gcc or clang). Install one, on Debian: apt-get install g++ (which mx.compile also needs)."
         )
-    # Built beside its place and moved there in one step: another process sees the whole library or none.
+    # Built in the same file system and moved in one step: another process sees the whole library or none.
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         draft = Path(folder, library.name)
         command = [compiler, "-O2", "-shared", "-fPIC", "-x", "c", "-", "-o", str(draft)]
-        subprocess.run(command, input=SHIM, text=True, capture_output=True, check=True)  # noqa: S603  # our own words, no shell
+        subprocess.run(command, input=SHIM, text=True, capture_output=True, check=True)  # noqa: S603  # constant arguments, no shell
         draft.chmod(0o700)
         draft.replace(library)
 
@@ -140,7 +140,7 @@ def _loaded_libraries() -> list[Path]:
     files: list[Path] = []
 
     def visit(info: "ctypes._Pointer[_LibraryInfo]", _size: int, _data: object) -> int:
-        name = info.contents.file or os.fsencode(sys.executable)  # the program itself comes first, without a name
+        name = info.contents.file or os.fsencode(sys.executable)  # the first entry is the program itself, without a name
         files.append(Path(os.fsdecode(name)).resolve())
         return 0
 

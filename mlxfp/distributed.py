@@ -1,4 +1,4 @@
-"""Several machines or processes that train one model: the only file that talks to `mx.distributed`."""
+"""Training one model with several machines or processes: the only file that calls `mx.distributed`."""
 
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 @frozen(eq=False)
 class Ranks:
-    """The processes of a run; made by `connect`. `world` says which of them this one is: `shard(world.copy, world.copies)`.
+    """The processes of a run, made by `connect`. `world` tells which of them this one is: `shard(world.copy, world.copies)`.
 
     >>> connect().world.copies
     1
@@ -28,7 +28,7 @@ class Ranks:
     def add_up(self, tree: Any) -> Any:
         """Add up the arrays of a tree over all ranks; every rank gets the same sums, bit for bit. All ranks must call it.
 
-        The arrays travel in messages of 32 MiB and more if they have one dtype, else one by one.
+        If all arrays have the same dtype they are sent in messages of at least 32 MiB, else one by one.
 
         >>> connect().add_up({"loss": (mx.array(0.5), [])})
         {'loss': (array(0.5, dtype=float32), [])}
@@ -36,15 +36,15 @@ class Ranks:
         if self.world.size == 1:
             return tree
         structure, leaves = flatten(tree)
-        means = nn.average_gradients(leaves, self._group)  # of a list: it would turn tuples into lists
+        means = nn.average_gradients(leaves, self._group)  # passed as a list, because MLX turns tuples into lists
         return unflatten(structure, [mean * self.world.size for mean in means])
 
 
 def connect(*, backend: Backend = "any") -> Ranks:
-    """Join the processes that `mlx.launch` started; alone, be the only rank.
+    """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
 
-    Give the result to `train_step(..., ranks=...)`, and let each rank read its own rows. Raises `ArgumentError` if a backend other
-    than "any" cannot start, and `UnknownNameError` for one that does not exist.
+    Pass the result to `train_step(..., ranks=...)`, and let each rank read its own rows. Raises `ArgumentError` if a backend other
+    than "any" cannot start, and `UnknownNameError` for an unknown backend.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)

@@ -1,8 +1,8 @@
-"""What MLX runs on here, and a fast BLAS for it on Linux without a GPU.
+"""The backend and device that MLX uses, and a fast BLAS for it on Linux without a GPU.
 
 The MLX wheel for Linux CPU multiplies matrices with the reference BLAS, on one core and without vector instructions.
-OpenBLAS does the same some twenty to thirty times faster, if it is loaded before MLX: `use_fast_blas` does that.
-`python -m mlxfp.runtime` prints what a program that calls it gets.
+OpenBLAS is twenty to thirty times faster if it is loaded before MLX, which is what `use_fast_blas` does.
+`python -m mlxfp.runtime` calls it and prints the resulting backend, BLAS and speed.
 """
 
 import sys
@@ -21,7 +21,7 @@ from mlxfp.core.errors import MissingExtraError
 
 @frozen
 class Runtime:
-    """What MLX runs on: its version, backend and device, the library that multiplies matrices on the CPU, and whether that is slow.
+    """The version, backend and device of MLX, the library that multiplies matrices on the CPU, and whether this library is slow.
 
     >>> print(Runtime(mlx="0.32.4", backend="cpu", device="cpu", blas="libopenblas.so.0", slow=False))
     mlx      0.32.4
@@ -45,9 +45,9 @@ def use_fast_blas() -> None:
     """Make MLX on Linux CPU multiply matrices with OpenBLAS.
 
     Call it before anything imports `mlx.core`. It loads the system's OpenBLAS (`libopenblas0` on Debian), or that of the wheel
-    scipy-openblas32, which the extra `cpu` installs; the wheel names its functions differently, so three C functions are compiled once
-    into the user's cache folder (`$XDG_CACHE_HOME/mlxfp`, else `~/.cache/mlxfp`). Calling it again, on macOS or on CUDA changes nothing.
-    Where it comes too late, or no OpenBLAS can be had, a `RuntimeWarning` says what to do, and MLX works on slowly.
+    scipy-openblas32, which the extra `cpu` installs. This wheel gives its functions other names, so three C functions are compiled once
+    into the user's cache folder (`$XDG_CACHE_HOME/mlxfp`, else `~/.cache/mlxfp`). A second call does nothing, nor does any call on macOS
+    or with CUDA. If it is called too late, or OpenBLAS is not available, a `RuntimeWarning` tells what to do, and MLX stays slow.
 
     >>> use_fast_blas()
 
@@ -61,9 +61,9 @@ def use_fast_blas() -> None:
 
 
 def report() -> Runtime:
-    """Report what MLX runs on here.
+    """Return the version, backend and device of MLX, and its BLAS.
 
-    Raise `MissingExtraError` where MLX is installed without a backend, as plain `pip install mlx` leaves it on Linux.
+    Raises `MissingExtraError` if MLX is installed without a backend, which is what plain `pip install mlx` does on Linux.
 
     >>> report().backend in ("metal", "cuda", "cpu")
     True
@@ -72,7 +72,7 @@ def report() -> Runtime:
         import mlx.core as mx
     except ImportError as error:
         message = f'MLX cannot start: {error}. On Linux it needs a backend. Install it with: pip install "mlxfp[cpu]"'
-        raise MissingExtraError(f'{message} (or "mlxfp[cuda]" where there is an NVIDIA GPU).') from error
+        raise MissingExtraError(f'{message} (or "mlxfp[cuda]" with an NVIDIA GPU).') from error
     backend: Literal["metal", "cuda", "cpu"] = "metal" if mx.metal.is_available() else "cuda" if mx.cuda.is_available() else "cpu"
     library = blas_library(mx.__file__) if sys.platform == "linux" else None
     return Runtime(
@@ -85,7 +85,7 @@ def report() -> Runtime:
 
 
 def measure_matmul(*, size: int = 1024) -> float:
-    """Measure the speed of a float32 product of two square matrices, in GFLOP/s: the best of five.
+    """Measure the speed of a float32 product of two square matrices, in GFLOP/s: the best of five runs.
 
     >>> measure_matmul(size=64) > 0
     True
@@ -105,15 +105,15 @@ def measure_matmul(*, size: int = 1024) -> float:
 
 @cache  # once per process
 def warn_if_slow() -> None:
-    """Warn, once per process, where MLX multiplies matrices with the reference BLAS.
+    """Warn, once per process, if MLX multiplies matrices with the reference BLAS.
 
     >>> warn_if_slow()
     """
     now = report()
     if now.slow:
         warnings.warn(
-            f"MLX multiplies matrices with the reference BLAS here ({now.blas}), some 20 times slower than OpenBLAS. "
-            "Call mlxfp.runtime.use_fast_blas() before anything imports mlx.core; it says what to install where OpenBLAS is missing.",
+            f"MLX multiplies matrices with the reference BLAS here ({now.blas}), about 20 times slower than OpenBLAS. "
+            "Call mlxfp.runtime.use_fast_blas() before anything imports mlx.core; if OpenBLAS is missing, it tells what to install.",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -121,4 +121,4 @@ def warn_if_slow() -> None:
 
 if __name__ == "__main__":
     use_fast_blas()
-    print(f"{report()}\nmatmul   {measure_matmul():.0f} GFLOP/s (float32, 1024 x 1024)")  # noqa: T201  # this is what the command is for
+    print(f"{report()}\nmatmul   {measure_matmul():.0f} GFLOP/s (float32, 1024 x 1024)")  # noqa: T201  # printing is the purpose of the command

@@ -1,10 +1,11 @@
-"""Models: `mlx.nn` modules with frozen configs, one architecture a file. They work outside this library too."""
+"""Models: `mlx.nn` modules with frozen configs, one file for each architecture. They work without the rest of this library too."""
 
 from mlxfp.models.bert import Bert, BertConfig
-from mlxfp.models.catalogue import MODELS, Architecture, configure, create
+from mlxfp.models.catalogue import MODELS, configure, create
 from mlxfp.models.decoder import Cache, Decoder, DecoderConfig
 from mlxfp.models.describing import describe
 from mlxfp.models.encoder import Encoder, EncoderConfig
+from mlxfp.models.formats import Architecture
 from mlxfp.models.generating import generate
 from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor, TokenClassifier
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig

@@ -1,9 +1,9 @@
-"""Activation functions. GELU and SiLU are MLX's own on a GPU, and on a CPU the same functions several times faster.
+"""Activation functions. On a GPU, GELU and SiLU are those of MLX; on a CPU, the same functions are computed several times faster.
 
 MLX computes erf and exp on a CPU one number at a time, 10 to 20 ns each: for 32 x 96 x 256 numbers, forward and backward in a compiled
-step, GELU takes 25 ms and SiLU 12, where ReLU takes 0.8. Quotients of polynomials need products and sums alone, which the compiler
-turns into vector instructions: 3.7 ms and 2.6. They are no approximations like the tanh form of GELU, which is off by 5e-4: their errors,
-at most 3e-7 of the larger of |x| and 1, are those of float32.
+step, GELU takes 25 ms and SiLU 12, where ReLU takes 0.8. Quotients of polynomials need only products and sums, which the compiler
+turns into vector instructions: 3.7 ms and 2.6. Their errors, at most 3e-7 of the larger of |x| and 1, are those of float32; the tanh
+form of GELU, in contrast, is an approximation with an error of 5e-4.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,8 @@ from mlx import nn
 
 from mlxfp.core.registries import Registry
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+# The names in config.json. "gelu_new" and "gelu_pytorch_tanh" mean the same function, and so do "silu" and "swish".
+Activation = Literal["gelu", "relu", "gelu_new", "gelu_pytorch_tanh", "silu", "swish"]
 
 
 def gelu(x: mx.array) -> mx.array:
@@ -41,7 +42,15 @@ def silu(x: mx.array) -> mx.array:
 
 
 ACTIVATIONS: Registry[Callable[[mx.array], mx.array]] = Registry(
-    "activation", {"gelu": gelu, "gelu_tanh": nn.gelu_approx, "relu": nn.relu, "silu": silu}
+    "activation",
+    {
+        "gelu": gelu,
+        "gelu_new": nn.gelu_approx,
+        "gelu_pytorch_tanh": nn.gelu_approx,
+        "relu": nn.relu,
+        "silu": silu,
+        "swish": silu,
+    },
 )
 
 
@@ -61,7 +70,7 @@ def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
 
 
 # Phi(x) and sigmoid(x) are 1/2 + x P(x^2) / Q(x^2), off by less than 1e-8, up to where they are 0 or 1 within 5e-8. P and Q were fitted
-# with Lawson's method (least squares, weighted anew by the errors) at 200 Chebyshev points, in 60 digits.
+# with Lawson's method (least squares, reweighted by the errors) at 200 Chebyshev points, in 60 digits.
 _PHI = (
     (
         2.2749278697666975e-08,
@@ -92,7 +101,7 @@ def _share(tops: Sequence[float], bottoms: Sequence[float], limit: float, x: mx.
     inside = mx.clip(x, -limit, limit)
     square = inside * inside
     share = 0.5 + inside * _polynomial(tops, square) / _polynomial(bottoms, square)
-    return mx.where(x <= -limit, 0.0, mx.where(x >= limit, 1.0, share))  # exactly: what a large x is multiplied with must vanish
+    return mx.where(x <= -limit, 0.0, mx.where(x >= limit, 1.0, share))  # exact zeros: they are multiplied with a large x
 
 
 _phi = partial(_share, *_PHI, _PHI_LIMIT)

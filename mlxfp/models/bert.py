@@ -1,63 +1,60 @@
 """BERT: a bidirectional encoder with learned positions, types of tokens, and blocks that normalise after each sum."""
 
+from functools import partial
+
 import mlx.core as mx
-from attrs import frozen
+from attrs import evolve, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
-from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
-from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_sizes, draw_weights
+from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
+from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, row_head, token_head
+from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
 
 
 @frozen(kw_only=True)
 class BertConfig:
-    """The sizes of a `Bert`; those of BERT base unless given. The width must be a multiple of the number of heads.
+    """The sizes of a `Bert`, under the names in the config.json of transformers; the defaults are those of BERT base.
 
-    `feed` is the inner width of the feed-forward layers, `types` how many kinds of tokens there are (`token_type_ids`: 0 and 1, for
-    the two texts of a pair). `dropout` acts on embeddings and on what each layer adds, `attention_dropout` on the weights of attention.
-    `pooler` adds the layer that BERT classifies with: tanh of a linear layer on the vector of the first token.
+    `hidden_size` must be a multiple of `num_attention_heads`. There are `type_vocab_size` kinds of tokens (`token_type_ids`: 0 and 1,
+    for the two texts of a pair). `hidden_dropout_prob` is the rate on embeddings and on the output of each layer,
+    `attention_probs_dropout_prob` that on the weights of attention. `pooler` adds the layer that BERT classifies with: tanh of a linear
+    layer on the vector of the first token.
 
-    >>> BertConfig(vocabulary=1000, width=64, heads=2).depth
+    >>> BertConfig(vocab_size=1000, hidden_size=64, num_attention_heads=2).num_hidden_layers
     12
     """
 
-    vocabulary: int
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    feed: int = 3072
-    max_length: int = 512
-    types: int = 2
-    activation: Activation = "gelu"
-    dropout: float = 0.1
-    attention_dropout: float = 0.1
-    eps: float = 1e-12
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_act: Activation = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    layer_norm_eps: float = 1e-12
     pooler: bool = False
-
-    biased = True
 
     def __attrs_post_init__(self) -> None:
         """Check the sizes."""
-        sizes = {"vocabulary": self.vocabulary, "depth": self.depth, "feed": self.feed, "max_length": self.max_length, "types": self.types}
-        check_sizes(width=self.width, heads=self.heads, **sizes)
-        check_choice(ACTIVATIONS, activation=self.activation)
-        check_above_zero(eps=self.eps)
-        check_rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        check_config(self)
 
 
 # Tiny to medium are those of Turc et al., "Well-Read Students Learn Better", 2019; base and large those of the paper.
 BERT_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
-        "tiny": {"width": 128, "depth": 2, "heads": 2, "feed": 512},
-        "mini": {"width": 256, "depth": 4, "heads": 4, "feed": 1024},
-        "small": {"width": 512, "depth": 4, "heads": 8, "feed": 2048},
-        "medium": {"width": 512, "depth": 8, "heads": 8, "feed": 2048},
-        "base": {"width": 768, "depth": 12, "heads": 12, "feed": 3072},
-        "large": {"width": 1024, "depth": 24, "heads": 16, "feed": 4096},
+        "tiny": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512},
+        "mini": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
+        "small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
+        "medium": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "intermediate_size": 2048},
+        "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
+        "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
     },
 )
 
@@ -68,7 +65,8 @@ class Bert(nn.Module):
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019. Weights are drawn from
     `seed`. Put a head of `mlxfp.models` on it, or your own.
 
-    >>> bert = Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32), seed=0).eval()
+    >>> config = BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
+    >>> bert = Bert(config, seed=0).eval()
     >>> bert(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3, 16)
     """
@@ -77,35 +75,31 @@ class Bert(nn.Module):
         """Make the layers and draw their weights."""
         super().__init__()
         self.config = config
-        self.width = config.width
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.max_length, config.width)
-        self.types = nn.Embedding(config.types, config.width)
-        self.norm = nn.LayerNorm(config.width, config.eps)
-        self.dropout = Dropout(config.dropout)
-        self.blocks = [_Block(config) for _ in range(config.depth)]
+        self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, config.hidden_act, eps=config.layer_norm_eps)  # for heads
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.types = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
         if config.pooler:
-            self.pooler = nn.Linear(config.width, config.width)
+            self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         draw_weights(self, seed)
 
     def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        token_type_ids: mx.array | None = None,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
+        self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None, segment_ids: Input = None, positions: Input = None
     ) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, width]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
-        Tokens are of type 0 without `token_type_ids`, int[B, L]. `segment_ids` and `positions`, int[B, L], are those of packed rows:
-        tokens see their own segment only. Without `positions` the real tokens of each row are counted.
+        Without `token_type_ids`, int[B, L], all tokens are of type 0. `segment_ids` and `positions`, int[B, L], are those of packed
+        rows: tokens see only their own segment. Without `positions` the real tokens of each row are numbered from 0.
 
-        Raises `ArgumentError` for rows longer than `max_length`, and for segments without positions. Vectors at padding mean nothing.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and for segments without positions. Vectors at padding
+        have no meaning.
         """
         length = ids.shape[1]
-        check_length("BERT", length, self.config.max_length)
+        check_length("BERT", length, self.config.max_position_embeddings)
         if segment_ids is not None and positions is None:
             raise ArgumentError("BERT has learned positions, got segment_ids without positions. Pass both, as pack makes them.")
         places = positions_of(mask, length) if positions is None else positions
@@ -117,7 +111,7 @@ class Bert(nn.Module):
         return hidden
 
     def pool(self, hidden: mx.array) -> mx.array:
-        """Apply BERT's pooler to the vectors of first tokens: float[B, width] to float[B, width]."""
+        """Apply BERT's pooler to the vectors of first tokens: float[B, hidden_size] to float[B, hidden_size]."""
         if not self.config.pooler:
             raise ArgumentError('This BERT has no pooler. Make it with BertConfig(pooler=True), or choose another pooling, such as "mean".')
         return mx.tanh(self.pooler(hidden))
@@ -126,14 +120,15 @@ class Bert(nn.Module):
 class _Block(nn.Module):
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.attention = _Attention(config)
-        self.attention_dropout = Dropout(config.dropout)
-        self.attention_norm = nn.LayerNorm(config.width, config.eps)
-        self.activation = ACTIVATIONS[config.activation]
-        self.feed_in = nn.Linear(config.width, config.feed)
-        self.feed_out = nn.Linear(config.feed, config.width)
-        self.feed_dropout = Dropout(config.dropout)
-        self.feed_norm = nn.LayerNorm(config.width, config.eps)
+        heads = config.num_attention_heads
+        self.attention = Attention(config.hidden_size, heads, key_value_heads=heads, dropout=config.attention_probs_dropout_prob)
+        self.attention_dropout = Dropout(config.hidden_dropout_prob)
+        self.attention_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.feed_in = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.feed_out = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.feed_dropout = Dropout(config.hidden_dropout_prob)
+        self.feed_norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
 
     def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
         hidden = self.attention_norm(hidden + self.attention_dropout(self.attention(hidden, bias)))
@@ -142,16 +137,59 @@ class _Block(nn.Module):
         return normed
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: BertConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.query = nn.Linear(config.width, config.width)
-        self.key = nn.Linear(config.width, config.width)
-        self.value = nn.Linear(config.width, config.width)
-        self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(config.width, config.width)
+def _dropout_of_heads(json: Json) -> float:
+    return classifier_dropout(json, json.get("hidden_dropout_prob", 0.1))
 
-    def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
-        queries, keys, values = (split_heads(layer(hidden), self.heads) for layer in (self.query, self.key, self.value))
-        return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
+
+_MASKED_LM = masked_head(
+    {
+        "transform.linear": "cls.predictions.transform.dense",
+        "transform.norm": "cls.predictions.transform.LayerNorm",
+        "": "cls.predictions",
+    }
+)
+_FORMAT = Format(
+    model_type="bert",
+    classes="Bert",
+    prefix="bert.",
+    config=BertConfig,
+    modules={
+        "tokens": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "types": "embeddings.token_type_embeddings",
+        "norm": "embeddings.LayerNorm",
+        "blocks.{}.attention.query": "encoder.layer.{}.attention.self.query",
+        "blocks.{}.attention.key": "encoder.layer.{}.attention.self.key",
+        "blocks.{}.attention.value": "encoder.layer.{}.attention.self.value",
+        "blocks.{}.attention.output": "encoder.layer.{}.attention.output.dense",
+        "blocks.{}.attention_norm": "encoder.layer.{}.attention.output.LayerNorm",
+        "blocks.{}.feed_in": "encoder.layer.{}.intermediate.dense",
+        "blocks.{}.feed_out": "encoder.layer.{}.output.dense",
+        "blocks.{}.feed_norm": "encoder.layer.{}.output.LayerNorm",
+        "pooler": "pooler.dense",
+    },
+    heads={
+        "ForMaskedLM": _MASKED_LM,
+        "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # is read without the prediction of the next sentence, and not written
+        "ForSequenceClassification": row_head(
+            {"output": "classifier"},
+            lambda json: {"pooling": "pooler", "dropout": _dropout_of_heads(json), "transform": False, "bias": True},
+        ),
+        "ForTokenClassification": token_head(
+            {"output": "classifier"}, lambda json: {"dropout": _dropout_of_heads(json), "transform": False}
+        ),
+    },
+    defaults={"vocab_size": 30522},
+    allowed={
+        "is_decoder": (False,),
+        "add_cross_attention": (False,),
+        "position_embedding_type": ("absolute", None),
+        "hidden_act": tuple(ACTIVATIONS),
+    },
+    detected={"pooler": "pooler.dense.weight"},
+    # The names of checkpoints converted from TensorFlow; the bias of the output layer may be in the files under two names.
+    renamed={r"\.gamma$": ".weight", r"\.beta$": ".bias", r"^cls\.predictions\.decoder\.bias$": "cls.predictions.bias"},
+    dropped=(r"\.position_ids$", r"^cls\.predictions\.decoder\.weight$", r"^cls\.seq_relationship\."),
+)
+
+BERT = Architecture(Bert, BertConfig, BERT_SIZES, 30522, rows={"pooling": "pooler"}, formats=(_FORMAT,))

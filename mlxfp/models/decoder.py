@@ -1,91 +1,95 @@
 """A causal transformer: rotary positions, grouped-query attention, gated layers, and a cache of keys and values to generate with."""
 
+from functools import partial
+from typing import Any
+
 import mlx.core as mx
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_not_negative, check_positive
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import silu
-from mlxfp.models.attention import (
-    Bias,
-    Rotation,
-    attend,
-    bias_of,
-    check_length,
-    earlier,
-    join_heads,
-    positions_of,
-    rotate,
-    rotation_of,
-    split_heads,
-    visible,
-)
-from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_rotary, check_sizes, draw_weights
+from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
+from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, rotary_base, row_head, token_head
+from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
 
-Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, kv_heads, capacity, size] each
+Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
 
 
 @frozen(kw_only=True)
 class DecoderConfig:
-    """The sizes of a `Decoder`. The width must be a multiple of twice the number of heads, and that one of `kv_heads`.
+    """The sizes of a `Decoder`, under the names in the config.json of Llama and Qwen2.
 
-    `kv_heads` is how many heads of keys and values there are: each serves `heads` / `kv_heads` heads of queries. `feed` is the inner
-    width of the gated feed-forward layers, `base` that of the rotary positions. `dropout` acts on embeddings and on what each layer
-    adds, `attention_dropout` on the weights of attention. `qkv_bias` gives queries, keys and values biases, as in Qwen2.
+    `hidden_size` must be a multiple of twice `num_attention_heads`, which must be a multiple of `num_key_value_heads`: several heads of
+    queries share one head of keys and values. `intermediate_size` is the inner width of the gated feed-forward layers, `rope_theta` the
+    base of the rotary positions. `hidden_dropout_prob` is the rate on embeddings and on the output of each layer, `attention_dropout`
+    that on the weights of attention. `qkv_bias` gives queries, keys and values biases, as in Qwen2.
 
-    >>> DecoderConfig(vocabulary=1000, width=64, heads=4, kv_heads=2).depth
-    4
+    >>> DecoderConfig(vocab_size=1000, hidden_size=64, num_attention_heads=4, num_key_value_heads=2).head_dim
+    16
     """
 
-    vocabulary: int
-    width: int = 128
-    depth: int = 4
-    heads: int = 4
-    kv_heads: int = 2
-    feed: int = 384
-    max_length: int = 2048
-    base: float = 10_000.0
-    dropout: float = 0.0
+    vocab_size: int
+    hidden_size: int = 128
+    num_hidden_layers: int = 4
+    num_attention_heads: int = 4
+    num_key_value_heads: int = 2
+    intermediate_size: int = 384
+    max_position_embeddings: int = 2048
+    rope_theta: float = 10_000.0
+    hidden_dropout_prob: float = 0.0
     attention_dropout: float = 0.0
     qkv_bias: bool = False
-    eps: float = 1e-5
-
-    activation = "silu"
-    biased = False
+    rms_norm_eps: float = 1e-5
 
     def __attrs_post_init__(self) -> None:
         """Check the sizes."""
-        sizes = {"vocabulary": self.vocabulary, "depth": self.depth, "feed": self.feed, "max_length": self.max_length}
-        check_sizes(width=self.width, heads=self.heads, **sizes)
-        check_rotary(width=self.width, heads=self.heads)
-        check_positive(kv_heads=self.kv_heads)
-        if self.heads % self.kv_heads:
-            raise ArgumentError(f"heads must be a multiple of kv_heads, got heads={self.heads} and kv_heads={self.kv_heads}.")
-        check_above_zero(base=self.base, eps=self.eps)
-        check_rates(dropout=self.dropout, attention_dropout=self.attention_dropout)
+        check_config(self, rotary=True)
+        heads, shared = self.num_attention_heads, self.num_key_value_heads
+        if heads % shared:
+            given = f"got num_attention_heads={heads} and num_key_value_heads={shared}"
+            raise ArgumentError(f"num_attention_heads must be a multiple of num_key_value_heads, {given}.")
+
+    @property
+    def head_dim(self) -> int:
+        """The size of each head."""
+        return self.hidden_size // self.num_attention_heads
 
 
 # Base is that of SmolLM2 (135 million parameters with its vocabulary); the others are ours.
 DECODER_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
-        "tiny": {"width": 128, "depth": 4, "heads": 4, "kv_heads": 2, "feed": 384},
-        "mini": {"width": 256, "depth": 6, "heads": 4, "kv_heads": 2, "feed": 768},
-        "small": {"width": 384, "depth": 12, "heads": 6, "kv_heads": 2, "feed": 1024},
-        "base": {"width": 576, "depth": 30, "heads": 9, "kv_heads": 3, "feed": 1536},
+        "tiny": {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384},
+        "mini": {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768},
+        "small": {
+            "hidden_size": 384,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 6,
+            "num_key_value_heads": 2,
+            "intermediate_size": 1024,
+        },
+        "base": {
+            "hidden_size": 576,
+            "num_hidden_layers": 30,
+            "num_attention_heads": 9,
+            "num_key_value_heads": 3,
+            "intermediate_size": 1536,
+        },
     },
 )
 
 
 @frozen(eq=False)
 class Cache:
-    """The keys and values of the tokens so far, and which of these are real: made by `Decoder.cache`, and a new one by each `extend`.
+    """The keys and values of the tokens so far, and which of these tokens are real.
 
-    A value: a cache can be extended several times, in several ways. Its arrays have room for `capacity` tokens from the start.
+    `Decoder.cache` makes an empty one, and each `Decoder.extend` returns a new one. It never changes, so the same cache can be extended
+    several times, with different tokens. Its arrays have room for `capacity` tokens from the start.
 
-    >>> Decoder(DecoderConfig(vocabulary=10, width=16, depth=1, heads=2)).cache(1, capacity=8).capacity
+    >>> Decoder(DecoderConfig(vocab_size=10, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)).cache(1, capacity=8).capacity
     8
     """
 
@@ -101,7 +105,7 @@ class Decoder(nn.Module):
     The architecture of Touvron et al., "LLaMA", 2023, with the grouped-query attention of Ainslie et al., "GQA", 2023. Weights are
     drawn from `seed`. `CausalLM` predicts the next token with it.
 
-    >>> decoder = Decoder(DecoderConfig(vocabulary=100, width=16, depth=1, feed=32), seed=0)
+    >>> decoder = Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, intermediate_size=32), seed=0)
     >>> decoder(mx.array([[5, 6, 7]])).shape
     (1, 3, 16)
     """
@@ -110,30 +114,24 @@ class Decoder(nn.Module):
         """Make the layers and draw their weights."""
         super().__init__()
         self.config = config
-        self.width = config.width
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.dropout = Dropout(config.dropout)
-        self.blocks = [_Block(config) for _ in range(config.depth)]
-        self.norm = nn.RMSNorm(config.width, config.eps)
-        draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.depth) ** -0.5)
+        self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, "silu", eps=config.rms_norm_eps, bias=False)  # for heads
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
+        self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, width]; `mask`, [B, L], is 1 on real tokens, None where all are.
+    def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
-        `segment_ids`, int[B, L], number the documents of packed rows, as `pack` does: tokens see their own only. `positions`,
-        int[B, L], can be left out: only their differences count.
+        `segment_ids`, int[B, L], number the documents of packed rows, as `pack` does: tokens see only their own document.
+        `positions`, int[B, L], are optional: only their differences matter.
 
-        Raises `ArgumentError` for rows longer than `max_length`. Vectors at padding mean nothing.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`. Vectors at padding have no meaning.
         """
         length = ids.shape[1]
-        check_length("decoder", length, self.config.max_length)
+        check_length("decoder", length, self.config.max_position_embeddings)
         hidden = self.dropout(self.tokens(ids))
         seen = visible(mask, segment_ids)
         # Metal has a faster kernel for "causal" than for the array that says the same.
@@ -145,19 +143,19 @@ class Decoder(nn.Module):
         return encoded
 
     def cache(self, rows: int, capacity: int) -> Cache:
-        """Make an empty cache for so many rows, of up to `capacity` tokens with their padding."""
+        """Make an empty cache for a number of rows of up to `capacity` tokens, padding included."""
         check_not_negative(rows=rows)
         check_positive(capacity=capacity)
-        check_length("decoder", capacity, self.config.max_length)
+        check_length("decoder", capacity, self.config.max_position_embeddings)
         config = self.config
-        empty = mx.zeros((rows, config.kv_heads, capacity, config.width // config.heads), self.norm.weight.dtype)
-        return Cache(((empty, empty),) * config.depth, mx.zeros((rows, 0), mx.bool_), 0, capacity)
+        empty = mx.zeros((rows, config.num_key_value_heads, capacity, config.head_dim), self.norm.weight.dtype)
+        return Cache(((empty, empty),) * config.num_hidden_layers, mx.zeros((rows, 0), mx.bool_), 0, capacity)
 
     def extend(self, ids: mx.array, cache: Cache, mask: mx.array | None = None) -> tuple[mx.array, Cache]:
-        """Encode the tokens that follow those in a cache: (float[B, L, width], the cache with them in it).
+        """Encode the tokens that follow those in a cache: (float[B, L, hidden_size], a cache that holds them too).
 
-        `ids` and `mask`, [B, L], are as in a call, and so is what comes out: as if all tokens were encoded at once. Rows may be padded
-        on either side, also between one extension and the next. Raises `ArgumentError` where the cache is full.
+        `ids` and `mask`, [B, L], are as in a call, and the vectors are those of a call with all tokens at once. Rows may be padded on
+        either side, also between one extension and the next. Raises `ArgumentError` if the cache has too little room.
         """
         rows, length = ids.shape
         after = cache.length + length
@@ -174,27 +172,34 @@ class Decoder(nn.Module):
         return self.norm(hidden), Cache(tuple(blocks), real, after, cache.capacity)
 
     def _rotation(self, positions: mx.array) -> Rotation:
-        return rotation_of(positions, self.config.width // self.config.heads, self.config.base)
+        return rotation_of(positions, self.config.head_dim, self.config.rope_theta)
 
 
 class _Block(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(config.width, config.eps)
-        self.attention = _Attention(config)
-        self.attention_dropout = Dropout(config.dropout)
-        self.feed_norm = nn.RMSNorm(config.width, config.eps)
-        self.feed_gate = nn.Linear(config.width, config.feed, bias=False)
-        self.feed_in = nn.Linear(config.width, config.feed, bias=False)
-        self.feed_out = nn.Linear(config.feed, config.width, bias=False)
-        self.feed_dropout = Dropout(config.dropout)
+        self.attention_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.attention = Attention(
+            config.hidden_size,
+            config.num_attention_heads,
+            key_value_heads=config.num_key_value_heads,
+            bias=config.qkv_bias,
+            output_bias=False,
+            dropout=config.attention_dropout,
+        )
+        self.attention_dropout = Dropout(config.hidden_dropout_prob)
+        self.feed_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.feed_gate = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.feed_in = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.feed_out = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        self.feed_dropout = Dropout(config.hidden_dropout_prob)
 
     def __call__(self, hidden: mx.array, bias: Bias, rotation: Rotation) -> mx.array:
-        return self._feed(hidden, self.attention.mix(*self.attention.inputs(self.attention_norm(hidden), rotation), bias))
+        return self._feed(hidden, self.attention(self.attention_norm(hidden), bias, rotation))
 
     def extend(self, hidden: mx.array, stored: Stored, start: int, bias: mx.array | None, rotation: Rotation) -> tuple[mx.array, Stored]:
-        """Do what a call does, for tokens after those whose keys and values are stored; return these with the new ones too."""
-        queries, *new = self.attention.inputs(self.attention_norm(hidden), rotation)
+        """Do what a call does for tokens that follow stored keys and values; return these together with the new ones."""
+        queries, *new = self.attention.project(self.attention_norm(hidden), rotation)
         keys, values = (mx.slice_update(old, more, mx.array([start]), axes=(2,)) for old, more in zip(stored, new, strict=True))
         end = start + hidden.shape[1]
         return self._feed(hidden, self.attention.mix(queries, keys[:, :, :end], values[:, :, :end], bias)), (keys, values)
@@ -205,23 +210,70 @@ class _Block(nn.Module):
         return hidden + self.feed_dropout(self.feed_out(silu(self.feed_gate(normed)) * self.feed_in(normed)))
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: DecoderConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.kv_heads = config.kv_heads
-        shared = config.width // config.heads * config.kv_heads
-        self.query = nn.Linear(config.width, config.width, bias=config.qkv_bias)
-        self.key = nn.Linear(config.width, shared, bias=config.qkv_bias)
-        self.value = nn.Linear(config.width, shared, bias=config.qkv_bias)
-        self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(config.width, config.width, bias=False)
+def _read_more(json: Json) -> dict[str, Any]:
+    heads, width = json.get("num_attention_heads", 32), json.get("hidden_size", 4096)
+    size = json.get("head_dim") or width // heads
+    if size * heads != width:
+        raise DataError(f"head_dim is {size}, not hidden_size / num_attention_heads = {width // heads}")
+    rope = json.get("rope_parameters") or json.get("rope_scaling") or {}
+    base = rotary_base(rope, json.get("rope_theta"), 10_000.0)
+    return {"num_key_value_heads": json.get("num_key_value_heads") or heads, "rope_theta": base}
 
-    def inputs(self, hidden: mx.array, rotation: Rotation) -> tuple[mx.array, mx.array, mx.array]:
-        """Compute queries, keys and values, the first two rotated by their positions."""
-        queries, keys = split_heads(self.query(hidden), self.heads), split_heads(self.key(hidden), self.kv_heads)
-        return rotate(queries, rotation), rotate(keys, rotation), split_heads(self.value(hidden), self.kv_heads)
 
-    def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
-        """Attend, and join the heads."""
-        return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
+_LLAMA = Format(
+    model_type="llama",
+    classes="Llama",
+    prefix="model.",
+    config=DecoderConfig,
+    modules={
+        "tokens": "embed_tokens",
+        "blocks.{}.attention_norm": "layers.{}.input_layernorm",
+        "blocks.{}.attention.query": "layers.{}.self_attn.q_proj",
+        "blocks.{}.attention.key": "layers.{}.self_attn.k_proj",
+        "blocks.{}.attention.value": "layers.{}.self_attn.v_proj",
+        "blocks.{}.attention.output": "layers.{}.self_attn.o_proj",
+        "blocks.{}.feed_norm": "layers.{}.post_attention_layernorm",
+        "blocks.{}.feed_gate": "layers.{}.mlp.gate_proj",
+        "blocks.{}.feed_in": "layers.{}.mlp.up_proj",
+        "blocks.{}.feed_out": "layers.{}.mlp.down_proj",
+        "norm": "norm",
+    },
+    heads={
+        "ForCausalLM": HeadFormat(
+            ("causal_lm",),
+            {"output": "lm_head"},
+            lambda json: ("causal_lm", {"tie_word_embeddings": bool(json.get("tie_word_embeddings", False))}),
+        ),
+        "ForSequenceClassification": row_head(
+            {"output": "score"}, lambda json: {"pooling": "last", "dropout": 0.0, "transform": False, "bias": False}
+        ),
+        "ForTokenClassification": token_head(
+            {"output": "score"}, lambda json: {"dropout": classifier_dropout(json, 0.1), "transform": False}
+        ),
+    },
+    defaults={
+        "vocab_size": 32000,
+        "hidden_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "intermediate_size": 11008,
+        "max_position_embeddings": 2048,
+        "rms_norm_eps": 1e-6,
+    },
+    allowed={"hidden_act": ("silu", "swish"), "attention_bias": (False,), "mlp_bias": (False,)},
+    constants={"qkv_bias": False},
+    read_more=_read_more,
+    write_more=lambda config: {"rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"}},
+    dropped=(r"\.rotary_emb\.inv_freq$", r"^lm_head\.weight$"),
+)
+_QWEN2 = evolve(
+    _LLAMA,
+    model_type="qwen2",
+    classes="Qwen2",
+    defaults={**_LLAMA.defaults, "vocab_size": 151936, "intermediate_size": 22016, "max_position_embeddings": 32768},
+    allowed={"hidden_act": ("silu", "swish"), "use_sliding_window": (False,)},
+    constants={"qkv_bias": True},
+)
+
+_ROWS = {"pooling": "last", "bias": False, "dropout": 0.0}
+DECODER = Architecture(Decoder, DecoderConfig, DECODER_SIZES, 49152, rows=_ROWS, formats=(_LLAMA, _QWEN2))

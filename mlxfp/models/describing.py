@@ -1,4 +1,4 @@
-"""A model as a table: its layers, their arrays and how many numbers are in them."""
+"""A model as a table: its layers, their arrays and numbers of parameters."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -14,13 +14,13 @@ from mlxfp.models.layers import named_arrays
 
 
 def describe(model: nn.Module) -> str:
-    """Describe a module, of mlxfp or not, as a table to print: each layer that has arrays, their shapes, and how many numbers they hold.
+    """Describe any module as a table to print: the layers that have arrays, the shapes of these, and the numbers of parameters.
 
-    Layers of a list that follow one another and are alike share their lines. Arrays that do not train are marked.
+    Equal layers that follow one another in a list share their lines. Arrays that are not trained are marked.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
     >>> from mlxfp.models.heads import Classifier
-    >>> print(describe(Classifier(Encoder(EncoderConfig(vocabulary=100, width=16, depth=3)), outputs=2)))
+    >>> print(describe(Classifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=3)), outputs=2)))
     layer                              kind       arrays                    parameters
     output                             Linear     weight[2, 16], bias[2]            34
     body.tokens                        Embedding  weight[100, 16]                1,600
@@ -58,7 +58,7 @@ def _rows(value: Any) -> Iterator[_Row]:
     if isinstance(value, nn.Module):
         own = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
         if own:
-            still = value._no_grad  # noqa: SLF001  # MLX says it nowhere else
+            still = value._no_grad  # noqa: SLF001  # MLX has no public way to ask
             texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in own.items()]
             yield _Row("", type(value).__name__, ", ".join(texts), sum(array.size for array in own.values()))
     if isinstance(value, dict):

@@ -1,45 +1,43 @@
 """A small bidirectional transformer encoder: learned positions, pre-norm blocks, padding masked out."""
 
+from functools import partial
+
 import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
 from mlxfp.core.registries import Registry
-from mlxfp.models.attention import attend, bias_of, check_length, join_heads, positions_of, split_heads, visible
-from mlxfp.models.layers import Dropout, check_rates, check_sizes, draw_weights
+from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
+from mlxfp.models.formats import Architecture, Format
+from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
 
 
 @frozen(kw_only=True)
 class EncoderConfig:
-    """The sizes of an `Encoder`. The width must be a multiple of the number of heads.
+    """The sizes of an `Encoder`. `hidden_size` must be a multiple of `num_attention_heads`.
 
-    >>> EncoderConfig(vocabulary=1000, width=64).heads
+    >>> EncoderConfig(vocab_size=1000, hidden_size=64).num_attention_heads
     4
     """
 
-    vocabulary: int
-    width: int = 128
-    depth: int = 2
-    heads: int = 4
-    max_length: int = 512
-    dropout: float = 0.1
-
-    activation = "relu"
-    biased = True
-    eps = 1e-5
+    vocab_size: int
+    hidden_size: int = 128
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 4
+    max_position_embeddings: int = 512
+    hidden_dropout_prob: float = 0.1
 
     def __attrs_post_init__(self) -> None:
         """Check the sizes."""
-        check_sizes(width=self.width, heads=self.heads, vocabulary=self.vocabulary, depth=self.depth, max_length=self.max_length)
-        check_rates(dropout=self.dropout)
+        check_config(self)
 
 
 ENCODER_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
-        "tiny": {"width": 64, "depth": 2, "heads": 4},
-        "mini": {"width": 128, "depth": 2, "heads": 4},
-        "small": {"width": 256, "depth": 4, "heads": 8},
+        "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+        "mini": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
+        "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8},
     },
 )
 
@@ -50,7 +48,7 @@ class Encoder(nn.Module):
     Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) of attention and a ReLU layer four
     times as wide, over token plus learned position embeddings. Weights are drawn from `seed`.
 
-    >>> encoder = Encoder(EncoderConfig(vocabulary=100, width=16), seed=0)
+    >>> encoder = Encoder(EncoderConfig(vocab_size=100, hidden_size=16), seed=0)
     >>> encoder(mx.array([[5, 6, 7]])).shape
     (1, 3, 16)
     """
@@ -59,21 +57,22 @@ class Encoder(nn.Module):
         """Make the layers and draw their weights."""
         super().__init__()
         self.config = config
-        self.width = config.width
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.positions = nn.Embedding(config.max_length, config.width)
-        self.dropout = Dropout(config.dropout)
-        self.blocks = [_Block(config) for _ in range(config.depth)]
-        self.norm = nn.LayerNorm(config.width)
+        self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, "relu", eps=1e-5)  # for heads
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.dropout = Dropout(config.hidden_dropout_prob)
+        self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
+        self.norm = nn.LayerNorm(config.hidden_size)
         draw_weights(self, seed)
 
     def __call__(self, ids: mx.array, mask: mx.array | None = None) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, width]; `mask`, [B, L], is 1 on real tokens, None where all are.
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
-        Raises `ArgumentError` for rows longer than `max_length`. Vectors at padding mean nothing.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`. Vectors at padding have no meaning.
         """
         length = ids.shape[1]
-        check_length("encoder", length, self.config.max_length)
+        check_length("encoder", length, self.config.max_position_embeddings)
         hidden = self.dropout(self.tokens(ids) + self.positions(positions_of(mask, length)))
         bias = bias_of(hidden.dtype, visible(mask, None))
         for block in self.blocks:
@@ -85,13 +84,13 @@ class Encoder(nn.Module):
 class _Block(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.attention_norm = nn.LayerNorm(config.width)
-        self.attention = _Attention(config)
-        self.attention_dropout = Dropout(config.dropout)
-        self.feed_norm = nn.LayerNorm(config.width)
-        self.feed_in = nn.Linear(config.width, 4 * config.width)
-        self.feed_out = nn.Linear(4 * config.width, config.width)
-        self.feed_dropout = Dropout(config.dropout)
+        self.attention_norm = nn.LayerNorm(config.hidden_size)
+        self.attention = Attention(config.hidden_size, config.num_attention_heads)
+        self.attention_dropout = Dropout(config.hidden_dropout_prob)
+        self.feed_norm = nn.LayerNorm(config.hidden_size)
+        self.feed_in = nn.Linear(config.hidden_size, 4 * config.hidden_size)
+        self.feed_out = nn.Linear(4 * config.hidden_size, config.hidden_size)
+        self.feed_dropout = Dropout(config.hidden_dropout_prob)
 
     def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
         hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias))
@@ -99,13 +98,6 @@ class _Block(nn.Module):
         return hidden + self.feed_dropout(self.feed_out(nn.relu(self.feed_in(self.feed_norm(hidden)))))
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.inputs = nn.Linear(config.width, 3 * config.width)  # queries, keys and values in one product
-        self.output = nn.Linear(config.width, config.width)
+_FORMAT = Format(model_type="mlxfp_encoder", classes="MlxfpEncoder", prefix="body.", config=EncoderConfig)
 
-    def __call__(self, hidden: mx.array, bias: mx.array | None) -> mx.array:
-        queries, keys, values = (split_heads(part, self.heads) for part in mx.split(self.inputs(hidden), 3, axis=-1))
-        return self.output(join_heads(attend(queries, keys, values, bias)))
+ENCODER = Architecture(Encoder, EncoderConfig, ENCODER_SIZES, 30522, formats=(_FORMAT,))

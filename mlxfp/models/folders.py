@@ -1,4 +1,4 @@
-"""Folders of models: `config.json` and weights in safetensors, in one file or in shards with an index. Nothing in them is executed."""
+"""Folders of models: `config.json`, and weights in one safetensors file or in shards with an index. Nothing in them is executed."""
 
 import json as jsons
 from collections.abc import Mapping
@@ -14,25 +14,25 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-# What other programs keep weights in. Reading the first kinds runs the code that is in them.
+# Formats of weights of other programs. Reading a file of the first five kinds can run code that it contains.
 _OTHERS = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt", "*.bin.index.json", "*.h5", "*.msgpack", "*.npz", "*.gguf")
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a file with a JSON object. Raises `MissingFileError` or `DataError`, naming it."""
     if not path.is_file():
-        raise MissingFileError(f"There is no {path.name} in {str(path.parent)!r}. Give a folder of a model; nothing is downloaded.")
+        raise MissingFileError(f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model; nothing is downloaded.")
     try:
         found = jsons.loads(path.read_bytes())
     except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}.") from error
+        raise DataError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(found, dict):
-        raise DataError(f"{path} should hold a JSON object, got {type(found).__name__}.")
+        raise DataError(f"{path} must hold a JSON object, got {type(found).__name__}.")
     return found
 
 
 def read_weights(folder: Path) -> dict[str, mx.array]:
-    """Read all weights of a folder. Raises `MissingFileError` where there are none, `CheckpointError` for files that are damaged."""
+    """Read all weights of a folder. Raises `MissingFileError` if there are none, `CheckpointError` for damaged files."""
     index, whole = folder / INDEX, folder / WEIGHTS
     if index.is_file():
         names = _shards(index)
@@ -42,24 +42,24 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
         raise MissingFileError(_no_weights(folder))
     missing = [name for name in names if not (folder / name).is_file()]
     if missing:
-        raise MissingFileError(f"{index} names files that are not there: {', '.join(missing)}. Fetch the whole model.")
+        raise MissingFileError(f"{index} names missing files: {', '.join(missing)}. Download the whole model.")
     return {name: array for file in names for name, array in _read_file(folder / file).items()}
 
 
 def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int) -> None:
-    """Write weights, in shards of at most so many bytes if they are more than that, and remove those of another time.
+    """Write weights, in shards if they are more than `shard_size` bytes, and remove the weights of an older model.
 
-    Each file is complete before it takes its name, and the index is last.
+    Each file is complete before it gets its name, and the index is written last.
     """
     shards = _divide(weights, shard_size)
     names = [WEIGHTS] if len(shards) == 1 else [f"model-{place + 1:05}-of-{len(shards):05}.safetensors" for place in range(len(shards))]
     for name, shard in zip(names, shards, strict=True):
         try:
             with written_whole(folder / name) as file:
-                # Without this, transformers does not know whose layout the arrays have: it is that of PyTorch.
+                # transformers requires the name of a framework, for the layout of the arrays: ours is that of PyTorch.
                 mx.save_safetensors(str(file), shard, {"format": "pt"})
         except RuntimeError as error:  # of MLX
-            hint = "Is the disk full, or is writing not allowed there? What is in the folder may be of two models now."
+            hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
             raise CheckpointError(f"{folder / name} could not be written: {str(error).rstrip('.')}. {hint}") from error
     if len(shards) == 1:
         (folder / INDEX).unlink(missing_ok=True)
@@ -72,26 +72,26 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object; the file is complete before it takes its name."""
+    """Write a JSON object; the file is complete before it gets its name."""
     write_whole(path, (jsons.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the names of the files of an index; only plain names, which cannot lead out of the folder."""
+    """Return the names of the files in an index. Paths are refused, because they could lead out of the folder."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
-        raise DataError(f"{index} has no weight_map from names of weights to names of files.")
+        raise DataError(f"{index} has no weight_map, an object from the names of weights to the names of files.")
     names = sorted(set(places.values()))
     strange = [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]
     if strange:
-        raise DataError(f"{index} names {', '.join(map(repr, strange))}, where only safetensors files of the same folder can be.")
+        raise DataError(f"{index} names {', '.join(map(repr, strange))}, but only safetensors files of the same folder are allowed.")
     return names
 
 
 def _read_file(path: Path) -> dict[str, mx.array]:
     try:
         arrays: Any = mx.load(str(path), format="safetensors")
-        mx.eval(arrays)  # now: MLX reads when it needs to, and by then the file may be another one
+        mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before that
     except (RuntimeError, ValueError) as error:
         raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
     loaded: dict[str, mx.array] = arrays
@@ -103,14 +103,14 @@ def _no_weights(folder: Path) -> str:
     if not others:
         return f"The folder {str(folder)!r} holds no weights: neither {WEIGHTS} nor {INDEX}."
     return (
-        f"The folder {str(folder)!r} holds weights only as {', '.join(others)}, and mlxfp reads safetensors alone: files such as "
-        "pytorch_model.bin are pickles, which can run any code when they are read. If you trust it, convert it once with transformers: "
+        f"The folder {str(folder)!r} holds weights only as {', '.join(others)}, and mlxfp reads only safetensors: files such as "
+        "pytorch_model.bin are pickles, which can run any code when they are read. If you trust them, convert them with transformers: "
         "AutoModel.from_pretrained(folder).save_pretrained(new_folder), with the class of the model's head in place of AutoModel."
     )
 
 
 def _divide(weights: Mapping[str, mx.array], size: int) -> list[dict[str, mx.array]]:
-    """Put weights into shards, in order; one that is larger than a shard gets one of its own."""
+    """Divide weights into shards of at most `size` bytes, in order; a larger weight gets a shard of its own."""
     shards: list[dict[str, mx.array]] = [{}]
     room = size
     for name, array in weights.items():

@@ -1,7 +1,7 @@
-"""How others write models of ours: what a format is, and how it is read and written. The tables are in `huggingface.py`.
+"""Architectures, and the formats in which transformers writes them: `config.json` and the names of weights.
 
-All is by name: fields of a config against keys of `config.json`, modules against modules; `{}` in a module's name stands for the number
-of a block, and `weight` and `bias` mean the same on both sides.
+A config has the field names of `config.json`, so a format says only where the two differ. In the names of modules, `{}` stands for the
+number of a block; `weight` and `bias` mean the same in both.
 """
 
 import re
@@ -9,24 +9,27 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from attrs import asdict, evolve, field, frozen
+from mlx import nn
 
+from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import DataError, unknown_name
+from mlxfp.models.layers import field_names
 
 Json = Mapping[str, Any]
 Names = Mapping[str, str]
 Settings = Mapping[str, Any]
 
-SECTION = "mlxfp"  # of config.json, where its usual keys do not say everything
-_OWN_HEAD = "mlxfp_head."  # before the names of weights of a head that others do not have: they must not take it for theirs
+SECTION = "mlxfp"  # the key of config.json for a head that transformers does not have
+_OWN_HEAD = "mlxfp_head."  # prefix of the weights of such a head, so that transformers does not take them for those of its own
 
 
 @frozen
 class HeadFormat:
     """How a head is written."""
 
-    kinds: tuple[str, ...]  # what it may be, in HEADS
-    modules: Names
-    read: Callable[[Json], tuple[str, dict[str, Any]]]  # which of them it is, and all its arguments but the body
+    kinds: tuple[str, ...]  # the names in HEADS that are written as this head
+    modules: Names  # from names of modules in our head to those of transformers
+    read: Callable[[Json], tuple[str, dict[str, Any]]]  # from config.json: its name in HEADS, and all arguments but body and seed
 
 
 @frozen(kw_only=True)
@@ -34,73 +37,70 @@ class Format:
     """How a body and its heads are written."""
 
     model_type: str
-    classes: str  # how the names of its classes begin
+    classes: str  # the beginning of the names of its classes
     prefix: str  # of the names of the body's weights in a model with a head
-    config: Callable[..., Any]
-    keys: Names  # by field of the config
-    defaults: Json  # what an absent key stands for, by field, where that is not the config's own default
-    fixed: Mapping[str, tuple[Any, ...]]  # keys that can have these values only; an absent one stands for the first
-    modules: Names
-    heads: Mapping[str, HeadFormat]  # by how the names of their classes end
-    read_rest: Callable[[Json, Collection[str]], dict[str, Any]]  # fields without a key of their own, from keys and names of weights
-    write_rest: Callable[[Any], dict[str, Any]]
-    renamed: Names = field(factory=dict)  # patterns in names of weights, and what stands there now
-    dropped: tuple[str, ...] = ()  # patterns in names of weights that say what others say, or that no model here has
+    config: type
+    modules: Mapping[str, str] = {}  # from names of modules in our body to those of transformers; empty where they are the same
+    heads: Mapping[str, HeadFormat] = {}  # by the end of the names of their classes
+    defaults: Mapping[str, Any] = {}  # of absent keys, where the config has another default or none
+    allowed: Mapping[str, tuple[Any, ...]] = {}  # the only values that these keys may have; an absent key has the first
+    constants: Mapping[str, Any] = {}  # fields without a key, which have one value in all models of this type
+    detected: Mapping[str, str] = {}  # fields without a key, true where the files hold a weight whose name ends as given
+    read_more: Callable[[Json], dict[str, Any]] = lambda json: {}  # fields that follow from several keys
+    write_more: Callable[[Any], dict[str, Any]] = lambda config: {}  # further keys of config.json, from the config
+    renamed: Mapping[str, str] = {}  # patterns in the names of weights of older files, and their replacements
+    dropped: tuple[str, ...] = ()  # patterns in the names of weights that repeat others, or that no model here has
+
+    def fits(self, config: object) -> bool:
+        """Tell whether a body with this config is written in this format."""
+        return type(config) is self.config and all(getattr(config, name) == value for name, value in self.constants.items())
 
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Say which model `config.json` describes; `weights` are the names in the files. Raises `DataError` for what cannot be."""
-        body, section = self.read_body(json, weights), json.get(SECTION, {})
+        """Read which model `config.json` describes; `weights` are the names in the files. Raises `DataError` for an impossible one."""
+        body, section = self.read_body(json, weights), _section(json)
         if "head" in section:
             return evolve(body, kind=section["head"], settings=section["settings"], own_head=True, numbers=section.get("numbers"))
         kind, settings = self._read_head(json)
-        # A head that needs the pooler has one, also where its weights are missing: that will be said.
+        # A head with the pooler needs it even if its weights are missing: then loading reports them as missing.
         config = evolve(body.config, pooler=True) if settings.get("pooling") == "pooler" else body.config
         return evolve(body, config=config, kind=kind, settings=settings)
 
     def read_body(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Say which body there is, as `read`, and leave the head."""
-        section = json.get(SECTION)
-        config = self.config(**section["config"]) if section else self.read_config(json, weights)
-        return Blueprint(self, config, self.prefix if any(name.startswith(self.prefix) for name in weights) else "")
+        """Read which body `config.json` describes, without its head."""
+        prefix = self.prefix if any(name.startswith(self.prefix) for name in weights) else ""
+        return Blueprint(self, self.read_config(json, weights), prefix)
 
     def read_config(self, json: Json, weights: Collection[str]) -> Any:
-        """Make the body's config. Raises `DataError` that says all that is wrong with it."""
-        given = {key: json.get(key, values[0]) for key, values in self.fixed.items()}
-        wrong = [f"{key} is {value!r}, not {self.fixed[key][0]!r}" for key, value in given.items() if value not in self.fixed[key]]
-        given = {name: json.get(key, self.defaults.get(name)) for name, key in self.keys.items()}
+        """Make the body's config. Raises a `DataError` that lists every value that no model of this type has here."""
+        given = {key: json.get(key, values[0]) for key, values in self.allowed.items()}
+        wrong = [f"{key} is {value!r}, not {_one_of(self.allowed[key])}" for key, value in given.items() if value not in self.allowed[key]]
+        found = {**self.defaults, **{name: json[name] for name in field_names(self.config) if json.get(name) is not None}}
         try:
-            given |= self.read_rest(json, weights)
+            found |= self.read_more(json)
         except DataError as error:
             wrong.append(str(error))
-        if given.get("activation", "gelu") not in _ACTIVATIONS:
-            wrong.append(f"{self.keys['activation']} is {given['activation']!r}, not one of {', '.join(_ACTIVATIONS)}")
         if wrong:
-            raise DataError(f"This is not the {self.model_type} that mlxfp has: {'; '.join(wrong)}.")
-        if "activation" in given:
-            given["activation"] = _ACTIVATIONS[given["activation"] or "gelu"]
-        return self.config(**{name: value for name, value in given.items() if value is not None})
+            raise DataError(f"mlxfp has no {self.model_type} model like this: {'; '.join(wrong)}.")
+        found |= {name: any(weight.endswith(end) for weight in weights) for name, end in self.detected.items()}
+        return self.config(**{**found, **self.constants})
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
-        """Describe a model: a blueprint, and `config.json`, with a section of ours if it would not be read back as it is."""
+        """Describe a model: a blueprint and `config.json`, with a section for a head that transformers does not have."""
         suffix = next((suffix for suffix, head in self.heads.items() if kind in head.kinds), None)
         json: dict[str, Any] = {"model_type": self.model_type, "architectures": [self.classes + (suffix or "Model")]}
-        json |= {key: values[0] for key, values in self.fixed.items()} | {key: getattr(config, name) for name, key in self.keys.items()}
-        if "activation" in self.keys:
-            json[self.keys["activation"]] = activation_name(config.activation)
-        json |= self.write_rest(config) | (write_head(settings) if suffix else {})
-        found = self.read(json, ())
-        own_head = numbers is not None or (found.kind, found.settings) != (kind, settings)
+        json |= {key: values[0] for key, values in self.allowed.items()}
+        json |= asdict(config, filter=lambda each, _: each.name not in {*self.constants, *self.detected})
+        json |= self.write_more(config) | (_write_head(settings) if suffix else {})
+        own_head = numbers is not None or self._read_head(json) != (kind, settings)
         if own_head:
-            json |= {"architectures": [], SECTION: {"config": asdict(config), "head": kind, "settings": dict(settings)}}
-            json[SECTION] |= {} if numbers is None else {"numbers": dict(numbers)}
-        elif found.config != config:
-            json[SECTION] = {"config": asdict(config)}
+            section = {"head": kind, "settings": dict(settings)} | ({} if numbers is None else {"numbers": dict(numbers)})
+            json |= {"architectures": [], SECTION: section}
         return Blueprint(self, config, "" if kind is None else self.prefix, kind, settings, own_head, numbers), json
 
     def _read_head(self, json: Json) -> tuple[str | None, dict[str, Any]]:
         name = next(iter(json.get("architectures") or ()), None)
         if name is None:
-            raise DataError("config.json names no architecture, so it does not say what head there is. Read the body with load_body.")
+            raise DataError("config.json names no architecture, so the kind of head is unknown. Read the body alone with load_body.")
         if name == f"{self.classes}Model":
             return None, {}
         known = {f"{self.classes}{suffix}": head for suffix, head in self.heads.items()}
@@ -111,56 +111,120 @@ class Format:
 
 @frozen
 class Blueprint:
-    """Which model there is to make, and what its weights are called."""
+    """What a model is made of, and what its weights are called in files."""
 
     format: Format
     config: Any  # of the body
     prefix: str  # of the names of the body's weights
-    kind: str | None = None  # of head; None: the body alone
+    kind: str | None = None  # of the head, as in HEADS; None: the body alone
     settings: Settings = field(factory=dict)  # of the head
-    own_head: bool = False  # one that others do not have
-    numbers: Settings | None = None  # of the side channel, if there is one
+    own_head: bool = False  # whether transformers does not have this head
+    numbers: Settings | None = None  # the arguments of WithNumbers, if the model has one
 
     def name_of(self, weight: str) -> str:
         """Return the name in a file of one of our weights."""
         module, _, leaf = weight.removeprefix("head.").removeprefix("scores.").rpartition(".")
         if self.kind is None or module.startswith("body."):
-            return f"{self.prefix}{_look_up(self.format.modules, module.removeprefix('body.'))}.{leaf}"
+            return f"{self.prefix}{_name_in(self.format.modules, module.removeprefix('body.'))}.{leaf}"
         if self.own_head:
             return _OWN_HEAD + weight
         head = next(head for head in self.format.heads.values() if self.kind in head.kinds)
         return f"{head.modules[module]}.{leaf}"
 
     def current_name(self, name: str) -> str:
-        """Return the name that a weight with an old name has now."""
+        """Return the present name of a weight, which older files may hold under another one."""
         for pattern, now in self.format.renamed.items():
             name = re.sub(pattern, now, name)
         return name
 
     def drops(self, name: str) -> bool:
-        """Tell whether a weight that no module has may be left out."""
+        """Tell whether a weight that belongs to no module may be ignored."""
         return any(re.search(pattern, name) for pattern in self.format.dropped)
 
 
-# Of names for one function, the first is written.
-_ACTIVATIONS = {"gelu": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh", "relu": "relu", "silu": "silu", "swish": "silu"}
+@frozen
+class Architecture:
+    """What models of one architecture are made of: a body, called with a config and a seed, and a config, called with its fields.
+
+    `sizes` are fields of the config by the name of a size, and `vocab_size` is that of the best known tokenizer. `rows` and `tokens` are
+    the usual settings of heads on it: of those that answer for whole rows, and of those that answer for each token. `formats` say how
+    models are loaded and saved.
+
+    >>> from mlxfp.models.catalogue import MODELS
+    >>> sorted(MODELS["bert"].sizes)[:2]
+    ['base', 'large']
+    """
+
+    body: Callable[..., nn.Module]
+    config: type
+    sizes: Mapping[str, Mapping[str, int]]
+    vocab_size: int
+    rows: Mapping[str, Any] = {}
+    tokens: Mapping[str, Any] = {}
+    formats: tuple[Format, ...] = ()
 
 
-def activation_name(ours: str) -> str:
-    """Return the name that transformers has for an activation."""
-    return next(theirs for theirs, name in _ACTIVATIONS.items() if name == ours)
+def row_head(modules: Names, settings: Callable[[Json], Settings]) -> HeadFormat:
+    """Make the format of a sequence classifier of transformers, whose `settings` besides outputs and problem follow from config.json."""
+
+    def read(json: Json) -> tuple[str, dict[str, Any]]:
+        outputs, problem = _count_labels(json), json.get("problem_type")
+        if problem == "regression" or (problem is None and outputs == 1):  # as in transformers
+            return "regressor", {"outputs": outputs, **settings(json)}
+        return "classifier", {"outputs": outputs, "multi_label": problem == _PROBLEMS[True], **settings(json)}
+
+    return HeadFormat(("classifier", "regressor"), modules, read)
 
 
-def read_rows(json: Json, **settings: Any) -> tuple[str, dict[str, Any]]:
-    """Read a sequence classifier of transformers. With one label it predicts a number, unless it says otherwise."""
-    outputs, problem = count_labels(json), json.get("problem_type")
-    if problem == "regression" or (problem is None and outputs == 1):
-        return "regressor", {"outputs": outputs, **settings}
-    return "classifier", {"outputs": outputs, "multi_label": problem == _PROBLEMS[True], **settings}
+def token_head(modules: Names, settings: Callable[[Json], Settings]) -> HeadFormat:
+    """Make the format of a token classifier of transformers, as `row_head`."""
+    return HeadFormat(("token_classifier",), modules, lambda json: ("token_classifier", {"outputs": _count_labels(json), **settings(json)}))
 
 
-def write_head(settings: Settings) -> dict[str, Any]:
-    """Say the settings of a head in the keys that transformers has for them."""
+def masked_head(modules: Names) -> HeadFormat:
+    """Make the format of a masked language model of transformers."""
+
+    def read(json: Json) -> tuple[str, dict[str, Any]]:
+        for key in ("tie_word_embeddings", "decoder_bias"):
+            if not json.get(key, True):
+                raise DataError(f"{key} is false, but the masked language models of mlxfp have tied weights and a bias.")
+        return "masked_lm", {}
+
+    return HeadFormat(("masked_lm",), modules, read)
+
+
+def classifier_dropout(json: Json, default: float) -> float:
+    """Return the dropout of a classifier of transformers, or the default where there is none or it is null."""
+    rate = json.get("classifier_dropout")
+    return float(default if rate is None else rate)
+
+
+def rotary_base(rope: Json, given: float | None, default: float) -> float:
+    """Return the base of rotary positions: `rope_theta` of `rope_parameters`, else the key of older files, else the default."""
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    if kind != "default":
+        raise DataError(f"its rotary positions are of the type {kind!r}, not 'default'")
+    return float(rope.get("rope_theta", default if given is None else given))
+
+
+_PROBLEMS = {True: "multi_label_classification", False: "single_label_classification", None: "regression"}
+
+
+def _section(json: Json) -> Json:
+    section = json.get(SECTION, {})
+    if not isinstance(section, dict):
+        raise DataError(f"{SECTION!r} must be an object, got {type(section).__name__}.")
+    for name in section:
+        check_choice(("head", "settings", "numbers"), **{f"key of {SECTION!r}": name})
+    return section
+
+
+def _one_of(values: tuple[Any, ...]) -> str:
+    return repr(values[0]) if len(values) == 1 else f"one of {', '.join(map(repr, values))}"
+
+
+def _write_head(settings: Settings) -> dict[str, Any]:
+    """Write the settings of a head under the keys that transformers has for them."""
     json: dict[str, Any] = {}
     if "outputs" in settings:
         names = [f"LABEL_{number}" for number in range(settings["outputs"])]
@@ -169,22 +233,18 @@ def write_head(settings: Settings) -> dict[str, Any]:
     if "pooling" in settings:
         json |= {"classifier_pooling": {"first": "cls"}.get(settings["pooling"], settings["pooling"])}
         json |= {"problem_type": _PROBLEMS[settings.get("multi_label")]}
-    if "tied" in settings:
-        json["tie_word_embeddings"] = settings["tied"]
-    return json
+    return json | {name: value for name, value in settings.items() if name == "tie_word_embeddings"}
 
 
-def count_labels(json: Json) -> int:
-    """Count the labels of a classifier of transformers: 2 unless it says otherwise."""
+def _count_labels(json: Json) -> int:
+    """Count the labels of a classifier of transformers: 2 unless config.json has another number."""
     names = json.get("id2label")
     return int(json.get("num_labels") or 2) if names is None else len(names)
 
 
-_PROBLEMS = {True: "multi_label_classification", False: "single_label_classification", None: "regression"}
-
-
-def _look_up(names: Names, module: str) -> str:
-    if not names:  # a body of our own
+def _name_in(names: Names, module: str) -> str:
+    """Return the name of a module of ours in transformers."""
+    if not names:
         return module
     number = re.search(r"\.(\d+)\.", module)
     return names[module] if number is None else names[module.replace(number[0], ".{}.", 1)].replace("{}", number[1])

@@ -1,4 +1,4 @@
-"""Generating: the tokens that a causal model puts after others."""
+"""Generating: continuing token sequences with a causal language model."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from numbers import Integral
@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from attrs import frozen
+from mlx import nn
 
 from mlxfp.core.checks import check_not_negative, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -16,7 +17,7 @@ from mlxfp.models.layers import random_key
 
 
 def generate(  # noqa: PLR0913  # all have defaults but two, and are named
-    model: CausalLM,
+    model: nn.Module,
     prompts: Sequence[Sequence[int]],
     *,
     max_tokens: int = 100,
@@ -26,24 +27,24 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     stop_ids: Collection[int] = (),
     seed: int = 0,
 ) -> list[list[int]]:
-    """Continue each prompt, a list of token ids, with up to `max_tokens` new ones; return these.
+    """Continue each prompt, a list of token ids, with up to `max_tokens` new tokens; return the new ones.
 
-    A continuation ends with the first of `stop_ids`, which is part of it. With `temperature=0` each token is the likeliest one. Above,
-    tokens are drawn from the softmax of logits / temperature: among the `top_k` likeliest (Fan et al., "Hierarchical Neural Story
-    Generation", 2018), and among the likeliest that together have a probability of `top_p` (Holtzman et al., "The Curious Case of
-    Neural Text Degeneration", 2020). A draw follows from the seed, the number of the prompt and that of the token, so prompts do not
-    change each other's continuations.
+    A continuation ends with the first of `stop_ids`, which is included. With `temperature=0` each token is the likeliest one. Otherwise
+    tokens are drawn from the softmax of logits / temperature: from the `top_k` likeliest (Fan et al., "Hierarchical Neural Story
+    Generation", 2018), and from the likeliest that together have a probability of `top_p` (Holtzman et al., "The Curious Case of
+    Neural Text Degeneration", 2020). A draw depends on the seed, the number of the prompt and the number of the token only, so prompts
+    do not change each other's continuations.
 
-    The model is a `CausalLM` on a `Decoder`, and used as it is: `model.eval()` turns dropout off. Keys and values are cached, so each
-    token costs one pass over one token. Raises `ArgumentError` for an empty prompt, an id outside the vocabulary, and where a prompt
-    with its continuation would be longer than the model's `max_length`.
+    The model is a `CausalLM` on a `Decoder`, in the mode in which it is passed: call `model.eval()` first to turn dropout off. Keys
+    and values are cached, so each new token costs one pass over one token. Raises `ArgumentError` for an empty prompt, for an id
+    outside the vocabulary, and if a prompt with its continuation would exceed the model's `max_position_embeddings`.
 
     >>> from mlxfp.models.decoder import DecoderConfig
-    >>> model = CausalLM(Decoder(DecoderConfig(vocabulary=100, width=16, depth=1, feed=32), seed=0))
+    >>> model = CausalLM(Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1), seed=0))
     >>> [len(new) for new in generate(model, [[5, 6], [7]], max_tokens=3)]
     [3, 3]
 
-    See also: `Decoder.extend`, which it is made of.
+    See also: `Decoder.extend`, for a loop of your own.
     """
     check_types(CausalLM, model=model)
     check_types(Decoder, **{"the body of the model": model.body})
@@ -55,7 +56,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     stops: Collection[Any] = stop_ids
     wrong = [each for each in stops if not isinstance(each, Integral)]
     if wrong:
-        raise ArgumentTypeError(f"stop_ids are token ids, got {wrong[0]!r} among them. Leave out what the tokenizer does not have.")
+        raise ArgumentTypeError(f"stop_ids must be token ids, got {wrong[0]!r}. Leave out tokens that the tokenizer does not have.")
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
     if top_p is not None and not 0 < top_p <= 1:
@@ -64,8 +65,8 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
         raise ArgumentError(
             f"temperature=0 takes the likeliest token, got top_k={top_k} and top_p={top_p}. Set a temperature, such as 1.0."
         )
-    ids, mask = _padded(prompts, model.body.config.vocabulary)
-    longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_length
+    ids, mask = _padded(prompts, model.body.config.vocab_size)
+    longest, most = ids.shape[1] + max_tokens - 1, model.body.config.max_position_embeddings
     if longest > most:
         raise ArgumentError(
             f"The model has {most} positions, and a prompt of {ids.shape[1]} tokens with max_tokens={max_tokens} needs {longest}. "
@@ -77,7 +78,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
 
 @frozen
 class _Choice:
-    """How the next token is chosen."""
+    """How to choose the next token."""
 
     temperature: float
     top_k: int | None
@@ -94,7 +95,7 @@ class _Choice:
 
 
 def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx.array:
-    """Set the logits of all but the likeliest tokens to minus infinity; of equals at the border, all stay.
+    """Set the logits of all but the likeliest tokens to minus infinity; tokens equal to the last of these stay.
 
     >>> likeliest(mx.array([[1.0, 3.0, 2.0]]), top_k=2, top_p=None).tolist()
     [[-inf, 3.0, 2.0]]
@@ -110,7 +111,7 @@ def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx
     return logits
 
 
-def _tokens(model: CausalLM, ids: mx.array, mask: mx.array, max_tokens: int, choose: _Choice) -> Iterator[list[int]]:
+def _tokens(model: nn.Module, ids: mx.array, mask: mx.array, max_tokens: int, choose: _Choice) -> Iterator[list[int]]:
     """Yield the next token of each row, up to `max_tokens` times."""
     cache = model.body.cache(len(ids), ids.shape[1] + max_tokens - 1)
     real: mx.array | None = mask
@@ -135,7 +136,7 @@ def _until(steps: Iterable[list[int]], rows: int, stop_ids: frozenset[int]) -> l
 
 
 def _padded(prompts: Sequence[Sequence[int]], vocabulary: int) -> tuple[mx.array, mx.array]:
-    """Pad prompts on the left, so that the last token of each stands in the last column: ids and mask, int32[B, L]."""
+    """Pad prompts on the left, so that the last token of each is in the last column: ids and mask, int32[B, L]."""
     for row, prompt in enumerate(prompts):
         if np.ndim(prompt) != 1 or (len(prompt) and np.asarray(prompt).dtype.kind not in "iu"):
             raise ArgumentTypeError(

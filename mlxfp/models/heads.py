@@ -1,33 +1,40 @@
-"""Heads: what turns the vectors of a model's body into answers.
+"""Heads: the layers that turn the vectors of a model's body into answers.
 
-A body is any module with a `width` that maps (ids, mask) to float[B, L, width]. Heads of language models also need its `tokens`, the
-embedding, and a `transform` its `config`, for width, activation, biases and eps.
+A body is any module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need its
+embedding, `tokens`, and heads with a transform its `make_transform`, a function that makes a `Transform`.
 """
 
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 import mlx.core as mx
 from mlx import nn
 
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.registries import Registry
-from mlxfp.models.activations import ACTIVATIONS
-from mlxfp.models.layers import Dropout, draw_weights
+from mlxfp.models.layers import Dropout, Input, Transform, draw_weights
 
 Pooling = Literal["mean", "max", "first", "last", "pooler"]
+
+
+class BodyInputs(TypedDict, total=False):
+    """The inputs of a body besides ids and mask, int[B, L] each; a body that does not know one of them raises `TypeError`."""
+
+    token_type_ids: Input  # 0 and 1, for the two texts of a pair
+    segment_ids: Input  # the numbers of the documents of packed rows
+    positions: Input  # those within each document
 
 
 class Classifier(nn.Module):
     """Classify whole rows: pool the body's vectors over the real tokens, then one linear layer.
 
-    `pooling` is their mean or maximum, the vector of the first real token (that of [CLS]) or of the last (for causal bodies), or
-    "pooler", the first through BERT's own pooler. `transform=True` puts a linear layer, the body's activation and a norm in front of
-    the output, as ModernBERT does. `multi_label=True` says that the outputs are yes-or-no questions of their own, not one choice: the
-    logits are the same, what `probabilities` and `save` make of them is not.
+    `pooling` takes their mean or maximum, the vector of the first real token ([CLS]) or of the last (for causal bodies), or, with
+    "pooler", the first after BERT's own pooler. `transform=True` puts a linear layer, the body's activation and a norm before the
+    output, as ModernBERT does. `multi_label=True` means that each output is a yes-or-no question, not one choice among all: the logits
+    are the same, but `probabilities` and `save` treat them differently.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> model = Classifier(Encoder(EncoderConfig(vocabulary=100, width=16)), outputs=3)
+    >>> model = Classifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
     >>> model(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3)
 
@@ -53,14 +60,14 @@ class Classifier(nn.Module):
         self.outputs = outputs
         self.pooling = pooling
         self.multi_label = multi_label
-        self.transform = Transform(body.config) if transform else nn.Identity()
+        self.transform = body.make_transform() if transform else nn.Identity()
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(body.width, outputs, bias=bias)
+        self.output = nn.Linear(body.hidden_size, outputs, bias=bias)
         draw_weights(self, seed)
-        self.body = body  # after the drawing
+        self.body = body  # set last: its weights are not drawn here
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
-        """Give the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are.
+    def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
+        """Return the logits, float[B, outputs], of `ids`, int[B, L]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
         `token_type_ids`, int[B, L], are for bodies that know them, such as `Bert`.
         """
@@ -70,7 +77,7 @@ class Classifier(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, but the body and the seed."""
+        """The arguments that this head was made with, except the body and the seed."""
         return {
             "outputs": self.outputs,
             "pooling": self.pooling,
@@ -81,7 +88,7 @@ class Classifier(nn.Module):
         }
 
     def probabilities(self, logits: mx.array) -> mx.array:
-        """Turn logits into probabilities of the same shape: of the classes, or of each label for itself; in float32."""
+        """Turn logits into probabilities of the same shape, in float32: of all classes together, or of each label alone."""
         logits = logits.astype(mx.float32)
         return mx.sigmoid(logits) if self.multi_label else mx.softmax(logits, axis=-1)
 
@@ -90,11 +97,11 @@ class Regressor(nn.Module):
     """Predict one number for each row, or several.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> model = Regressor(Encoder(EncoderConfig(vocabulary=100, width=16)))
+    >>> model = Regressor(Encoder(EncoderConfig(vocab_size=100, hidden_size=16)))
     >>> model(mx.array([[5, 6, 7], [8, 9, 10]])).shape
     (2,)
 
-    See also: `Classifier`, whose pooling, dropout and transform these are.
+    See also: `Classifier`, which has the same pooling, dropout and transform.
     """
 
     def __init__(  # noqa: PLR0913  # as `Classifier`
@@ -112,8 +119,8 @@ class Regressor(nn.Module):
         super().__init__()
         self.scores = Classifier(body, outputs, pooling=pooling, dropout=dropout, transform=transform, bias=bias, seed=seed)
 
-    def __call__(self, ids: mx.array, mask: mx.array | None = None, *, token_type_ids: mx.array | None = None) -> mx.array:
-        """Give the numbers, float[B], or float[B, outputs] where there are several; arguments as those of a `Classifier`."""
+    def __call__(self, ids: mx.array, mask: Input = None, *, token_type_ids: Input = None) -> mx.array:
+        """Return the numbers, float[B], or float[B, outputs] if there are several; the arguments are those of a `Classifier`."""
         scores: mx.array = self.scores(ids, mask, token_type_ids=token_type_ids)
         return scores[:, 0] if self.scores.outputs == 1 else scores
 
@@ -124,7 +131,7 @@ class Regressor(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, but the body and the seed."""
+        """The arguments that this head was made with, except the body and the seed."""
         return {name: value for name, value in self.scores.settings.items() if name != "multi_label"}
 
 
@@ -132,47 +139,38 @@ class TokenClassifier(nn.Module):
     """Classify each token: one linear layer on its vector.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
-    >>> model = TokenClassifier(Encoder(EncoderConfig(vocabulary=100, width=16)), outputs=3)
+    >>> model = TokenClassifier(Encoder(EncoderConfig(vocab_size=100, hidden_size=16)), outputs=3)
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 3, 3)
     """
 
     def __init__(self, body: nn.Module, outputs: int, *, dropout: float = 0.1, transform: bool = False, seed: int = 0) -> None:
-        """Make the output layer and draw its weights; the body keeps its own. `transform` is that of `Classifier`."""
+        """Make the output layer and draw its weights; the body keeps its own. `transform` is as in `Classifier`."""
         super().__init__()
         check_positive(outputs=outputs)
         self.outputs = outputs
-        self.transform = Transform(body.config) if transform else nn.Identity()
+        self.transform = body.make_transform() if transform else nn.Identity()
         self.dropout = Dropout(dropout)
-        self.output = nn.Linear(body.width, outputs)
+        self.output = nn.Linear(body.hidden_size, outputs)
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        token_type_ids: mx.array | None = None,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
-        """Give the logits, float[B, L, outputs], of `ids`, int[B, L]; the other arguments are the body's."""
-        hidden = encode(self.body, ids, mask, token_type_ids=token_type_ids, segment_ids=segment_ids, positions=positions)
-        logits: mx.array = self.output(self.dropout(self.transform(hidden)))
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+        """Return the logits, float[B, L, outputs], of `ids`, int[B, L]; the other arguments are the body's."""
+        logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, but the body and the seed."""
+        """The arguments that this head was made with, except the body and the seed."""
         return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform)}
 
 
 class MaskedLM(nn.Module):
-    """Predict the tokens that were masked: a transform, then the body's own embedding backwards (tied weights), and a bias.
+    """Predict the tokens that were masked: a transform, then the transposed embedding of the body (tied weights), and a bias.
 
     >>> from mlxfp.models.bert import Bert, BertConfig
-    >>> model = MaskedLM(Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32)))
+    >>> model = MaskedLM(Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2)))
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 3, 100)
     """
@@ -180,91 +178,59 @@ class MaskedLM(nn.Module):
     def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
         """Make the transform and draw its weights; the body keeps its own."""
         super().__init__()
-        self.transform = Transform(body.config)
+        self.transform = body.make_transform()
         self.bias = mx.zeros(body.tokens.weight.shape[0])
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        token_type_ids: mx.array | None = None,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
-        """Give the logits, float[B, L, vocabulary], of `ids`, int[B, L]; the other arguments are the body's."""
-        hidden = encode(self.body, ids, mask, token_type_ids=token_type_ids, segment_ids=segment_ids, positions=positions)
-        return self.logits(hidden)
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+        """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]; the other arguments are the body's."""
+        return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Score the vocabulary for some vectors of the body, float[..., width]: float[..., vocabulary]. The rest of a call."""
+        """Score the vocabulary for vectors of the body, float[..., hidden_size]: float[..., vocab_size]. A call does this last."""
         logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, but the body and the seed: none."""
+        """The arguments that this head was made with, except the body and the seed: none."""
         return {}
 
 
 class CausalLM(nn.Module):
-    """Predict the token after each token, with the body's embedding backwards (`tied`, the default) or a matrix of its own.
+    """Predict the token after each token, with the transposed embedding of the body, or with an output matrix of its own.
 
     >>> from mlxfp.models.decoder import Decoder, DecoderConfig
-    >>> model = CausalLM(Decoder(DecoderConfig(vocabulary=100, width=16, depth=1, feed=32)))
+    >>> model = CausalLM(Decoder(DecoderConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1)))
     >>> model(mx.array([[5, 6, 7]])).shape
     (1, 3, 100)
 
     See also: `generate`.
     """
 
-    def __init__(self, body: nn.Module, *, tied: bool = True, seed: int = 0) -> None:
+    def __init__(self, body: nn.Module, *, tie_word_embeddings: bool = True, seed: int = 0) -> None:
         """Make the output matrix, if there is one, and draw it; the body keeps its own weights."""
         super().__init__()
-        self.tied = tied
-        if not tied:
-            self.output = nn.Linear(body.width, body.tokens.weight.shape[0], bias=False)
+        self.tie_word_embeddings = tie_word_embeddings
+        if not tie_word_embeddings:
+            self.output = nn.Linear(body.hidden_size, body.tokens.weight.shape[0], bias=False)
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
-        """Give the logits, float[B, L, vocabulary], of the tokens that follow `ids`, int[B, L]; the other arguments are the body's."""
-        return self.logits(encode(self.body, ids, mask, segment_ids=segment_ids, positions=positions))
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+        """Return the logits, float[B, L, vocab_size], of the tokens that follow `ids`, int[B, L]; the other arguments are the body's."""
+        return self.logits(encode(self.body, ids, mask, **inputs))
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Score the vocabulary for some vectors of the body, float[..., width]: float[..., vocabulary]. The rest of a call."""
-        logits: mx.array = self.body.tokens.as_linear(hidden) if self.tied else self.output(hidden)
+        """Score the vocabulary for vectors of the body, float[..., hidden_size]: float[..., vocab_size]. A call does this last."""
+        logits: mx.array = self.body.tokens.as_linear(hidden) if self.tie_word_embeddings else self.output(hidden)
         return logits
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, but the body and the seed."""
-        return {"tied": self.tied}
-
-
-class Transform(nn.Module):
-    """What the heads of BERT and ModernBERT do to vectors first: a linear layer, the body's activation, a norm."""
-
-    def __init__(self, config: Any) -> None:
-        """Take width, activation, eps and `biased` from a body's config."""
-        super().__init__()
-        self.linear = nn.Linear(config.width, config.width, bias=config.biased)
-        self.activation = ACTIVATIONS[config.activation]
-        self.norm = nn.LayerNorm(config.width, config.eps, bias=config.biased)
-
-    def __call__(self, hidden: mx.array) -> mx.array:
-        """Transform float[..., width]."""
-        transformed: mx.array = self.norm(self.activation(self.linear(hidden)))
-        return transformed
+        """The arguments that this head was made with, except the body and the seed."""
+        return {"tie_word_embeddings": self.tie_word_embeddings}
 
 
 HEADS: Registry[Any] = Registry(
@@ -280,13 +246,13 @@ HEADS: Registry[Any] = Registry(
 )
 
 
-def encode(body: nn.Module, ids: mx.array, mask: mx.array | None, **inputs: mx.array | None) -> mx.array:
-    """Call a body with the inputs that are there: it need not know the others."""
+def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Unpack[BodyInputs]) -> mx.array:
+    """Call a body with those inputs that are not None: it need not know the others."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
 
 
-def mean_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
+def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
     """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none.
 
     >>> mean_over_tokens(mx.array([[[2.0], [4.0], [9.0]]]), mx.array([[1, 1, 0]])).tolist()
@@ -298,7 +264,7 @@ def mean_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
     return (hidden * real).sum(axis=1) / mx.maximum(real.sum(axis=1), 1)
 
 
-def _pool(body: nn.Module, hidden: mx.array, mask: mx.array | None, pooling: Pooling) -> mx.array:
+def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
     if pooling == "max":
@@ -307,7 +273,7 @@ def _pool(body: nn.Module, hidden: mx.array, mask: mx.array | None, pooling: Poo
     return body.pool(pooled) if pooling == "pooler" else pooled
 
 
-def _max_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
+def _max_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
     """Take the maxima over the real tokens of each row: float[B, L, D] to float[B, D]; zeros where a row has none."""
     if mask is None:
         return hidden.max(axis=1)
@@ -315,7 +281,7 @@ def _max_over_tokens(hidden: mx.array, mask: mx.array | None) -> mx.array:
     return mx.where(real.any(axis=1), mx.where(real, hidden, -mx.inf).max(axis=1), 0)
 
 
-def _vector_at(hidden: mx.array, mask: mx.array | None, *, last: bool) -> mx.array:
+def _vector_at(hidden: mx.array, mask: Input, *, last: bool) -> mx.array:
     """Take the vectors of the first or last real tokens: float[B, L, D] to float[B, D]."""
     if mask is None:
         return hidden[:, -1 if last else 0]

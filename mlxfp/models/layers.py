@@ -1,14 +1,18 @@
-"""Layers that several architectures share, and how their weights are drawn."""
+"""Layers that several architectures share, how their weights are drawn, and what every config must satisfy."""
 
 from typing import Any
 
 import mlx.core as mx
+from attrs import fields
 from mlx import nn
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in
+from mlxfp.models.activations import ACTIVATIONS, Activation
+
+Input = mx.array | None  # of a model; None where it is not given
 
 _EMBEDDING_SCALE = 0.02  # the standard deviation of BERT's embeddings
 
@@ -24,11 +28,11 @@ def random_key(seed: int, *names: int | str) -> mx.array:
 
 
 class Dropout(nn.Module):
-    """Set a share of the values to zero while training, and scale the rest so that the mean stays.
+    """Set a share of the values to zero while training, and scale the rest so that the mean is kept.
 
-    In a step the mask is a pure function of (seed, step, name of this layer in the model), so compiled and eager, and a first pass and
-    its recomputation under `mx.checkpoint`, draw the same one. A layer that is called twice in one pass draws one mask twice: give
-    each place a layer of its own. Outside a step the mask comes from MLX's global generator, like that of `nn.Dropout`.
+    In a step the mask is a pure function of (seed, step, name of this layer in the model). So compiled and eager steps draw the same
+    mask, and so do a forward pass and its recomputation under `mx.checkpoint`. A layer that is called twice in one pass draws the same
+    mask twice: use one layer for each place. Outside a step the mask comes from MLX's global generator, as in `nn.Dropout`.
 
     The axes in `shared_axes` share one mask: (-2, -3) drops whole channels of images [B, H, W, C]. Raises `ArgumentError` unless the
     rate is in [0, 1).
@@ -63,6 +67,26 @@ class Dropout(nn.Module):
         return mx.where(kept, x * (1 / (1 - self.rate)), mx.zeros((), x.dtype))
 
 
+class Transform(nn.Module):
+    """The layers that the heads of BERT and ModernBERT apply first: a linear layer, an activation, a norm.
+
+    >>> Transform(8, "gelu", eps=1e-5)(mx.ones((1, 3, 8))).shape
+    (1, 3, 8)
+    """
+
+    def __init__(self, hidden_size: int, activation: Activation, *, eps: float, bias: bool = True) -> None:
+        """Make the layers; the head that gets them draws their weights."""
+        super().__init__()
+        self.linear = nn.Linear(hidden_size, hidden_size, bias=bias)
+        self.activation = ACTIVATIONS[activation]
+        self.norm = nn.LayerNorm(hidden_size, eps, bias=bias)
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """Transform float[..., hidden_size]."""
+        transformed: mx.array = self.norm(self.activation(self.linear(hidden)))
+        return transformed
+
+
 def named_arrays(module: nn.Module) -> dict[str, mx.array]:
     """Return all arrays of a module by their names, as in `blocks.0.norm.weight`.
 
@@ -73,6 +97,16 @@ def named_arrays(module: nn.Module) -> dict[str, mx.array]:
     return dict(arrays)
 
 
+def field_names(config: type) -> list[str]:
+    """Return the names of a config's fields.
+
+    >>> from mlxfp.models.encoder import EncoderConfig
+    >>> field_names(EncoderConfig)[:2]
+    ['vocab_size', 'hidden_size']
+    """
+    return [each.name for each in fields(config)]
+
+
 def check_rates(**rates: object) -> None:
     """Raise unless every rate of dropout is a number from 0 to below 1."""
     for name, rate in rates.items():
@@ -80,33 +114,40 @@ def check_rates(**rates: object) -> None:
             raise ArgumentError(f"{name} must be at least 0 and less than 1, got {name}={rate!r}.")
 
 
-def check_above_zero(**values: object) -> None:
-    """Raise unless every value is a number above 0."""
+def check_config(config: Any, *, rotary: bool = False) -> None:
+    """Raise unless a config describes a possible model. What is checked of a field follows from its type and name.
+
+    Whole numbers must be at least 1, rates of dropout from 0 to below 1, and other numbers above 0; an activation must be known. All
+    heads have the same size: `hidden_size` divided by their number. With `rotary` positions, which rotate pairs, that size is even.
+    """
+    types = {field.name: field.type for field in fields(type(config))}
+    values = {name: getattr(config, name) for name in types}
+    rates = {name: value for name, value in values.items() if "dropout" in name}
+    check_positive(**{name: value for name, value in values.items() if types[name] is int})
+    check_choice(ACTIVATIONS, **{name: value for name, value in values.items() if types[name] == Activation})
+    _check_above_zero(**{name: value for name, value in values.items() if types[name] is float and name not in rates})
+    check_rates(**rates)
+    size, heads = config.hidden_size, config.num_attention_heads
+    given = f"got hidden_size={size} and num_attention_heads={heads}"
+    if size % heads:
+        raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}.")
+    if rotary and size // heads % 2:
+        raise ArgumentError(f"hidden_size / num_attention_heads must be even, {given}, which makes {size // heads}.")
+
+
+def _check_above_zero(**values: object) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < float("inf")):
             raise ArgumentError(f"{name} must be a number above 0, got {name}={value!r}.")
 
 
-def check_sizes(*, width: int, heads: int, **sizes: int) -> None:
-    """Raise unless all sizes of a model are at least 1 and the width is a multiple of the number of heads."""
-    check_positive(width=width, heads=heads, **sizes)
-    if width % heads:
-        raise ArgumentError(f"width must be a multiple of heads, got width={width} and heads={heads}.")
-
-
-def check_rotary(*, width: int, heads: int) -> None:
-    """Raise unless heads have an even size: rotary positions turn pairs of numbers."""
-    if width // heads % 2:
-        raise ArgumentError(f"width / heads must be even, got width={width} and heads={heads}, which makes {width // heads}.")
-
-
 def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:
-    """Draw every weight of the module's linear and embedding layers anew, each from (seed, name); biases become zero.
+    """Draw every weight of the module's linear and embedding layers, each from (seed, name); biases become zero.
 
     Linear weights are normal with a standard deviation of 1/sqrt(fan-in) (LeCun et al., "Efficient BackProp", 1998), embeddings with
-    one of 0.02. Linear layers whose names end in one of `narrowed` get `narrowing` times that: what blocks add to their input must be
-    small where there are many (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3). The module is
-    a new one that its constructor is still making: this edits it.
+    0.02. For linear layers whose names end in one of `narrowed` the standard deviation is multiplied by `narrowing`: the more blocks
+    there are, the less each should add to its input (Radford et al., "Language Models are Unsupervised Multitask Learners", 2019,
+    section 2.3). This edits the module, so it is called by the constructor of the module only.
     """
     for name, layer in module.named_modules():
         if isinstance(layer, nn.Linear):

@@ -1,68 +1,51 @@
 """ModernBERT: a bidirectional encoder with rotary positions, local and global attention in turn, gated layers and no biases."""
 
+from functools import partial
+from typing import Any
+
 import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_choice, check_positive
+from mlxfp.core.errors import DataError
 from mlxfp.core.registries import Registry
 from mlxfp.models.activations import ACTIVATIONS, Activation
-from mlxfp.models.attention import (
-    Rotation,
-    attend,
-    bias_of,
-    check_length,
-    join_heads,
-    nearby,
-    positions_of,
-    rotate,
-    rotation_of,
-    split_heads,
-    visible,
-)
-from mlxfp.models.layers import Dropout, check_above_zero, check_rates, check_rotary, check_sizes, draw_weights
+from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
+from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, rotary_base, row_head, token_head
+from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
 
 
 @frozen(kw_only=True)
 class ModernBertConfig:
-    """The sizes of a `ModernBert`; those of ModernBERT base unless given. The width must be a multiple of twice the number of heads.
+    """The sizes of a `ModernBert`, under the names in the config.json of transformers; the defaults are those of ModernBERT base.
 
-    `feed` is the inner width of the gated feed-forward layers. Of the blocks, the first and every `global_every`-th from there see the
-    whole row; the others only tokens at most `window` // 2 places away. `global_base` and `local_base` are the bases of their rotary
-    positions.
+    `hidden_size` must be a multiple of twice `num_attention_heads`. `intermediate_size` is the inner width of the gated feed-forward
+    layers. The first block and every `global_attn_every_n_layers`-th after it see the whole row, the others only tokens at most
+    `local_attention` // 2 places away. `global_rope_theta` and `local_rope_theta` are the bases of their rotary positions.
 
-    >>> ModernBertConfig(vocabulary=1000, width=64, heads=2).window
+    >>> ModernBertConfig(vocab_size=1000, hidden_size=64, num_attention_heads=2).local_attention
     128
     """
 
-    vocabulary: int
-    width: int = 768
-    depth: int = 22
-    heads: int = 12
-    feed: int = 1152
-    max_length: int = 8192
-    global_every: int = 3
-    window: int = 128
-    global_base: float = 160_000.0
-    local_base: float = 10_000.0
-    activation: Activation = "gelu"
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 22
+    num_attention_heads: int = 12
+    intermediate_size: int = 1152
+    max_position_embeddings: int = 8192
+    global_attn_every_n_layers: int = 3
+    local_attention: int = 128
+    global_rope_theta: float = 160_000.0
+    local_rope_theta: float = 10_000.0
+    hidden_activation: Activation = "gelu"
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
-    feed_dropout: float = 0.0
-    eps: float = 1e-5
-
-    biased = False
+    mlp_dropout: float = 0.0
+    norm_eps: float = 1e-5
 
     def __attrs_post_init__(self) -> None:
         """Check the sizes."""
-        sizes = {"vocabulary": self.vocabulary, "depth": self.depth, "feed": self.feed, "max_length": self.max_length}
-        check_sizes(width=self.width, heads=self.heads, **sizes)
-        check_rotary(width=self.width, heads=self.heads)
-        check_positive(global_every=self.global_every, window=self.window)
-        check_choice(ACTIVATIONS, activation=self.activation)
-        check_above_zero(global_base=self.global_base, local_base=self.local_base, eps=self.eps)
-        rates = {"attention_dropout": self.attention_dropout, "feed_dropout": self.feed_dropout}
-        check_rates(embedding_dropout=self.embedding_dropout, **rates)
+        check_config(self, rotary=True)
 
 
 # Mini to medium are those of Weller et al., "Seq vs Seq: An Open Suite of Paired Encoders and Decoders" (Ettin, 17 to 68 million
@@ -70,12 +53,12 @@ class ModernBertConfig:
 MODERNBERT_SIZES: Registry[dict[str, int]] = Registry(
     "size",
     {
-        "tiny": {"width": 128, "depth": 4, "heads": 4, "feed": 192},
-        "mini": {"width": 256, "depth": 7, "heads": 4, "feed": 384},
-        "small": {"width": 384, "depth": 10, "heads": 6, "feed": 576},
-        "medium": {"width": 512, "depth": 19, "heads": 8, "feed": 768},
-        "base": {"width": 768, "depth": 22, "heads": 12, "feed": 1152},
-        "large": {"width": 1024, "depth": 28, "heads": 16, "feed": 2624},
+        "tiny": {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 192},
+        "mini": {"hidden_size": 256, "num_hidden_layers": 7, "num_attention_heads": 4, "intermediate_size": 384},
+        "small": {"hidden_size": 384, "num_hidden_layers": 10, "num_attention_heads": 6, "intermediate_size": 576},
+        "medium": {"hidden_size": 512, "num_hidden_layers": 19, "num_attention_heads": 8, "intermediate_size": 768},
+        "base": {"hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12, "intermediate_size": 1152},
+        "large": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
     },
 )
 
@@ -85,7 +68,8 @@ class ModernBert(nn.Module):
 
     Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. Weights are drawn from `seed`.
 
-    >>> body = ModernBert(ModernBertConfig(vocabulary=100, width=16, heads=2, depth=2, feed=32), seed=0)
+    >>> config = ModernBertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+    >>> body = ModernBert(config, seed=0)
     >>> body(mx.array([[5, 6, 0]]), mx.array([[1, 1, 0]])).shape
     (1, 3, 16)
     """
@@ -94,39 +78,34 @@ class ModernBert(nn.Module):
         """Make the layers and draw their weights."""
         super().__init__()
         self.config = config
-        self.width = config.width
-        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, config.hidden_activation, eps=config.norm_eps, bias=False)  # for heads
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.tokens_norm = _norm(config)
         self.dropout = Dropout(config.embedding_dropout)
-        self.blocks = [_Block(config, first=place == 0) for place in range(config.depth)]
+        self.blocks = [_Block(config, first=place == 0) for place in range(config.num_hidden_layers)]
         self.norm = _norm(config)
-        draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.depth) ** -0.5)
+        draw_weights(self, seed, narrowed=(".output", ".feed_out"), narrowing=(2 * config.num_hidden_layers) ** -0.5)
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        segment_ids: mx.array | None = None,
-        positions: mx.array | None = None,
-    ) -> mx.array:
-        """Encode `ids`, int[B, L], to float[B, L, width]; `mask`, [B, L], is 1 on real tokens, None where all are.
+    def __call__(self, ids: mx.array, mask: Input = None, *, segment_ids: Input = None, positions: Input = None) -> mx.array:
+        """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
-        Rows may be padded, on either side, or hold several documents without padding: then `segment_ids`, int[B, L], number the
-        documents of each row, and tokens see their own only. `positions`, int[B, L], can be left out: only their differences count.
+        Rows may be padded on either side, or hold several documents without padding: then `segment_ids`, int[B, L], number the
+        documents of each row, and tokens see only their own document. `positions`, int[B, L], are optional: only their differences
+        matter.
 
-        Raises `ArgumentError` for rows longer than `max_length`. Vectors at padding mean nothing.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`. Vectors at padding have no meaning.
         """
         config, length = self.config, ids.shape[1]
-        check_length("ModernBERT", length, config.max_length)
+        check_length("ModernBERT", length, config.max_position_embeddings)
         hidden = self.dropout(self.tokens_norm(self.tokens(ids)))
         seen = visible(mask, segment_ids)
         places = positions_of(mask, length) if positions is None else positions
-        size = config.width // config.heads
-        whole = bias_of(hidden.dtype, seen), rotation_of(places, size, config.global_base)
-        local = bias_of(hidden.dtype, seen, nearby(length, config.window // 2)), rotation_of(places, size, config.local_base)
+        size = config.hidden_size // config.num_attention_heads
+        whole = bias_of(hidden.dtype, seen), rotation_of(places, size, config.global_rope_theta)
+        local = bias_of(hidden.dtype, seen, nearby(length, config.local_attention // 2)), rotation_of(places, size, config.local_rope_theta)
         for place, block in enumerate(self.blocks):
-            hidden = block(hidden, *(local if place % config.global_every else whole))
+            hidden = block(hidden, *(local if place % config.global_attn_every_n_layers else whole))
         encoded: mx.array = self.norm(hidden)
         return encoded
 
@@ -134,14 +113,16 @@ class ModernBert(nn.Module):
 class _Block(nn.Module):
     def __init__(self, config: ModernBertConfig, *, first: bool) -> None:
         super().__init__()
-        self.attention_norm = nn.Identity() if first else _norm(config)  # what goes into the first block is normalised already
-        self.attention = _Attention(config)
+        self.attention_norm = nn.Identity() if first else _norm(config)  # the input of the first block is normalised already
+        self.attention = Attention(
+            config.hidden_size, config.num_attention_heads, bias=False, output_bias=False, dropout=config.attention_dropout
+        )
         self.attention_dropout = Dropout(config.attention_dropout)
         self.feed_norm = _norm(config)
-        self.feed_in = nn.Linear(config.width, 2 * config.feed, bias=False)  # what is activated, then what it is multiplied with
-        self.activation = ACTIVATIONS[config.activation]
-        self.feed_dropout = Dropout(config.feed_dropout)
-        self.feed_out = nn.Linear(config.feed, config.width, bias=False)
+        self.feed_in = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=False)  # both halves: activated, and gate
+        self.activation = ACTIVATIONS[config.hidden_activation]
+        self.feed_dropout = Dropout(config.mlp_dropout)
+        self.feed_out = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
 
     def __call__(self, hidden: mx.array, bias: mx.array | None, rotation: Rotation) -> mx.array:
         hidden = hidden + self.attention_dropout(self.attention(self.attention_norm(hidden), bias, rotation))
@@ -149,19 +130,82 @@ class _Block(nn.Module):
         return hidden + self.feed_out(self.feed_dropout(self.activation(active) * gate))
 
 
-class _Attention(nn.Module):
-    def __init__(self, config: ModernBertConfig) -> None:
-        super().__init__()
-        self.heads = config.heads
-        self.inputs = nn.Linear(config.width, 3 * config.width, bias=False)  # queries, keys and values in one product
-        self.dropout = Dropout(config.attention_dropout)
-        self.output = nn.Linear(config.width, config.width, bias=False)
-
-    def __call__(self, hidden: mx.array, bias: mx.array | None, rotation: Rotation) -> mx.array:
-        queries, keys, values = (split_heads(part, self.heads) for part in mx.split(self.inputs(hidden), 3, axis=-1))
-        queries, keys = rotate(queries, rotation), rotate(keys, rotation)
-        return self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
-
-
 def _norm(config: ModernBertConfig) -> nn.LayerNorm:
-    return nn.LayerNorm(config.width, config.eps, bias=False)
+    return nn.LayerNorm(config.hidden_size, config.norm_eps, bias=False)
+
+
+def _read_more(json: Json) -> dict[str, Any]:
+    ropes = json.get("rope_parameters") or {}
+    global_base = rotary_base(ropes.get("full_attention") or {}, json.get("global_rope_theta"), 160_000.0)
+    local_base = rotary_base(ropes.get("sliding_attention") or {}, json.get("local_rope_theta"), 10_000.0)
+    if json.get("classifier_activation", "gelu") != json.get("hidden_activation", "gelu"):
+        raise DataError(f"classifier_activation is {json.get('classifier_activation', 'gelu')!r}, not that of the layers")
+    kinds, every = json.get("layer_types"), json.get("global_attn_every_n_layers")
+    every = 3 if every is None else every
+    if kinds is not None and kinds != _layer_types(len(kinds), every):
+        every = next((place for place, kind in enumerate(kinds) if place and kind == "full_attention"), len(kinds))
+        if kinds != _layer_types(len(kinds), every):
+            raise DataError(f"layer_types has global layers at irregular distances: {kinds}")
+    return {"global_rope_theta": global_base, "local_rope_theta": local_base, "global_attn_every_n_layers": every}
+
+
+def _write_more(config: ModernBertConfig) -> dict[str, Any]:
+    bases = {"full_attention": config.global_rope_theta, "sliding_attention": config.local_rope_theta}
+    return {
+        "rope_parameters": {kind: {"rope_theta": base, "rope_type": "default"} for kind, base in bases.items()},
+        "layer_types": _layer_types(config.num_hidden_layers, config.global_attn_every_n_layers),
+        "classifier_activation": config.hidden_activation,
+    }
+
+
+def _layer_types(depth: int, global_every: int) -> list[str]:
+    return ["sliding_attention" if place % global_every else "full_attention" for place in range(depth)]
+
+
+_TRANSFORM = {"transform.linear": "head.dense", "transform.norm": "head.norm"}
+_FORMAT = Format(
+    model_type="modernbert",
+    classes="ModernBert",
+    prefix="model.",
+    config=ModernBertConfig,
+    modules={
+        "tokens": "embeddings.tok_embeddings",
+        "tokens_norm": "embeddings.norm",
+        "blocks.{}.attention_norm": "layers.{}.attn_norm",
+        "blocks.{}.attention.inputs": "layers.{}.attn.Wqkv",
+        "blocks.{}.attention.output": "layers.{}.attn.Wo",
+        "blocks.{}.feed_norm": "layers.{}.mlp_norm",
+        "blocks.{}.feed_in": "layers.{}.mlp.Wi",
+        "blocks.{}.feed_out": "layers.{}.mlp.Wo",
+        "norm": "final_norm",
+    },
+    heads={
+        "ForMaskedLM": masked_head(_TRANSFORM | {"": "decoder"}),
+        "ForSequenceClassification": row_head(
+            _TRANSFORM | {"output": "classifier"},
+            lambda json: {
+                "pooling": "mean" if json.get("classifier_pooling") == "mean" else "first",
+                "dropout": classifier_dropout(json, 0.0),
+                "transform": True,
+                "bias": True,
+            },
+        ),
+        "ForTokenClassification": token_head(
+            _TRANSFORM | {"output": "classifier"}, lambda json: {"dropout": classifier_dropout(json, 0.0), "transform": True}
+        ),
+    },
+    defaults={"vocab_size": 50368},
+    allowed={
+        "norm_bias": (False,),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+        "classifier_bias": (False,),
+        "hidden_activation": tuple(ACTIVATIONS),
+    },
+    read_more=_read_more,
+    write_more=_write_more,
+    dropped=(r"^decoder\.weight$",),
+)
+
+_HEADS = {"transform": True, "dropout": 0.0}
+MODERNBERT = Architecture(ModernBert, ModernBertConfig, MODERNBERT_SIZES, 50368, rows=_HEADS, tokens=_HEADS, formats=(_FORMAT,))

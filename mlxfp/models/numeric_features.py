@@ -1,6 +1,6 @@
-"""The numeric side channel: columns of numbers reach a model beside the text of a row.
+"""Numeric features: a model that reads the numbers of a row in addition to its text.
 
-Text encoders are good at words and poor at sizes: 3.9 and 4.1 are other tokens, however near they are.
+Text encoders are good at words and poor at quantities: 3.9 and 4.1 become different tokens, although they are almost equal.
 """
 
 from typing import Any
@@ -12,32 +12,32 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.models.activations import ACTIVATIONS
 from mlxfp.models.heads import CausalLM, MaskedLM, TokenClassifier, encode
-from mlxfp.models.layers import Dropout, draw_weights
+from mlxfp.models.layers import Dropout, Input, draw_weights
 
 
 class WithNumbers(nn.Module):
     """Add the scores of `count` numbers to those of a head that answers for whole rows, such as `Classifier` and `Regressor`.
 
-    Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016: one linear layer on the numbers themselves (wide) and on what
-    two layers of `width` make of them (deep). That linear layer starts at zero, so an untrained model says what its head says.
-    `outputs` is how many the head has; `dropout` is that of the deep part.
+    Cheng et al., "Wide & Deep Learning for Recommender Systems", 2016: a linear layer gets the numbers themselves (wide) and the output
+    of two more layers of `width` (deep). It starts at zero, so an untrained model gives the same answers as its head. `outputs` is the
+    number of outputs of the head, and `dropout` is the rate in the deep part.
 
-    The numbers should be near 0 and finite: centred and scaled, missing ones filled, all learned from the training rows alone. As a
-    column of lists of one length, a collator brings them along: `text(carry=["numbers"])`.
+    The numbers should be finite and near 0: centred and scaled, with missing values filled, both learned from the training rows only.
+    They can be a column of lists of equal length, which a collator puts into the batch: `text(carry=["numbers"])`.
 
     Raises `ArgumentError` for a head that answers for tokens.
 
     >>> from mlxfp.models.encoder import Encoder, EncoderConfig
     >>> from mlxfp.models.heads import Regressor
-    >>> body = Encoder(EncoderConfig(vocabulary=100, width=16))
+    >>> body = Encoder(EncoderConfig(vocab_size=100, hidden_size=16))
     >>> model = WithNumbers(Regressor(body), 3, outputs=1)
     >>> model(mx.array([[5, 6], [7, 8]]), numbers=mx.array([[0.1, -1.0, 0.5], [0.3, 0.0, -0.2]])).shape
     (2,)
 
-    See also: `create(..., numbers=3)`, which makes model, head and side channel from names.
+    See also: `create(..., numbers=3)`, which makes all of it from names.
     """
 
-    def __init__(  # noqa: PLR0913  # two parts and their sizes, all named but the parts
+    def __init__(  # noqa: PLR0913  # two parts and their sizes, which are named
         self, head: nn.Module, count: int, *, outputs: int, width: int = 64, dropout: float = 0.1, seed: int = 0
     ) -> None:
         """Make the layers of the numbers and draw their weights; the head keeps its own."""
@@ -56,28 +56,21 @@ class WithNumbers(nn.Module):
         self.output = nn.Linear(count + width, outputs)
         draw_weights(self, seed)
         self.output.weight = mx.zeros_like(self.output.weight)
-        self.head = head  # after the drawing
+        self.head = head  # set last: its weights are not drawn here
 
-    def __call__(
-        self,
-        ids: mx.array,
-        mask: mx.array | None = None,
-        *,
-        numbers: mx.array | None = None,
-        token_type_ids: mx.array | None = None,
-    ) -> mx.array:
-        """Give the logits or numbers that the head gives, in their shape and dtype, plus those of `numbers`, [B, count].
+    def __call__(self, ids: mx.array, mask: Input = None, *, numbers: Input = None, token_type_ids: Input = None) -> mx.array:
+        """Return the answers of the head plus the scores of `numbers`, [B, count], in the shape and dtype of the former.
 
-        The other arguments are the head's. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for those of another shape.
+        The other arguments are the head's. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for another shape.
         """
-        given = self._checked(ids, numbers)
+        checked = self._check_numbers(ids, numbers)
         answers = encode(self.head, ids, mask, token_type_ids=token_type_ids)
         if answers.ndim > 2 or (*answers.shape, 1)[:2] != (len(ids), self.outputs):
             raise ArgumentError(
                 f"The head must answer [{len(ids)}, {self.outputs}], which is outputs={self.outputs} for each row of ids, got "
-                f"{list(answers.shape)}. Make WithNumbers with the outputs of its head, one that answers for whole rows."
+                f"{list(answers.shape)}. Pass the number of outputs of the head to WithNumbers, and a head that answers for whole rows."
             )
-        return answers + self._scores(given).reshape(answers.shape).astype(answers.dtype)
+        return answers + self._scores(checked).reshape(answers.shape).astype(answers.dtype)
 
     def _scores(self, numbers: mx.array) -> mx.array:
         relu = ACTIVATIONS["relu"]
@@ -85,7 +78,7 @@ class WithNumbers(nn.Module):
         scores: mx.array = self.output(mx.concatenate([numbers, deep], axis=-1))
         return scores
 
-    def _checked(self, ids: mx.array, numbers: object) -> mx.array:
+    def _check_numbers(self, ids: mx.array, numbers: object) -> mx.array:
         wanted = [len(ids), self.count]
         if not isinstance(numbers, mx.array):
             raise ArgumentTypeError(
@@ -97,7 +90,7 @@ class WithNumbers(nn.Module):
                 f"numbers must be {wanted}, count={self.count} for each row of ids, got {list(numbers.shape)}. "
                 "Pass the columns that the model was made for, or make it with another count."
             )
-        return numbers.astype(self.deep_in.weight.dtype)  # whole numbers come as integers
+        return numbers.astype(self.deep_in.weight.dtype)  # collators give whole numbers as integers
 
     @property
     def body(self) -> nn.Module:
@@ -107,13 +100,13 @@ class WithNumbers(nn.Module):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that the head was made with, but the body and the seed."""
+        """The arguments that the head was made with, except the body and the seed."""
         settings: dict[str, Any] = self.head.settings
         return settings
 
     @property
     def number_settings(self) -> dict[str, Any]:
-        """The arguments that the side channel was made with, but the head and the seed."""
+        """The arguments that this was made with, except the head and the seed."""
         return {"count": self.count, "outputs": self.outputs, "width": len(self.deep_out.weight), "dropout": self.dropout.rate}
 
     @property

@@ -1,6 +1,6 @@
-"""Reading and writing pretrained models, in the folders of Hugging Face."""
+"""Reading and writing pretrained models, in folders as transformers writes them."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,10 @@ from mlx.utils import tree_unflatten
 
 from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CheckpointError, DataError, MlxfpError
-from mlxfp.models.catalogue import MODELS
+from mlxfp.models.catalogue import FORMATS, MODELS
 from mlxfp.models.folders import CONFIG, read_json, read_weights, write_json, write_weights
 from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
-from mlxfp.models.huggingface import FORMATS, format_of
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
@@ -26,31 +25,31 @@ _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architectu
 def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
     """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
 
-    It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language models, or for the
-    classification of rows or tokens. What comes out computes what transformers computes; it is in evaluation mode. `dtype` is that of
-    the weights, whatever it is in the file: float32, because small steps of training get lost in others. The tokenizer is read by
+    It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language modelling, or for the
+    classification of rows or tokens. The model computes the same as in transformers, and is in evaluation mode. Weights of any type
+    are converted to `dtype`; the default is float32, because small updates are lost in half precision. The tokenizer is read by
     `load_tokenizer(folder)`.
 
     Nothing is downloaded and nothing in the files is executed: weights in pickles (`pytorch_model.bin`) are refused. Raises
-    `MissingFileError` where files are missing, `DataError` for a config that no model here has, and `CheckpointError` naming every
-    weight that is missing, unexpected or of another shape.
+    `MissingFileError` for missing files, `DataError` for a config that no model here has, and `CheckpointError` naming every weight
+    that is missing, unexpected or of another shape.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.models.bert import Bert, BertConfig
     >>> from mlxfp.models.heads import Classifier
-    >>> body = Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))
+    >>> body = Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
     >>> with TemporaryDirectory() as folder:
     ...     save(folder, Classifier(body, 3))
     ...     load(folder)(mx.array([[5, 6, 7]])).shape
     (1, 3)
 
-    See also: `load_body`, to put another head on it.
+    See also: `load_body`, to put another head on the body.
     """
     return _load(Path(folder), dtype, body_only=False)
 
 
 def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Module:
-    """Read the body of a model from a folder, and leave the weights of its head: `Classifier(load_body(folder), 2)` has a new one.
+    """Read the body of a model from a folder without its head: `Classifier(load_body(folder), 2)` has a new head.
 
     Otherwise as `load`.
 
@@ -58,7 +57,7 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
     >>> from mlxfp.models.bert import Bert, BertConfig
     >>> from mlxfp.models.heads import Classifier, MaskedLM
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, MaskedLM(Bert(BertConfig(vocabulary=100, width=16, heads=2, depth=1, feed=32))))
+    ...     save(folder, MaskedLM(Bert(BertConfig(vocab_size=100, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))))
     ...     Classifier(load_body(folder), 3)(mx.array([[5, 6, 7]])).shape
     (1, 3)
     """
@@ -68,17 +67,17 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
     """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
 
-    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; the folder is created.
-    `config.json` has the keys of transformers; where they do not say everything, as for a head that it does not have, a section
-    `mlxfp` says it to `load`. Weights are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with
-    an index. Older files of a model in the folder are replaced.
+    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`. The folder is created if
+    necessary. `config.json` has the keys of transformers; a head that transformers does not have is described in a section `mlxfp`.
+    Weights are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with an index. The files of an
+    older model in the folder are replaced.
 
-    Raises `ArgumentTypeError` for another model, `ArgumentError` for a tokenizer with more tokens than the model.
+    Raises `ArgumentTypeError` for other models, `ArgumentError` for a tokenizer with more tokens than the model.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.models.bert import Bert, BertConfig
     >>> with TemporaryDirectory() as folder:
-    ...     save(folder, Bert(BertConfig(vocabulary=9, width=8, depth=1, heads=2)))
+    ...     save(folder, Bert(BertConfig(vocab_size=9, hidden_size=8, num_hidden_layers=1, num_attention_heads=2)))
     ...     sorted(path.name for path in Path(folder).iterdir())
     ['config.json', 'model.safetensors']
     """
@@ -87,13 +86,18 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     check_positive(shard_size=shard_size)
     head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
     body, kind, settings = _take_apart(head)
-    if tokenizer is not None and tokenizer.vocab_size > body.config.vocabulary:
+    if tokenizer is not None and tokenizer.vocab_size > body.config.vocab_size:
         raise ArgumentError(
-            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocabulary}. "
+            f"The tokenizer has {tokenizer.vocab_size} tokens, and the model's vocabulary is {body.config.vocab_size}. "
             "Save the tokenizer that the model was trained with."
         )
-    _check_layers(model, _build(body.config, kind, settings, numbers))
-    plan, json = format_of(body.config).write(body.config, kind, settings, numbers)
+    if other := _differences(named_arrays(_build(body.config, kind, settings, numbers)), named_arrays(model)):
+        raise ArgumentError(
+            f"The model has other arrays than its config says: {'; '.join(other):.300}. Merge adapters into the layers they belong to, and "
+            "save before quantizing; if a size has changed, make a new model with that size."
+        )
+    format = next(format for format in FORMATS.values() if format.fits(body.config))
+    plan, json = format.write(body.config, kind, settings, numbers)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
@@ -106,7 +110,7 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
 def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
     check_types(mx.Dtype, dtype=dtype)
     if not mx.issubdtype(dtype, mx.floating):
-        raise ArgumentError(f"dtype must be of floating point, got {dtype}. Weights are float32, bfloat16 or float16.")
+        raise ArgumentError(f"dtype must be a floating-point type, got {dtype}. Pass mx.float32, mx.bfloat16 or mx.float16.")
     json = read_json(folder / CONFIG)
     weights = read_weights(folder)
     try:
@@ -119,10 +123,10 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
         raise DataError(f"{folder / CONFIG} does not describe a model: {type(error).__name__}: {error}.") from error
     if body_only and plan.prefix:
         weights = {name: array for name, array in weights.items() if name.startswith(plan.prefix)}
-    if differences := _differences(model, plan, weights):
+    current = _renamed(plan, weights)
+    if differences := _differences({plan.name_of(name): array for name, array in named_arrays(model).items()}, current, plan.drops):
         listed = "\n  ".join(differences)
         raise CheckpointError(f"The weights in {str(folder)!r} do not fit the {type(model).__name__} of its {CONFIG}:\n  {listed}")
-    current = _renamed(plan, weights)
     model.update(tree_unflatten([(name, current[plan.name_of(name)].astype(dtype)) for name in named_arrays(model)]))
     mx.eval(model.parameters())
     return model.eval()
@@ -130,39 +134,36 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
 
 def _plan(json: Mapping[str, Any], weights: Collection[str], *, body_only: bool) -> Blueprint:
     if "quantization" in json or "quantization_config" in json:
-        raise DataError("The weights are quantized, which mlxfp does not read. Use the folder of the model as it was before.")
+        raise DataError("The weights are quantized, and mlxfp does not read quantized weights. Use the folder of the original model.")
     format = FORMATS[str(json.get("model_type"))]
     plan = format.read_body(json, weights) if body_only else format.read(json, weights)
-    if plan.config.depth > len(weights):  # before they are made: a million blocks would take the machine's memory
-        raise DataError(f"config.json speaks of {plan.config.depth} blocks, and there are only {len(weights)} weights.")
+    if plan.config.num_hidden_layers > len(weights):  # checked before they are made: a million blocks need too much memory
+        raise DataError(f"num_hidden_layers is {plan.config.num_hidden_layers}, but there are only {len(weights)} weights in the files.")
     return plan
 
 
 def _build(config: Any, kind: str | None, settings: Mapping[str, Any], numbers: Mapping[str, Any] | None) -> nn.Module:
-    """Make a model; its weights are not drawn before somebody asks for them."""
+    """Make a model. MLX is lazy, so its weights are not drawn unless they are used."""
     body = _BODIES[type(config)](config)
     model: nn.Module = body if kind is None else HEADS[kind](body, **settings)
     return model if numbers is None else WithNumbers(model, **numbers)
 
 
-def _differences(model: nn.Module, plan: Blueprint, weights: Mapping[str, mx.array]) -> list[str]:
-    """List all weights that the model has and the files have not, the other way round, and those of another shape."""
-    expected = {plan.name_of(name): array for name, array in named_arrays(model).items()}
-    current = _renamed(plan, weights)
-    shared = [name for name in expected if name in current]
+def _differences(
+    expected: Mapping[str, mx.array], found: Mapping[str, mx.array], ignored: Callable[[str], bool] | None = None
+) -> list[str]:
+    """List the arrays that are missing, those that are not expected, and those of another shape; `ignored` tells which may be left over."""
+    left = [name for name in sorted(found) if name not in expected and not (ignored and ignored(name))]
+    shapes = {name: (_shape(found[name]), _shape(array)) for name, array in expected.items() if name in found}
     return [
-        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in current),
-        *(f"unexpected: {name} {_shape(current[name])}" for name in sorted(current) if name not in expected and not plan.drops(name)),
-        *(
-            f"different: {name} is {_shape(current[name])}, expected {_shape(expected[name])}"
-            for name in shared
-            if _shape(current[name]) != _shape(expected[name])
-        ),
+        *(f"missing: {name} {_shape(array)}" for name, array in expected.items() if name not in found),
+        *(f"unexpected: {name} {_shape(found[name])}" for name in left),
+        *(f"different: {name} is {shape}, expected {wanted}" for name, (shape, wanted) in shapes.items() if shape != wanted),
     ]
 
 
 def _renamed(plan: Blueprint, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Name weights as they are named now; one that is there under both names is the one with the new name."""
+    """Give weights their present names. Where a weight is present under its old and its new name, the latter is taken."""
     return {plan.current_name(name): array for name, array in weights.items()} | {
         name: array for name, array in weights.items() if plan.current_name(name) == name
     }
@@ -174,29 +175,18 @@ def _shape(array: mx.array) -> str:
 
 
 def _take_apart(model: nn.Module) -> tuple[Any, str | None, dict[str, Any]]:
-    """Return the body of a model, and the kind of its head with its settings."""
+    """Return the body of a model, and the name of its head in HEADS with its settings."""
     kind = next((name for name, head in HEADS.items() if type(model) is head), None)
     body = model if kind is None else model.body
     if type(body) not in _BODIES.values():
         raise ArgumentTypeError(
             f"save writes the models of mlxfp.models, got {type(model).__name__} of {type(body).__name__}. "
-            "Write others with their own save_weights, or save_state."
+            "Write other models with their own save_weights, or save_state."
         )
     return body, kind, {} if kind is None else model.settings
 
 
-def _check_layers(model: nn.Module, plain: nn.Module) -> None:
-    """Raise unless a model has the arrays that a model of its config has."""
-    found, expected = ({name: _shape(array) for name, array in named_arrays(one).items()} for one in (model, plain))
-    other = [f"{name} {found.get(name, 'is missing')}" for name in sorted(found | expected) if found.get(name) != expected.get(name)]
-    if other:
-        raise ArgumentError(
-            f"The model has other arrays than its config says: {', '.join(other):.300}. Merge adapters into the layers they belong to, and "
-            "save before quantizing; where a size has changed, make the model anew with that size."
-        )
-
-
 def _token_ids(tokenizer: Tokenizer | None) -> dict[str, Any]:
-    """Return the ids that config.json names. They are written as null too: transformers has defaults that need not be in the vocabulary."""
+    """Return the ids of special tokens for config.json. Null is written too: the defaults of transformers may not be in the vocabulary."""
     roles: Collection[str] = ("pad", "bos", "eos", "cls", "sep")
     return {f"{role}_token_id": getattr(tokenizer, f"{role}_id") if getattr(tokenizer, f"{role}_token", None) else None for role in roles}

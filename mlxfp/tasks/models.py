@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from attrs import evolve, fields
 from mlx import nn
 
 from mlxfp.core.errors import ArgumentError
-from mlxfp.models.catalogue import create
+from mlxfp.models.catalogue import create, with_dropout
 from mlxfp.models.heads import Classifier, Regressor
 from mlxfp.models.layers import Dropout
 from mlxfp.models.numeric_features import WithNumbers
@@ -35,8 +34,8 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
         size=size,
         head=heads[recipe.target.answer],
         labels=recipe.target.outputs,
-        vocabulary=recipe.tokenizer.vocab_size,
-        max_length=recipe.max_length,
+        vocab_size=recipe.tokenizer.vocab_size,
+        max_position_embeddings=recipe.max_length,
         dropout=dropout,
         numbers=_number_count(recipe),
         seed=seed,
@@ -67,17 +66,16 @@ def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:
     """Read a pretrained body that fits the recipe; `dropout` sets the rate of all its dropouts, as in `models.create`."""
     body = load_body(path)
     tokenizer, config = recipe.tokenizer, body.config
-    if tokenizer.vocab_size > config.vocabulary:  # MLX reads arbitrary memory beyond the last embedding
+    if tokenizer.vocab_size > config.vocab_size:  # MLX reads arbitrary memory beyond the last embedding
         raise ArgumentError(
-            f"The model in {path!r} has {config.vocabulary} tokens, and {tokenizer!r} makes others too. Pass the tokenizer that it was "
+            f"The model in {path!r} has {config.vocab_size} tokens, and {tokenizer!r} makes others too. Pass the tokenizer that it was "
             "trained with, or leave text.tokenizer out where it is in the same folder."
         )
-    if recipe.max_length > config.max_length:
-        raise ArgumentError(
-            f"The model in {path!r} reads rows of {config.max_length} tokens, got max_length={recipe.max_length}. Lower it."
-        )
+    limit = config.max_position_embeddings
+    if recipe.max_length > limit:
+        raise ArgumentError(f"The model in {path!r} reads rows of {limit} tokens, got max_length={recipe.max_length}. Lower it.")
     if dropout is not None:
-        body.config = evolve(config, **{each.name: dropout for each in fields(type(config)) if each.name.endswith("dropout")})
+        body.config = with_dropout(config, dropout)
         for layer in body.modules():
             if isinstance(layer, Dropout):
                 layer.rate = dropout

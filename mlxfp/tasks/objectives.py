@@ -33,7 +33,7 @@ class Objective:
     them. With `absolute`, the loss of values is Huber's instead of the squared error.
 
     >>> from mlxfp.models.catalogue import create
-    >>> model = create("encoder", size="tiny", labels=2, vocabulary=10).eval()
+    >>> model = create("encoder", size="tiny", labels=2, vocab_size=10).eval()
     >>> ids = mx.array([[2, 5, 3], [2, 6, 3]])
     >>> batch = {"input_ids": ids, "attention_mask": mx.ones_like(ids), "labels": mx.array([0, 1])}
     >>> goal = Objective("class", absolute=False)

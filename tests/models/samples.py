@@ -22,19 +22,22 @@ from mlxfp.models import (
 
 VOCABULARY = 20
 
+SMALL = {"vocab_size": VOCABULARY, "hidden_size": 8, "max_position_embeddings": 24}
 CONFIGS = {
-    "bert": BertConfig(vocabulary=VOCABULARY, width=8, depth=2, heads=2, feed=12, max_length=24, pooler=True),
-    "decoder": DecoderConfig(vocabulary=VOCABULARY, width=8, depth=2, heads=4, kv_heads=2, feed=12, max_length=24),
-    "encoder": EncoderConfig(vocabulary=VOCABULARY, width=8, heads=2, max_length=24),
-    "modernbert": ModernBertConfig(vocabulary=VOCABULARY, width=8, depth=3, heads=2, feed=6, max_length=24, window=4, global_every=2),
+    "bert": BertConfig(**SMALL, num_hidden_layers=2, num_attention_heads=2, intermediate_size=12, pooler=True),
+    "decoder": DecoderConfig(**SMALL, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, intermediate_size=12),
+    "encoder": EncoderConfig(**SMALL, num_attention_heads=2),
+    "modernbert": ModernBertConfig(
+        **SMALL, num_hidden_layers=3, num_attention_heads=2, intermediate_size=6, local_attention=4, global_attn_every_n_layers=2
+    ),
 }
 CLASSES = {"bert": Bert, "decoder": Decoder, "encoder": Encoder, "modernbert": ModernBert}
 PACKED = ("bert", "decoder", "modernbert")  # the bodies that know segments
 DROPOUTS = {
-    "bert": {"dropout": 0.3, "attention_dropout": 0.2},
-    "decoder": {"dropout": 0.3, "attention_dropout": 0.2},
-    "encoder": {"dropout": 0.3},
-    "modernbert": {"embedding_dropout": 0.1, "attention_dropout": 0.2, "feed_dropout": 0.3},
+    "bert": {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2},
+    "decoder": {"hidden_dropout_prob": 0.3, "attention_dropout": 0.2},
+    "encoder": {"hidden_dropout_prob": 0.3},
+    "modernbert": {"embedding_dropout": 0.1, "attention_dropout": 0.2, "mlp_dropout": 0.3},
 }
 
 
@@ -60,7 +63,7 @@ def models():
             f"{name} tokens": TokenClassifier(body(name), 3, transform=name != "bert"),
             f"{name} masked": MaskedLM(body(name)),
             f"{name} causal": CausalLM(body(name)),
-            f"{name} untied": CausalLM(body(name), tied=False),
+            f"{name} untied": CausalLM(body(name), tie_word_embeddings=False),
         }
     made["bert pooler"] = Classifier(body("bert"), 3, pooling="pooler")
     return {name: model.eval() for name, model in made.items()}

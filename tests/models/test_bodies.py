@@ -3,12 +3,13 @@
 import mlx.core as mx
 import numpy as np
 import pytest
+from attrs import fields
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn, optimizers
 
 from mlxfp.core.errors import ArgumentError, UnknownNameError
-from mlxfp.models import BertConfig, DecoderConfig, MaskedLM, ModernBertConfig
+from mlxfp.models import BertConfig, DecoderConfig, EncoderConfig, MaskedLM, ModernBertConfig
 from mlxfp.models.layers import named_arrays
 from mlxfp.testing.laws import assert_causal, assert_documents_stand_alone, assert_ignores_padding, assert_rows_stand_alone
 from mlxfp.training.steps.state import same_arrays
@@ -69,7 +70,7 @@ def test_packed_rows_equal_separate_rows(name, lengths):
 
 @pytest.mark.parametrize("window", [2, 4, 128])
 def test_unpadded_modernbert_equals_padded(window):
-    model = body("modernbert", window=window)
+    model = body("modernbert", local_attention=window)
     ids, mask = rows([9, 4, 6])
     real = np.array(mask) != 0
     flat, segments = np.array(ids)[real], np.repeat([1, 2, 3], [9, 4, 6])
@@ -85,7 +86,7 @@ def test_future_tokens_do_not_matter_to_a_decoder(name, data):
 
 
 def test_local_attention_sees_nearby_tokens_and_no_others():
-    model = body("modernbert", window=4, global_every=2, depth=2)
+    model = body("modernbert", local_attention=4, global_attn_every_n_layers=2, num_hidden_layers=2)
     ids, _ = rows([12])
     changed = mx.where(mx.arange(12) == 0, (ids + 7) % 19, ids)
 
@@ -154,28 +155,33 @@ def test_bert_wants_positions_with_segments():
 
 
 def test_impossible_sizes_are_refused_when_the_config_is_made():
-    for make in (BertConfig, DecoderConfig, ModernBertConfig):
-        with pytest.raises(ArgumentError, match="depth must be at least 1, got depth=0"):
-            make(vocabulary=5, depth=0)
-        with pytest.raises(ArgumentError, match="width must be a multiple of heads, got width=10 and heads=4"):
-            make(vocabulary=5, width=10, heads=4)
-        with pytest.raises(ArgumentError, match="attention_dropout must be at least 0 and less than 1, got attention_dropout=1"):
-            make(vocabulary=5, attention_dropout=1)
+    for make in (BertConfig, DecoderConfig, EncoderConfig, ModernBertConfig):
+        for field in fields(make):
+            if field.type is int:
+                with pytest.raises(ArgumentError, match=f"{field.name} must be at least 1, got {field.name}=0"):
+                    make(**{"vocab_size": 5} | {field.name: 0})
+            elif "dropout" in field.name:
+                with pytest.raises(ArgumentError, match=f"{field.name} must be at least 0 and less than 1, got {field.name}=1"):
+                    make(vocab_size=5, **{field.name: 1})
+            elif field.type is float:
+                with pytest.raises(ArgumentError, match=f"{field.name} must be a number above 0, got {field.name}=0"):
+                    make(vocab_size=5, **{field.name: 0})
+        with pytest.raises(ArgumentError, match=r"hidden_size must be a multiple of num_attention_heads, got hidden_size=10 and num_.*=4"):
+            make(vocab_size=5, hidden_size=10, num_attention_heads=4)
     for make in (DecoderConfig, ModernBertConfig):
-        with pytest.raises(ArgumentError, match=r"width / heads must be even, got width=12 and heads=4, which makes 3\."):
-            make(vocabulary=5, width=12, heads=4)
-    with pytest.raises(ArgumentError, match="heads must be a multiple of kv_heads, got heads=4 and kv_heads=3"):
-        DecoderConfig(vocabulary=5, kv_heads=3)
-    with pytest.raises(UnknownNameError, match=r"No activation is named 'gelo'\. Did you mean 'gelu'\?"):
-        BertConfig(vocabulary=5, activation="gelo")
-    for name in ("global_base", "local_base", "eps"):
-        with pytest.raises(ArgumentError, match=f"{name} must be a number above 0, got {name}=0"):
-            ModernBertConfig(vocabulary=5, **{name: 0})
-    with pytest.raises(ArgumentError, match="window must be at least 1"):
-        ModernBertConfig(vocabulary=5, window=0)
+        even = r"hidden_size / num_attention_heads must be even, got hidden_size=12 and num_attention_heads=4, which makes 3\."
+        with pytest.raises(ArgumentError, match=even):
+            make(vocab_size=5, hidden_size=12, num_attention_heads=4)
+    shared = "num_attention_heads must be a multiple of num_key_value_heads, got num_attention_heads=4 and num_key_value_heads=3"
+    with pytest.raises(ArgumentError, match=shared):
+        DecoderConfig(vocab_size=5, num_key_value_heads=3)
+    with pytest.raises(UnknownNameError, match=r"No hidden_act is named 'gelo'\. Did you mean 'gelu'\?"):
+        BertConfig(vocab_size=5, hidden_act="gelo")
+    with pytest.raises(UnknownNameError, match=r"No hidden_activation is named 'tanh'"):
+        ModernBertConfig(vocab_size=5, hidden_activation="tanh")
 
 
 def test_a_transform_uses_the_activation_and_biases_of_the_body():
     assert "bias" not in MaskedLM(body("modernbert")).transform.linear
     assert "bias" in MaskedLM(body("bert")).transform.linear
-    assert MaskedLM(body("bert", activation="relu")).transform.activation is nn.relu
+    assert MaskedLM(body("bert", hidden_act="relu")).transform.activation is nn.relu

@@ -16,7 +16,7 @@ IDS = mx.array([[5, 6, 7]])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_every_architecture_takes_every_head(name, head):
     labels = None if head in ("regressor", "masked_lm", "causal_lm") else 3
-    model = create(name, size="tiny", head=head, labels=labels, vocabulary=30, max_length=8)
+    model = create(name, size="tiny", head=head, labels=labels, vocab_size=30, max_position_embeddings=8)
     rows = {"regressor": (1,), "classifier": (1, 3), "multi_label": (1, 3)}
     assert model(IDS).shape == rows.get(head, (1, 3, 30 if labels is None else 3))
 
@@ -24,7 +24,7 @@ def test_every_architecture_takes_every_head(name, head):
 @pytest.mark.parametrize("name", list(MODELS))
 def test_sizes_grow(name):
     configs = [configure(name, size=size) for size in MODELS[name].sizes]
-    costs = sorted(config.width**2 * config.depth for config in configs)
+    costs = sorted(config.hidden_size**2 * config.num_hidden_layers for config in configs)
     assert len(set(costs)) == len(costs)
     assert "tiny" in MODELS[name].sizes
     assert all(type(config) is MODELS[name].config for config in configs)
@@ -33,26 +33,34 @@ def test_sizes_grow(name):
 def test_the_sizes_of_published_models_are_theirs():
     bert, modern = configure("bert", size="base"), configure("modernbert", size="base")
     defaults = {type_: {field.name: field.default for field in fields(type_)} for type_ in (type(bert), type(modern))}
-    for config, vocabulary in ((bert, 30522), (modern, 50368)):
-        assert config == type(config)(vocabulary=vocabulary)
-        assert all(getattr(config, name) == value for name, value in defaults[type(config)].items() if name != "vocabulary")
+    for config, vocab_size in ((bert, 30522), (modern, 50368)):
+        assert config == type(config)(vocab_size=vocab_size)
+        assert all(getattr(config, name) == value for name, value in defaults[type(config)].items() if name != "vocab_size")
 
 
 def test_a_model_made_of_names_is_that_made_of_parts():
-    config = evolve(configure("encoder", size="tiny", vocabulary=30), dropout=0.1)
+    config = evolve(configure("encoder", size="tiny", vocab_size=30), hidden_dropout_prob=0.1)
     parts = Classifier(Encoder(config, seed=4), 2, seed=4)
-    assert same_arrays(create("encoder", size="tiny", labels=2, vocabulary=30, seed=4).parameters(), parts.parameters())
+    assert same_arrays(create("encoder", size="tiny", labels=2, vocab_size=30, seed=4).parameters(), parts.parameters())
 
 
 def test_a_registry_of_ones_own_takes_the_place_of_ours():
-    mine = Architecture(Encoder, EncoderConfig, {"wee": {"width": 8, "heads": 2}}, 11)
+    mine = Architecture(Encoder, EncoderConfig, {"wee": {"hidden_size": 8, "num_attention_heads": 2}}, 11)
     model = create("mine", size="wee", labels=2, models=MODELS | {"mine": mine})
-    assert model.body.config == EncoderConfig(vocabulary=11, width=8, heads=2)
+    assert model.body.config == EncoderConfig(vocab_size=11, hidden_size=8, num_attention_heads=2)
+
+
+def test_a_size_with_unknown_fields_is_refused_with_the_known_ones():
+    mine = Architecture(Encoder, EncoderConfig, {"wee": {"width": 8}, "old": {"hidden_sizes": 8}}, 11)
+    with pytest.raises(UnknownNameError, match=r"No field of EncoderConfig is named 'width'\. Known: hidden_dropout_prob, hidden_size, "):
+        configure("mine", size="wee", models={"mine": mine})
+    with pytest.raises(UnknownNameError, match=r"No field of EncoderConfig is named 'hidden_sizes'\. Did you mean 'hidden_size'\?"):
+        create("mine", size="old", labels=2, models={"mine": mine})
 
 
 def test_numbers_have_as_many_outputs_as_labels():
-    assert isinstance(create("bert", size="tiny", head="regressor", vocabulary=30), Regressor)
-    assert create("bert", size="tiny", head="regressor", labels=2, vocabulary=30)(IDS).shape == (1, 2)
+    assert isinstance(create("bert", size="tiny", head="regressor", vocab_size=30), Regressor)
+    assert create("bert", size="tiny", head="regressor", labels=2, vocab_size=30)(IDS).shape == (1, 2)
 
 
 def test_names_that_are_not_there_are_said():
@@ -77,6 +85,6 @@ def test_heads_say_whether_they_need_labels():
 @pytest.mark.parametrize("name", MODELS)
 def test_one_share_sets_every_dropout(name, head):
     labels = None if head == "masked_lm" else 2
-    model = create(name, size="tiny", head=head, labels=labels, vocabulary=50, dropout=0.25)
+    model = create(name, size="tiny", head=head, labels=labels, vocab_size=50, dropout=0.25)
     rates = {module.rate for _, module in model.named_modules() if isinstance(module, Dropout)}
     assert rates == {0.25}

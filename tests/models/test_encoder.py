@@ -14,7 +14,7 @@ from mlxfp.models.layers import Dropout, random_key
 from mlxfp.testing.laws import assert_ignores_padding, assert_rows_stand_alone
 from mlxfp.training.steps.state import same_arrays
 
-CONFIG = EncoderConfig(vocabulary=20, width=8, heads=2, max_length=12)
+CONFIG = EncoderConfig(vocab_size=20, hidden_size=8, num_attention_heads=2, max_position_embeddings=12)
 
 
 def classifier(pooling="mean", seed=0):
@@ -99,12 +99,12 @@ def test_dropout_keeps_the_dtype():
 
 
 def test_impossible_sizes_are_refused_when_the_config_is_made():
-    with pytest.raises(ArgumentError, match="width must be a multiple of heads, got width=10 and heads=4"):
-        EncoderConfig(vocabulary=5, width=10)
-    with pytest.raises(ArgumentError, match="depth must be at least 1"):
-        EncoderConfig(vocabulary=5, depth=0)
-    with pytest.raises(ArgumentError, match=r"dropout must be at least 0 and less than 1, got dropout=1\.0"):
-        Encoder(EncoderConfig(vocabulary=5, dropout=1.0))
+    with pytest.raises(ArgumentError, match=r"hidden_size must be a multiple of num_attention_heads, got hidden_size=10 and .*=4"):
+        EncoderConfig(vocab_size=5, hidden_size=10)
+    with pytest.raises(ArgumentError, match="num_hidden_layers must be at least 1"):
+        EncoderConfig(vocab_size=5, num_hidden_layers=0)
+    with pytest.raises(ArgumentError, match=r"hidden_dropout_prob must be at least 0 and less than 1, got hidden_dropout_prob=1\.0"):
+        Encoder(EncoderConfig(vocab_size=5, hidden_dropout_prob=1.0))
     with pytest.raises(UnknownNameError, match="No pooling is named 'median'"):
         classifier("median")
     with pytest.raises(ArgumentError, match="outputs must be at least 1"):

@@ -21,11 +21,11 @@ def test_weights_that_cannot_be_written_are_named_and_leave_nothing_behind(tmp_p
 
 
 def test_json_that_cannot_be_written_leaves_nothing_behind(tmp_path, monkeypatch):
-    def full(path, text, encoding):
+    def full(path, content):
         path.touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     with pytest.raises(OSError, match="No space left"):
         write_json(tmp_path / "config.json", {"a": 1})
     assert list(tmp_path.iterdir()) == []

@@ -15,7 +15,7 @@ from mlxfp.testing.laws import assert_generates_the_likeliest
 from tests.models.samples import VOCABULARY, body, gap, rows
 
 MODEL = CausalLM(body("decoder")).eval()
-UNTIED = CausalLM(body("decoder"), tied=False).eval()
+UNTIED = CausalLM(body("decoder"), tie_word_embeddings=False).eval()
 PROMPTS = st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=8), min_size=1, max_size=3)
 
 
@@ -154,7 +154,7 @@ def test_what_is_no_prompt_is_named(prompts):
 
 @pytest.mark.parametrize(
     ("stop_ids", "said"),
-    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids are token ids, got None among them. Leave out")],
+    [(2, "stop_ids must be Collection, got int"), ([3, None], "stop_ids must be token ids, got None. Leave out")],
 )
 def test_what_is_no_stop_is_named(stop_ids, said):
     with pytest.raises(ArgumentTypeError, match=said):

@@ -1,4 +1,4 @@
-"""The numeric side channel: it begins as nothing, learns what numbers say, and lives wherever its head does."""
+"""Numeric features: they have no effect before training, are learned, and work wherever their head works."""
 
 import json
 
@@ -48,7 +48,7 @@ OUTPUTS = {"classifier": 3, "one logit": 1, "multi_label": 2, "regressor": 1, "r
 
 
 def wrapped(head, name="bert", **options):
-    """A head with a side channel of four numbers."""
+    """A head with four numbers."""
     return WithNumbers(HEADS[head](body(name, **options)), 4, outputs=OUTPUTS[head], width=6)
 
 
@@ -151,7 +151,7 @@ TARGETS = {"classifier": mx.array([2, 0]), "multi_label": mx.array([[0, 1], [1, 
 
 
 def stepped(head, **options):
-    """A step for a head with a side channel, its first state, and a batch."""
+    """A step for a head with numbers, its first state, and a batch."""
     model, optimizer = wrapped(head, **DROPOUTS["bert"]), adamw(1e-2)
 
     def loss(model, batch):
@@ -268,13 +268,13 @@ def test_a_section_that_does_not_fit_is_refused(numbers, error, message, tmp_pat
 @pytest.mark.parametrize("head", ["classifier", "multi_label", "regressor"])
 def test_models_with_numbers_are_made_by_name(head):
     labels = None if head == "regressor" else 3
-    model = create("encoder", size="tiny", head=head, labels=labels, numbers=4, vocabulary=30, dropout=0.25, seed=3)
-    plain = create("encoder", size="tiny", head=head, labels=labels, vocabulary=30, dropout=0.25, seed=3)
+    model = create("encoder", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30, dropout=0.25, seed=3)
+    plain = create("encoder", size="tiny", head=head, labels=labels, vocab_size=30, dropout=0.25, seed=3)
     assert same_arrays(model.head.parameters(), plain.parameters())
     assert same_arrays(model.parameters(), WithNumbers(plain, 4, outputs=labels or 1, seed=3).parameters())
     assert model(IDS, MASK, numbers=NUMBERS).shape == plain(IDS, MASK).shape
     assert model.number_settings["dropout"] == 0.25
-    assert create("encoder", size="tiny", labels=2, numbers=4, vocabulary=30).number_settings["dropout"] == 0.1
+    assert create("encoder", size="tiny", labels=2, numbers=4, vocab_size=30).number_settings["dropout"] == 0.1
 
 
 def test_describe_shows_the_layers_of_the_numbers():
@@ -289,7 +289,7 @@ def test_heads_that_answer_for_tokens_are_refused_by_name(head):
     kind = {"token_classifier": "TokenClassifier", "masked_lm": "MaskedLM", "causal_lm": "CausalLM"}[head]
     message = rf"Numbers of a row need a head that answers for whole rows, got {kind}\. Use a Classifier or a Regressor: .*by name"
     with pytest.raises(ArgumentError, match=message):
-        create("bert", size="tiny", head=head, labels=labels, numbers=4, vocabulary=30)
+        create("bert", size="tiny", head=head, labels=labels, numbers=4, vocab_size=30)
 
 
 @pytest.mark.parametrize("head", [lambda body: TokenClassifier(body, 3), MaskedLM, CausalLM], ids=["tokens", "masked", "causal"])
@@ -339,7 +339,7 @@ class Mine(nn.Module):
 def test_a_head_of_ones_own_need_only_answer_for_rows():
     assert WithNumbers(Mine(2, 3), 4, outputs=3).eval()(IDS, MASK, numbers=NUMBERS).tolist() == [[1, 1, 1], [1, 1, 1]]
     for shape in ((2,), (2, 1), (1, 3), (2, 3, 1), ()):
-        message = rf"The head must answer \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Make WithNumbers with the outputs"
+        message = rf"The head must answer \[2, 3\], .*, got \[{', '.join(map(str, shape))}\]\. Pass the number of outputs of the head"
         with pytest.raises(ArgumentError, match=message):
             WithNumbers(Mine(*shape), 4, outputs=3)(IDS, MASK, numbers=NUMBERS)
 

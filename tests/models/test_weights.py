@@ -7,7 +7,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import nn
@@ -19,7 +19,7 @@ from mlxfp.models.layers import named_arrays
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.training.steps.state import same_arrays
-from tests.models.samples import body, gap, models, rows
+from tests.models.samples import CONFIGS, body, gap, models, rows
 
 REFERENCES = Path(__file__).parent / "references"
 MODELS = models()
@@ -50,10 +50,23 @@ def test_the_law_catches_other_weights(tmp_path):
 @pytest.mark.parametrize("name", ["bert", "decoder", "encoder", "modernbert"])
 def test_configs_that_transformers_has_no_words_for_come_back_too(name, tmp_path):
     changes = {
-        "bert": {"pooler": False, "activation": "gelu_tanh", "types": 3, "eps": 1e-6, "attention_dropout": 0.0},
-        "decoder": {"dropout": 0.25, "base": 500.0, "qkv_bias": True},
-        "encoder": {"dropout": 0.25, "depth": 1},
-        "modernbert": {"global_every": 5, "depth": 2, "window": 7, "feed_dropout": 0.25, "local_base": 77.0, "activation": "silu"},
+        "bert": {
+            "pooler": False,
+            "hidden_act": "gelu_pytorch_tanh",
+            "type_vocab_size": 3,
+            "layer_norm_eps": 1e-6,
+            "attention_probs_dropout_prob": 0.0,
+        },
+        "decoder": {"hidden_dropout_prob": 0.25, "rope_theta": 500.0, "qkv_bias": True},
+        "encoder": {"hidden_dropout_prob": 0.25, "num_hidden_layers": 1},
+        "modernbert": {
+            "global_attn_every_n_layers": 5,
+            "num_hidden_layers": 2,
+            "local_attention": 7,
+            "mlp_dropout": 0.25,
+            "local_rope_theta": 77.0,
+            "hidden_activation": "silu",
+        },
     }
     model = body(name, **changes[name])
     save(tmp_path, model)
@@ -99,7 +112,7 @@ def test_models_made_of_names_are_those_of_transformers(tmp_path):
         ("modernbert", "multi_label", "ModernBertForSequenceClassification"),
         ("decoder", "causal_lm", "LlamaForCausalLM"),
     ):
-        save(tmp_path, create(name, size="tiny", head=head, labels=None if head == "causal_lm" else 3, vocabulary=30))
+        save(tmp_path, create(name, size="tiny", head=head, labels=None if head == "causal_lm" else 3, vocab_size=30))
         assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [expected]
 
 
@@ -126,7 +139,7 @@ def test_weights_are_in_the_dtype_that_was_asked_for(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
     assert {array.dtype for array in named_arrays(load(tmp_path)).values()} == {mx.float32}
     assert same_arrays(load(tmp_path, dtype=mx.bfloat16).parameters(), model.parameters())
-    with pytest.raises(ArgumentError, match=r"dtype must be of floating point, got mlx\.core\.int32"):
+    with pytest.raises(ArgumentError, match=r"dtype must be a floating-point type, got mlx\.core\.int32"):
         load(tmp_path, dtype=mx.int32)
 
 
@@ -160,7 +173,7 @@ def test_the_tokenizer_goes_along_and_gives_its_ids(tmp_path):
     assert load_tokenizer(tmp_path / "new" / "folder") == tokenizer
     config = json.loads((tmp_path / "new" / "folder" / "config.json").read_text())
     assert (config["pad_token_id"], config["cls_token_id"], config["bos_token_id"]) == (tokenizer.pad_id, tokenizer.cls_id, None)
-    small = Classifier(body("bert", vocabulary=10), 2)
+    small = Classifier(body("bert", vocab_size=10), 2)
     with pytest.raises(ArgumentError, match=r"The tokenizer has \d+ tokens, and the model's vocabulary is 10\. Save the tokenizer that"):
         save(tmp_path, small, tokenizer=tokenizer)
 
@@ -234,21 +247,21 @@ def test_configs_of_older_versions_are_read(tmp_path):
     assert old.body.config == new.body.config
     older = copy_with(tmp_path / "modern", "ModernBertForMaskedLM", rope_parameters=..., layer_types=..., global_attn_every_n_layers=2)
     config = load(older).body.config
-    assert config == evolve(load(REFERENCES / "ModernBertForMaskedLM").body.config, global_every=2)
+    assert config == evolve(load(REFERENCES / "ModernBertForMaskedLM").body.config, global_attn_every_n_layers=2)
 
 
 CANNOT_BE = {
-    r"is_decoder is True, not False; hidden_act is 'gelo', not one of gelu, ": (BERT, {"hidden_act": "gelo", "is_decoder": True}),
+    r"is_decoder is True, not False; hidden_act is 'gelo', not one of 'gelu', ": (BERT, {"hidden_act": "gelo", "is_decoder": True}),
     r"its rotary positions are of the type 'llama3', not 'default'": ("LlamaForCausalLM", {"rope_parameters": {"rope_type": "llama3"}}),
     r"head_dim is 6, not hidden_size / num_attention_heads = 2": ("LlamaForCausalLM", {"head_dim": 6}),
     r"attention_bias is True, not False": ("LlamaForCausalLM", {"attention_bias": True}),
-    r"layer_types has global layers at no fixed distance": (
+    r"layer_types has global layers at irregular distances": (
         "ModernBertForMaskedLM",
         {"layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     ),
-    r"tie_word_embeddings is false, and the language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
+    r"tie_word_embeddings is false, but the masked language models": ("ModernBertForMaskedLM", {"tie_word_embeddings": False}),
     r"classifier_activation is 'relu', not that of the layers": ("ModernBertForMaskedLM", {"classifier_activation": "relu"}),
-    r"config\.json speaks of 1000000000 blocks, and there are only \d+ weights": (BERT, {"num_hidden_layers": 10**9}),
+    r"num_hidden_layers is 1000000000, but there are only \d+ weights in the files": (BERT, {"num_hidden_layers": 10**9}),
     r"config\.json does not describe a model: ZeroDivisionError": ("LlamaForCausalLM", {"num_attention_heads": 0}),
     r"The weights are quantized": (BERT, {"quantization_config": {"bits": 4}}),
     r"config\.json names no architecture.*load_body": (BERT, {"architectures": None}),
@@ -277,7 +290,7 @@ def test_whatever_a_config_says_there_is_a_model_or_an_error_of_ours(tmp_path_fa
         loaded = load(copy_with(tmp_path_factory.mktemp("any"), name, **changes))
     except MlxfpError:
         return
-    assert np.isfinite(np.array(loaded(IDS[:, :4] % min(12, loaded.body.config.vocabulary)))).all()
+    assert np.isfinite(np.array(loaded(IDS[:, :4] % min(12, loaded.body.config.vocab_size)))).all()
 
 
 def test_a_config_with_a_wrong_section_of_ours_is_refused(tmp_path):
@@ -288,8 +301,21 @@ def test_a_config_with_a_wrong_section_of_ours_is_refused(tmp_path):
             load(copy_with(tmp_path / str(place), BERT, mlxfp=section))
 
 
+def test_an_unknown_key_in_our_section_is_named_with_the_known_ones(tmp_path):
+    with pytest.raises(UnknownNameError, match=r"No key of 'mlxfp' is named 'config'\. Known: head, numbers, settings\."):
+        load(copy_with(tmp_path, BERT, mlxfp={"config": {"hidden_size": 8}}))
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_the_fields_of_a_config_are_keys_of_config_json(name, tmp_path):
+    save(tmp_path, MODELS[name])
+    written = json.loads((tmp_path / "config.json").read_text())
+    fields = asdict(CONFIGS[name])
+    assert {key: written.get(key) for key in fields} == fields | {key: None for key in ("pooler", "qkv_bias") if key in fields}
+
+
 def test_impossible_sizes_in_a_config_name_the_file(tmp_path):
-    with pytest.raises(ArgumentError, match=r"width must be a multiple of heads, got width=8 and heads=3\.") as error:
+    with pytest.raises(ArgumentError, match=r"hidden_size must be a multiple of num_attention_heads, got .*=8 and .*=3\.") as error:
         load(copy_with(tmp_path, BERT, num_attention_heads=3))
     assert error.value.__notes__ == [f"while reading {tmp_path / 'model' / 'config.json'}"]
 
@@ -324,14 +350,14 @@ def test_pickles_are_refused_and_the_way_out_is_said(tmp_path):
 
 def test_folders_that_are_not_there_or_hold_no_model_are_said(tmp_path):
     with pytest.raises(
-        MissingFileError, match=r"There is no config\.json in '.*nowhere'\. Give a folder of a model; nothing is downloaded"
+        MissingFileError, match=r"There is no config\.json in '.*nowhere'\. Pass the folder of a model; nothing is downloaded"
     ):
         load(tmp_path / "nowhere")
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(DataError, match=r"config\.json is not JSON"):
+    with pytest.raises(DataError, match=r"config\.json is not valid JSON"):
         load(tmp_path)
     (tmp_path / "config.json").write_text("[]")
-    with pytest.raises(DataError, match=r"config\.json should hold a JSON object, got list"):
+    with pytest.raises(DataError, match=r"config\.json must hold a JSON object, got list"):
         load(tmp_path)
 
 
@@ -340,10 +366,10 @@ def test_an_index_cannot_lead_out_of_the_folder_and_misses_no_file(tmp_path):
     index = folder / "model.safetensors.index.json"
     for place in ("../other.safetensors", "/etc/passwd", "weights.bin", "sub/model.safetensors"):
         index.write_text(json.dumps({"weight_map": {"a": place}}))
-        with pytest.raises(DataError, match="where only safetensors files of the same folder can be"):
+        with pytest.raises(DataError, match="but only safetensors files of the same folder are allowed"):
             load(folder)
     index.write_text(json.dumps({"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "model.safetensors"}}))
-    with pytest.raises(MissingFileError, match=r"names files that are not there: one\.safetensors, two\.safetensors"):
+    with pytest.raises(MissingFileError, match=r"names missing files: one\.safetensors, two\.safetensors"):
         load(folder)
     index.write_text(json.dumps({"weight_map": ["a"]}))
     with pytest.raises(DataError, match="has no weight_map"):
@@ -361,7 +387,7 @@ def test_damaged_weights_are_an_error_wherever_they_are_cut(tmp_path):
 
 
 def test_a_loaded_model_is_in_evaluation_mode(tmp_path):
-    save(tmp_path, Classifier(body("bert", dropout=0.5), 3))
+    save(tmp_path, Classifier(body("bert", hidden_dropout_prob=0.5), 3))
     assert same_arrays(load(tmp_path)(IDS, MASK), load(tmp_path)(IDS, MASK))
 
 
@@ -370,13 +396,15 @@ def test_an_untied_embedding_does_not_matter_where_there_is_no_language_model(tm
 
 
 def test_models_with_other_layers_than_their_config_says_are_not_saved(tmp_path):
-    quantized = body("bert", width=64, feed=64)
+    quantized = body("bert", hidden_size=64, intermediate_size=64)
     nn.quantize(quantized, group_size=32)
     with pytest.raises(ArgumentError, match=r"other arrays than its config says: .*biases.*save before quantizing"):
         save(tmp_path, quantized)
     grown = body("bert")
     grown.tokens = nn.Embedding(30, 8)
-    with pytest.raises(ArgumentError, match=r"tokens\.weight float\[30, 8\]\. .*make the model anew with that size"):
+    with pytest.raises(
+        ArgumentError, match=r"different: tokens\.weight is float\[30, 8\], expected float\[20, 8\]\. .*make a new model with that size"
+    ):
         save(tmp_path, grown)
     assert list(tmp_path.iterdir()) == []
 

@@ -158,7 +158,8 @@ def test_averaged_weights_predict_where_there_are_such():
 
 
 def pretrained(folder, recipe: Recipe, **sizes) -> str:
-    known = {"vocabulary": recipe.tokenizer.vocab_size, "width": 16, "heads": 2, "depth": 1, "feed": 32, "max_length": 32}
+    known = {"vocab_size": recipe.tokenizer.vocab_size, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
+    known |= {"intermediate_size": 32, "max_position_embeddings": 32}
     save(folder, MaskedLM(Bert(BertConfig(**(known | sizes)), seed=7)))
     recipe.tokenizer.save(folder)
     return str(folder)
@@ -174,14 +175,14 @@ def test_a_pretrained_body_gets_a_new_head(tmp_path, kind: str, numeric: bool):
     assert isinstance(head, Regressor if recipe.target.answer == "value" else Classifier)
     assert getattr(head, "multi_label", False) == (kind == "labels")
     assert {layer.rate for layer in model.modules() if isinstance(layer, Dropout)} == {0.3}
-    assert head.body.config.attention_dropout == 0.3
+    assert head.body.config.attention_probs_dropout_prob == 0.3
     assert mx.array_equal(head.body.tokens.weight, load_body(path).tokens.weight)
     assert objective(recipe).answers(model.eval(), batch_of(recipe, 5)).shape[0] == 5
 
 
 def test_a_pretrained_body_keeps_its_own_dropout_unless_told_otherwise(tmp_path):
     recipe = fitted("class of two")
-    path = pretrained(tmp_path, recipe, dropout=0.2)
+    path = pretrained(tmp_path, recipe, hidden_dropout_prob=0.2)
     assert make_pretrained(recipe, path, seed=0).body.dropout.rate == 0.2
     assert make_pretrained(recipe, path, dropout=0.0, seed=0).body.dropout.rate == 0.0
 
@@ -189,12 +190,12 @@ def test_a_pretrained_body_keeps_its_own_dropout_unless_told_otherwise(tmp_path)
 def test_a_pretrained_body_must_know_all_tokens_and_places(tmp_path):
     recipe = fitted("class of two")
     size = recipe.tokenizer.vocab_size
-    few = pretrained(tmp_path / "few", recipe, vocabulary=size - 1)
+    few = pretrained(tmp_path / "few", recipe, vocab_size=size - 1)
     with pytest.raises(
         ArgumentError, match=f"The model in .* has {size - 1} tokens, and .* makes others too. Pass the tokenizer that it was trained"
     ):
         make_pretrained(recipe, few, seed=0)
-    short = pretrained(tmp_path / "short", recipe, max_length=16)
+    short = pretrained(tmp_path / "short", recipe, max_position_embeddings=16)
     with pytest.raises(ArgumentError, match=r"The model in .* reads rows of 16 tokens, got max_length=32\. Lower it\."):
         make_pretrained(recipe, short, seed=0)
 

@@ -17,7 +17,7 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
     >>> from mlxfp.collators import causal
     >>> from mlxfp.models import create
-    >>> model = create("decoder", size="tiny", head="causal_lm", vocabulary=20)
+    >>> model = create("decoder", size="tiny", head="causal_lm", vocab_size=20)
     >>> total, weight = causal_lm(model, causal(pad_id=0)([{"input_ids": [5, 6, 7]}, {"input_ids": [5, 9]}]))
     >>> weight.item()
     3.0
@@ -34,7 +34,7 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
     `token_type_ids` where the batch has them; rows count as the batch's `weight` says, if it has one.
 
     >>> from mlxfp.models import create
-    >>> model = create("bert", size="tiny", head="masked_lm", vocabulary=20)
+    >>> model = create("bert", size="tiny", head="masked_lm", vocab_size=20)
     >>> batch = {"input_ids": mx.array([[5, 4, 7]]), "attention_mask": mx.array([[1, 1, 1]]), "labels": mx.array([[-100, 6, -100]])}
     >>> total, weight = masked_lm(model, batch)
     >>> weight.item()

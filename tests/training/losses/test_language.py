@@ -19,7 +19,7 @@ def values(pair):
 
 
 def decoder():
-    return create("decoder", size="tiny", head="causal_lm", vocabulary=20)
+    return create("decoder", size="tiny", head="causal_lm", vocab_size=20)
 
 
 def test_causal_lm_predicts_the_next_tokens_of_a_collated_batch():
@@ -36,7 +36,7 @@ def test_packed_documents_do_not_see_each_other():
 
 
 def test_masked_lm_predicts_the_hidden_tokens_of_a_collated_batch():
-    model = create("bert", size="tiny", head="masked_lm", vocabulary=20).eval()
+    model = create("bert", size="tiny", head="masked_lm", vocab_size=20).eval()
     batch = masked(pad_id=0, mask_id=1, special_ids=[2], vocab_size=20, rate=0.5, seed=1)(ROWS)
     logits = model(batch["input_ids"], batch["attention_mask"])
     assert values(masked_lm(model, batch)) == values(cross_entropy(logits, batch["labels"]))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from attrs import field, frozen
 
-from mlxfp.settings.options import above, at_least, at_most, below, option, path_option
+from mlxfp.settings.options import option, path_option
 
 
 @frozen(kw_only=True)
@@ -22,8 +22,8 @@ class DataConfig:
     spec: str | None = path_option(
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
     )
-    limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least(10))
-    prefetch: int = option(2, "The number of batches prepared in advance.", at_least(0))
+    limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
+    prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0)
 
 
 @frozen(kw_only=True)
@@ -40,15 +40,15 @@ class TextConfig:
     numbers: Literal["raw", "round", "significant", "quantile", "none"] = option(
         "round", "How numbers are rendered; quantiles are computed from the fold's training rows. None: left out, for model.numeric."
     )
-    digits: int = option(2, "The digits after the point, the significant digits, or the number of quantiles.", at_least(0), at_most(100))
+    digits: int = option(2, "The digits after the point, the significant digits, or the number of quantiles.", at_least=0, at_most=100)
     tokenizer: str = path_option(
         "wordpiece", "The kind to train on the training rows of each fold (wordpiece, bpe, unigram), or the path of a trained tokenizer."
     )
-    vocab_size: int = option(2000, "The vocabulary size of a tokenizer that is trained.", at_least(64))
-    max_length: int = option(128, "The most tokens a row may have.", at_least(4))
+    vocab_size: int = option(2000, "The vocabulary size of a tokenizer that is trained.", at_least=64)
+    max_length: int = option(128, "The most tokens a row may have.", at_least=4)
     overflow: Literal["refuse", "cut"] = option("refuse", "What to do with rows that are too long: refuse to run, or cut off their ends.")
     permute: bool = option(default=False, about="Shuffle the columns of each training row, in every epoch.")
-    drop: float = option(0.0, "The fraction of values hidden at random in training.", at_least(0), below(1))
+    drop: float = option(0.0, "The fraction of values hidden at random in training.", at_least=0, below=1)
 
 
 @frozen(kw_only=True)
@@ -62,7 +62,7 @@ class ModelConfig:
     name: str = option("modernbert", "The architecture.")
     size: str = option("tiny", "The size, one that models.create knows.")
     path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
-    dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least(0), below(1))
+    dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least=0, below=1)
     numeric: bool = option(default=False, about="Pass numerical columns, scaled by the training rows, directly to the model's head.")
 
 
@@ -75,11 +75,11 @@ class OptimizerConfig:
     """
 
     name: str = option("adamw", "The optimizer.")
-    learning_rate: float = option(5e-4, "The peak learning rate.", above(0))
+    learning_rate: float = option(5e-4, "The peak learning rate.", above=0)
     weight_decay: float = option(
-        0.01, "Weight decay of matrices; norms and biases have none. Adam and SGD add it to the gradient.", at_least(0)
+        0.01, "Weight decay of matrices; norms and biases have none. Adam and SGD add it to the gradient.", at_least=0
     )
-    clip_norm: float | None = option(1.0, "The largest norm of the gradients; larger ones are scaled down. Null: no clipping.", above(0))
+    clip_norm: float | None = option(1.0, "The largest norm of the gradients; larger ones are scaled down. Null: no clipping.", above=0)
 
 
 @frozen(kw_only=True)
@@ -91,7 +91,7 @@ class ScheduleConfig:
     """
 
     name: str = option("linear", "How the learning rate falls after the warmup.")
-    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises.", at_least(0), at_most(1))
+    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises.", at_least=0, at_most=1)
 
 
 @frozen(kw_only=True)
@@ -102,15 +102,15 @@ class TrainingConfig:
     32
     """
 
-    seed: int = option(0, "The seed of everything random.", at_least(0))
-    epochs: int = option(10, "The number of passes over the training rows.", at_least(1))
-    size: int = option(32, "The number of rows in a batch.", at_least(1))
-    accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least(1))
+    seed: int = option(0, "The seed of everything random.", at_least=0)
+    epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
+    size: int = option(32, "The number of rows in a batch.", at_least=1)
+    accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least=1)
     compute_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "The dtype of the computation; weights stay float32.")
     checkpoint_blocks: bool = option(default=False, about="Recompute blocks in the backward pass, to save memory.")
     skip_nonfinite: bool = option(default=False, about="Skip updates with infinite or NaN gradients, instead of ending the run.")
     ema: float | None = option(
-        None, "The decay of an exponential moving average of the weights, such as 0.999; the average predicts.", above(0), below(1)
+        None, "The decay of an exponential moving average of the weights, such as 0.999; the average predicts.", above=0, below=1
     )
 
 
@@ -123,11 +123,11 @@ class ObserversConfig:
     """
 
     progress: bool = option(default=True, about="Show a progress bar.")
-    every: int = option(10, "The number of steps between two log entries.", at_least(1))
-    patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least(1))
-    checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least(1))
-    keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least(1))
-    minutes: float | None = option(None, "The time limit of a fold, in minutes.", above(0))
+    every: int = option(10, "The number of steps between two log entries.", at_least=1)
+    patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
+    checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
+    keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
+    minutes: float | None = option(None, "The time limit of a fold, in minutes.", above=0)
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
     plots: bool = option(default=True, about="Plot the run when it ends.")
 
@@ -141,9 +141,9 @@ class ValidationConfig:
     """
 
     method: str = option("auto", "How rows are assigned to folds; auto: by time or by group if the spec names one, else stratified.")
-    folds: int = option(5, "The number of folds; each validates once.", at_least(2))
-    repeats: int = option(1, "How often cross-validation is repeated, each time with other folds.", at_least(1))
-    seed: int = option(0, "The seed of the folds.", at_least(0))
+    folds: int = option(5, "The number of folds; each validates once.", at_least=2)
+    repeats: int = option(1, "How often cross-validation is repeated, each time with other folds.", at_least=1)
+    seed: int = option(0, "The seed of the folds.", at_least=0)
 
 
 @frozen(kw_only=True)
@@ -156,7 +156,7 @@ class CompetitionConfig:
 
     metric: str | None = option(None, "The metric of the competition. Null: that of the spec.")
     ensemble: str = option("mean", "How the folds' predictions of the test rows are combined.")
-    views: int = option(1, "The number of column orders that predictions are averaged over.", at_least(1))
+    views: int = option(1, "The number of column orders that predictions are averaged over.", at_least=1)
     threshold: bool = option(default=False, about="Tune the threshold of a binary decision, nested in the folds.")
     submission: str = option("submission.csv", "The file name of the submission.")
 

@@ -52,13 +52,12 @@ def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
     """
     data, seed = config.data, config.training.seed
     spec = None if data.spec is None else named_spec(data.spec)
-    path = data_folder(folder, config)
+    path = data_folder(folder, config) if data.path is None else data.path
     if data.path is None:
         if spec is None:
             raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
         spec = write_synthetic(spec, path, seed=seed)
-    given = path if data.path is None else data.path
-    return read_competition(given, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
+    return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
 
 
 def folds_of(config: RunConfig, data: CompetitionData) -> Folds:

@@ -45,7 +45,7 @@ from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.quickstart import budget
 from mlxfp.runs.run_warnings import run_warnings
 from mlxfp.runs.submission import header
-from mlxfp.runs.tracking import Tracking, track
+from mlxfp.runs.tracking import track
 
 
 def run(config: RunConfig) -> Iterator[RunEvent]:
@@ -139,12 +139,7 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
             yield from () if (folder / PICTURE).is_file() else draw(made, files)
             yield over
             return
-        tracking = Tracking(made)
-        for each in track(made):
-            if isinstance(each, Tracking):
-                tracking = each
-            else:
-                yield each
+        tracking = yield from track(made)
         for fold, own in zip(made.folds, files, strict=True):
             lost = () if own.done else tuple(tracking.lost())
             yield from lost

@@ -1,7 +1,7 @@
-"""A run in MLflow: a parent with a child for each fold. What goes wrong there never ends the run."""
+"""A run in MLflow: a parent with a child for each fold. Errors of MLflow never end the run."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from math import isnan
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ from mlxfp.training.observers.tracking import MlflowRun, begin_run, connect, fai
 
 @frozen
 class Tracking:
-    """The parent run in MLflow, or nothing: then every method does nothing."""
+    """The parent run in MLflow; without one, every method does nothing."""
 
     plan: Plan
     uri: str | None = None
     parent: str | None = None
 
     def lost(self) -> Iterator[RunEvent]:
-        """Say so if no server answers any more: a fold then goes untracked, and the next one asks again."""
+        """Report a server that does not answer any more: this fold is not tracked, and the next one tries again."""
         if self.parent is not None:
             yield from _attempt(self.plan, lambda mlflow: connect(mlflow, self.uri))
 
@@ -57,15 +57,14 @@ class Tracking:
         yield from _attempt(self.plan, log)
 
 
-def track(plan: Plan) -> Iterator[RunEvent | Tracking]:
-    """Begin the parent run, or find it again where the run continues; yield what went wrong, and last the tracking.
+def track(plan: Plan) -> Generator[RunEvent, None, Tracking]:
+    """Begin the parent run, or find it again where the run continues; yield what went wrong, and return the tracking.
 
     Children that were left running by a process that was killed are marked as killed. Raises `MissingExtraError` without MLflow.
     """
     uri, file = plan.config.observers.mlflow, plan.folder / MLFLOW
     if uri is None:
-        yield Tracking(plan)
-        return
+        return Tracking(plan)
     # MLflow tries a request to a server that has died for four minutes, and there is one for every entry of the log.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
@@ -82,7 +81,7 @@ def track(plan: Plan) -> Iterator[RunEvent | Tracking]:
         found.append(run.id)
 
     yield from _attempt(plan, begin)
-    yield Tracking(plan, uri, found[0] if found else None)
+    return Tracking(plan, uri, found[0] if found else None)
 
 
 def _params(plan: Plan) -> dict[str, str]:

@@ -14,11 +14,11 @@ def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = N
     `choices` has the known names of fields that are plain text in the class, by their paths, such as `optimizer.name`.
 
     >>> from attrs import frozen
-    >>> from mlxfp.settings.options import at_least, option
+    >>> from mlxfp.settings.options import option
     >>> @frozen(kw_only=True)
     ... class Loop:
     ...     "How often."
-    ...     epochs: int = option(3, "The number of epochs.", at_least(1))
+    ...     epochs: int = option(3, "The number of epochs.", at_least=1)
     >>> class_schema(Loop)["properties"]
     {'epochs': {'description': 'The number of epochs.', 'default': 3, 'type': 'integer', 'minimum': 1}}
     """

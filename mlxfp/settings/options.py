@@ -7,18 +7,35 @@ from typing import Any
 
 from attrs import field, frozen
 
+_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "at least": ("minimum", ge),
+    "above": ("exclusiveMinimum", gt),
+    "at most": ("maximum", le),
+    "below": ("exclusiveMaximum", lt),
+}
 
-def option(default: Any, about: str, *checks: "Bound") -> Any:
+
+def option(  # noqa: PLR0913  # bounds are keyword-only
+    default: Any,
+    about: str,
+    *,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
+    below: float | None = None,
+) -> Any:
     """Make a field of a configuration class; a value of None, where the type allows it, passes every check.
 
     >>> from attrs import frozen
     >>> @frozen(kw_only=True)
     ... class Loop:
-    ...     epochs: int = option(3, "How often.", at_least(1))
+    ...     epochs: int = option(3, "How often.", at_least=1)
     >>> Loop(epochs=0)
     Traceback (most recent call last):
     ValueError: expected at least 1
     """
+    bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
+    checks = tuple(Bound(name, bound) for name, bound in bounds.items() if bound is not None)
 
     def check(_: Any, __: Any, value: Any) -> None:
         check_bounds(value, checks)
@@ -52,33 +69,16 @@ def check_bounds(value: Any, checks: tuple[Callable[[Any], str | None], ...]) ->
 
 @frozen
 class Bound:
-    """A bound of a number; `word` is its keyword in a JSON schema."""
+    """A bound of a number: at least, above, at most or below another; `word` is its keyword in a JSON schema."""
 
-    word: str
+    name: str
     bound: float
-    expected: str
-    holds: Callable[[Any, Any], bool]
+
+    @property
+    def word(self) -> str:
+        """The keyword."""
+        return _BOUNDS[self.name][0]
 
     def __call__(self, value: Any) -> str | None:
         """Return what is expected if the value is out of bounds, else None."""
-        return None if self.holds(value, self.bound) else f"{self.expected} {self.bound:g}"
-
-
-def at_least(least: float) -> Bound:
-    """Require a number of at least `least`."""
-    return Bound("minimum", least, "at least", ge)
-
-
-def above(least: float) -> Bound:
-    """Require a number above `least`."""
-    return Bound("exclusiveMinimum", least, "above", gt)
-
-
-def at_most(most: float) -> Bound:
-    """Require a number of at most `most`."""
-    return Bound("maximum", most, "at most", le)
-
-
-def below(most: float) -> Bound:
-    """Require a number below `most`."""
-    return Bound("exclusiveMaximum", most, "below", lt)
+        return None if _BOUNDS[self.name][1](value, self.bound) else f"{self.name} {self.bound:g}"

@@ -30,7 +30,7 @@ def test_what_is_shown_with_origins_is_the_configuration_again(tmp_path_factory,
 
 
 @pytest.mark.parametrize("template", ["{a}\n\n  {b}: 'c' # d\n", "\n", "# no comment", "{a}\t\u0085{b}", " "])
-def test_text_of_several_lines_stays_what_it_is_beside_origins(tmp_path, template):
+def test_text_of_several_lines_stays_what_it_is_next_to_origins(tmp_path, template):
     config = RunConfig(text=attrs.evolve(RunConfig().text, template=template))
     path = tmp_path / "shown.yaml"
     path.write_text("\n".join(_with_origins(Resolved(config, {}))), "utf-8")

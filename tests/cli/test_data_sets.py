@@ -11,7 +11,7 @@ from mlxfp.kaggle.specs.synthetic import write_synthetic
 
 @pytest.fixture
 def ship(tmp_path):
-    """A folder with made-up passengers, and their spec in a file beside it."""
+    """A folder with synthetic passengers, and their spec in a file next to it."""
     save_spec(write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
     return tmp_path / "ship"
 

@@ -100,12 +100,12 @@ def test_yaml_is_read_by_the_rules_of_version_1_2(text, value):
     assert type(found) is type(value)
 
 
-def test_what_is_said_last_counts_and_each_value_knows_where_it_was_said(tmp_path):
+def test_the_last_value_counts_and_each_value_has_its_origin(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("preset: titanic\ntraining:\n  epochs: 4\n  size: 16\n# a remark\nmodel: {size: base}\n")
     resolved = load_config(path, overrides=["training.epochs=2", "data.path=a=b"])
     assert (resolved.config.training.epochs, resolved.config.training.size, resolved.config.data.path) == (2, 16, "a=b")
-    assert resolved.config.data.spec == "titanic"  # beside a value of the same part from elsewhere
+    assert resolved.config.data.spec == "titanic"  # next to a value of the same part from a file
     places = ("training.epochs", "training.size", "model.size", "data.spec", "data.path", "text.drop")
     origins = ["command line", f"{path}:4", f"{path}:6", "preset titanic", "command line", "default"]
     assert [resolved.origin(place) for place in places] == origins

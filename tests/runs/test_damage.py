@@ -68,7 +68,7 @@ def test_a_configuration_or_a_spec_that_was_changed_by_hand_is_refused(whole, ru
         fp.runs.predict(run, whole / "data" / "test.csv")
 
 
-def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_begins_anew(whole, run):
+def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_starts_over(whole, run):
     shutil.rmtree(run / "fold-02" / "checkpoints")
     for name in ("result.json", "model.safetensors"):
         (run / "fold-02" / name).unlink()
@@ -85,7 +85,7 @@ def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_begins_a
     assert results(run) == results(whole / "out")
 
 
-def test_an_early_stop_whose_best_state_is_lost_trains_anew(whole, run):
+def test_an_early_stop_whose_best_state_is_lost_trains_again(whole, run):
     for name in ("result.json", "model.safetensors", "best.safetensors"):
         (run / "fold-01" / name).unlink()
     list(fp.runs.resume(run))
@@ -126,7 +126,7 @@ def test_files_that_a_configuration_names_are_found_from_anywhere(whole, tmp_pat
     assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "/elsewhere"])
+@pytest.mark.parametrize("name", ["..", "a/b", "/other"])
 def test_a_run_stays_in_its_output_folder(whole, name):
     with pytest.raises(fp.ConfigError, match="A run needs a name that a folder can have"):
         list(fp.runs.run(configured(whole / "data", f"name={name}")))

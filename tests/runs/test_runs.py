@@ -145,7 +145,7 @@ def test_data_that_have_changed_are_refused(tmp_path):
     write_synthetic(SPECS["titanic"], data, rows=60, test_rows=20)
     config = configured(tmp_path, f"data.path={data}", "training.epochs=1")
     events = fp.runs.run(config)
-    assert isinstance(next(events), Noted)  # made-up files have other hashes than Kaggle's
+    assert isinstance(next(events), Noted)  # synthetic files have other hashes than Kaggle's
     events.close()
     lines = (data / "train.csv").read_text().splitlines()
     (data / "train.csv").write_text("\n".join([*lines[:-1], lines[1]]) + "\n")
@@ -263,7 +263,7 @@ def test_repeats_have_a_column_each(tmp_path):
     assert len(list((tmp_path / "titanic").glob("fold-*"))) == 4
 
 
-def test_numbers_reach_the_model_beside_the_text(tmp_path):
+def test_numbers_reach_the_model_in_addition_to_the_text(tmp_path):
     *_, end = fp.runs.run(configured(tmp_path, "model.numeric=true", "text.numbers=none", "training.epochs=1"))
     assert isinstance(end, Ended)
     recipe = json.loads((tmp_path / "titanic" / "fold-01" / "recipe.json").read_text())
@@ -287,7 +287,7 @@ def test_mlflow_has_a_parent_with_a_child_for_each_fold(tmp_path):
     assert [each.value for each in client.get_metric_history(parent.info.run_id, "fold/accuracy")] == list(end.score.folds)
     assert parent.data.params["training.epochs"] == "1"
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {"submission.csv", "metrics.json", "config.yaml"}
-    assert (tmp_path / "mlflow-artifacts").is_dir()  # beside the database, wherever the process runs
+    assert (tmp_path / "mlflow-artifacts").is_dir()  # next to the database, wherever the process runs
     assert all("train/loss" in run.data.metrics for run in children)
 
 
@@ -305,7 +305,7 @@ def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkey
     calls = []
 
     class Client:
-        """A stand-in for MLflow's client: any method answers, until the server dies."""
+        """A fake of MLflow's client: any method answers, until the server dies."""
 
         def __init__(self, tracking_uri):
             self.answer("a new client" if dies == "between folds" else "")
@@ -328,7 +328,7 @@ def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkey
 
     made = SimpleNamespace(MlflowClient=Client, entities=SimpleNamespace(Metric=lambda *_: 0, Param=lambda *_: 0))
     monkeypatch.setitem(sys.modules, "mlflow", made)
-    events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=stand-in", *TINY)))
+    events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=fake", *TINY)))
     said = [event.event.message for event in events if isinstance(event, Trained) and isinstance(event.event, fp.events.Warned)]
     said += [event.message for event in events if isinstance(event, Noted)]
     assert isinstance(events[-1], Ended)

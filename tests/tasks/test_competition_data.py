@@ -169,7 +169,7 @@ def test_what_validates_is_later_than_what_is_trained_on(times):
 
 
 @pytest.mark.parametrize("method", ["kfold", "stratified", "grouped", "stratified_grouped"])
-def test_rows_are_dealt_by_the_method_that_is_named_and_anew(method: str):
+def test_folds_are_made_by_the_method_that_is_named_and_repeated(method: str):
     found = found_of({"y": [0, 1] * 8, "day": [*range(16)], "g": [place // 2 for place in range(16)]}, time="day", group="g")
     folds = make_folds(found, method=method, count=2, repeats=3, seed=4)
     assert (folds.method, folds.repeats, folds.count) == (method, 3, 2)
@@ -196,13 +196,13 @@ def test_rows_are_dealt_by_the_method_that_is_named_and_anew(method: str):
         ),
     ],
 )
-def test_what_cannot_be_dealt_is_refused(changes, config, kind, message: str):
+def test_impossible_folds_are_refused(changes, config, kind, message: str):
     rows = {"y": [0, 1, 0, 1], "day": ["1", "2", "3", "4"], "odd": ["3/1/2020", "1", "2", "3"], "gap": ["1", None, "2", "3"]}
     with pytest.raises(kind, match=message):
         make_folds(found_of(rows | {"gone": [1.0, None, 2.0, 3.0]}, **changes), **config)
 
 
-def test_a_ranking_is_dealt_by_its_groups():
+def test_folds_of_a_ranking_keep_its_groups():
     about = {"train": FileSpec(name="train.csv"), "columns": [], "metric": "map_at_3"}
     spec = DatasetSpec(name="pages", kind="ranking", target=["y"], group="query", **about)
     found = CompetitionData(spec, Path(), from_table({"y": [0.0, 1.0, 2.0, 0.0], "query": ["a", "a", "b", "b"]}))

@@ -58,7 +58,7 @@ def test_a_recipe_knows_its_training_rows_only(data, text: dict, kind: str):
 
 @settings(max_examples=25)
 @given(data=st.data(), text=st.sampled_from(STYLES[:6]))
-def test_a_row_comes_out_the_same_whatever_rows_are_beside_it(data, text: dict):
+def test_a_row_comes_out_the_same_whatever_other_rows_there_are(data, text: dict):
     spec = spec_of()
     table = data.draw(tables(spec, min_rows=2))
     recipe = fit_recipe(spec, rows_of("binary"), **text, **SIDE)

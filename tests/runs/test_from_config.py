@@ -170,7 +170,8 @@ def test_adam_takes_decay_for_a_part_of_the_gradient():
     config = RunConfig(
         optimizer=OptimizerConfig(name="adam", learning_rate=0.1, weight_decay=0.5), schedule=ScheduleConfig(name="constant", warmup=0.0)
     )
-    params, gradients = {"matrix": mx.array([[1.0, -2.0], [0.5, 3.0]])}, {"matrix": mx.array([[0.1, 0.2], [-0.3, 0.4]])}
+    params = {"matrix": mx.array([[1.0, -2.0], [0.5, 3.0]]), "bias": mx.ones(2)}
+    gradients = {"matrix": mx.array([[0.1, 0.2], [-0.3, 0.4]]), "bias": mx.ones(2)}
     rate, first, second = 0.1, 0.9, 0.999
     weights, moment, square = np.array(params["matrix"]), 0.0, 0.0
     for count in range(1, 4):  # Kingma and Ba, "Adam", 2015, algorithm 1, with the gradient of 0.5 * |w|^2 / 2 added

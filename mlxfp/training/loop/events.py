@@ -39,7 +39,7 @@ class Event:
     def derive(self, kind: type[E], *own: Any) -> E:
         """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.
 
-        >>> event = Event(TrainState({}, {}, {}, step=7, 0), None, 0)
+        >>> event = Event(TrainState({}, {}, {}, 7, 0), None, 0)
         >>> event.derive(Warned, "no connection").message
         'no connection'
         """

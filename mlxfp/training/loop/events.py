@@ -21,8 +21,7 @@ class Event:
     the same step, such as an evaluation, happens again then, unless it is in the history that `fit` is given. Epochs count from 0. The
     cursor is None where the batches are not a dataset, and before the first batch.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Event(state, None, 0).step
+    >>> Event(TrainState({}, {}, {}, 7, 0), None, 0).step
     7
     """
 
@@ -40,7 +39,7 @@ class Event:
     def derive(self, kind: type[E], *own: Any) -> E:
         """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.
 
-        >>> event = Event(TrainState({}, {}, {}, step=7, seed=0), None, 0)
+        >>> event = Event(TrainState({}, {}, {}, 7, 0), None, 0)
         >>> event.derive(Warned, "no connection").message
         'no connection'
         """
@@ -63,8 +62,7 @@ class Evaluation:
 class RunStarted(Event):
     """A run begins. `total` is the number of steps at its end, where that is known, and `history` is the argument of `fit`.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> RunStarted(state, None, 0, total=100).total
+    >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
     """
 
@@ -76,8 +74,7 @@ class RunStarted(Event):
 class Stepped(Event):
     """A step was made. `metrics` are the means since the last reading, with `weight`; empty unless they were read.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Stepped(state, None, 0, {"loss": 0.5}).metrics
+    >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
@@ -88,8 +85,7 @@ class Stepped(Event):
 class EpochEnded(Event):
     """All batches of an epoch were used. `metrics` are the means over its steps, with `weight`.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> EpochEnded(state, None, 0, {"loss": 0.5}).metrics
+    >>> EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
@@ -100,8 +96,7 @@ class EpochEnded(Event):
 class StateChanged(Event):
     """The state was changed between two steps, as an observer had requested (see `Control`); this event has the new state.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> StateChanged(state, None, 0, reason="learning rate x 0.5").reason
+    >>> StateChanged(TrainState({}, {}, {}, 7, 0), None, 0, reason="learning rate x 0.5").reason
     'learning rate x 0.5'
     """
 
@@ -112,8 +107,7 @@ class StateChanged(Event):
 class Evaluated(Event):
     """The state was evaluated, by `evaluate_every`.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Evaluated(state, None, 0, {"accuracy": 0.9}).metrics
+    >>> Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.9}).metrics
     {'accuracy': 0.9}
     """
 
@@ -124,8 +118,7 @@ class Evaluated(Event):
 class CheckpointSaved(Event):
     """A checkpoint was written by `checkpoint`: the file is complete. The state is the one in it, some steps old by now.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> CheckpointSaved(state, None, 0, path=Path("best.safetensors")).path.name
+    >>> CheckpointSaved(TrainState({}, {}, {}, 7, 0), None, 0, path=Path("best.safetensors")).path.name
     'best.safetensors'
     """
 
@@ -136,8 +129,7 @@ class CheckpointSaved(Event):
 class MemoryRead(Event):
     """The memory of MLX, in bytes, as `log_memory` read it: in use, the peak so far, and kept for reuse.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> MemoryRead(state, None, 0, active=1000, peak=3000, cache=500).peak
+    >>> MemoryRead(TrainState({}, {}, {}, 7, 0), None, 0, active=1000, peak=3000, cache=500).peak
     3000
     """
 
@@ -150,8 +142,7 @@ class MemoryRead(Event):
 class Warned(Event):
     """Something went wrong that does not end the run, such as a tracking server that does not answer.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Warned(state, None, 0, message="log_mlflow: no connection").message
+    >>> Warned(TrainState({}, {}, {}, 7, 0), None, 0, message="log_mlflow: no connection").message
     'log_mlflow: no connection'
     """
 
@@ -162,8 +153,7 @@ class Warned(Event):
 class Stopped(Event):
     """A run ends: all its `epochs` or all its `steps` are done, or an observer ended it: `reason` says which.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Stopped(state, None, 0, reason="epochs").reason
+    >>> Stopped(TrainState({}, {}, {}, 7, 0), None, 0, reason="epochs").reason
     'epochs'
     """
 

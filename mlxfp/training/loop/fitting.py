@@ -86,7 +86,9 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
     run = _Run(step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control())
-    begin = _Progress(state, cursor, 0, RunningMetrics()) if cursor is None else _Progress.at(state, cursor, running or RunningMetrics())
+    if running is None or cursor is None:  # without a cursor the epoch begins again
+        running = RunningMetrics()
+    begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
     return _trained(run, begin, tuple(history))
 
@@ -129,9 +131,9 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
 def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
     """Make a function (state, batches) -> {name: number} that evaluates states of the model.
 
-    `measure(model, batch)` returns what metrics say of a batch by name: (sum, weight), or what one of `mlxfp.metrics` returns. These
+    `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
     are merged over the batches and computed at the end, so the numbers do not depend on how the examples are batched. Dropout is off.
-    Compiled once, so make it once. What it makes raises `DataError` if there are no batches or a metric has no weight.
+    Compiled once, so make it once. The function raises `DataError` if there are no batches or a metric has no weight.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -160,7 +162,7 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
     """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
 
-    `forward(model, batch)` returns MLX arrays; what the iterator yields are copies that are safe to keep, bfloat16 as float32.
+    `forward(model, batch)` returns MLX arrays; the iterator yields copies that are safe to keep, bfloat16 as float32.
     Dropout is off. Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -224,11 +226,6 @@ class _Progress:
     running: RunningMetrics
     unread: tuple[Cursor | None, ...] = ()
 
-    @classmethod
-    def at(cls, state: TrainState, cursor: Cursor, running: RunningMetrics) -> "_Progress":
-        """Go on where another run stopped."""
-        return cls(state, cursor, cursor.epoch, running, (None,) * len(running.unread))
-
     def event(self, kind: type[E], *own: Any) -> E:
         return kind(self.state, self.cursor, self.epoch, *own, running=self.running)
 
@@ -242,7 +239,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, _epoch_start(run.batches, epoch), epoch, RunningMetrics())
-        with closing(_feed(run.batches, resume, epoch)) as feed:  # what prepares the batches must be told if the run fails
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
             for batch, after in feed:
                 progress = yield from _changed(run, progress)
                 progress, means = _read(run, _stepped(run.step, progress, batch, after))

@@ -1,4 +1,4 @@
-"""Losses of numbers."""
+"""Losses for numbers."""
 
 import mlx.core as mx
 

@@ -6,12 +6,13 @@ is small and not zero. To offer another schedule in configurations, add an entry
 """
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable
 from math import pi
 
 import mlx.core as mx
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_callable, check_not_negative, check_positive
@@ -61,7 +62,7 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     _check_steps(steps, warmup)
     if not power > 0:
         raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
-    return _PolynomialDecay(rate, steps, power, warmup, end)
+    return _PolynomialDecay(rate, steps, warmup, end, power=power)
 
 
 def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
@@ -132,41 +133,48 @@ class _Constant(Part):
     warmup: int = 0
 
     def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, mx.array(self.rate))
+        return _after_warmup(self, _updates(step), mx.array(self.rate))
 
 
 @frozen(repr=False)
-class _LinearDecay(Part):
+class _Decay(Part):
+    """Rises for `warmup` updates, and falls from `rate` to `end`; a subclass says how."""
+
     rate: float
     steps: int
     warmup: int = 0
     end: float = 0.0
 
     def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, _between(self.end, self.rate, 1 - _share_done(self, step)))
+        done = _updates(step)
+        share = mx.clip((done - self.warmup) / (self.steps - self.warmup), 0, 1)
+        return _after_warmup(self, done, self.after(share))
+
+    @abstractmethod
+    def after(self, share: mx.array) -> mx.array:
+        """Return the rate after a share of the decay, from 0 to 1."""
+
+
+class _LinearDecay(_Decay):
+    __slots__ = ()
+
+    def after(self, share: mx.array) -> mx.array:
+        return _between(self.end, self.rate, 1 - share)
+
+
+class _CosineDecay(_Decay):
+    __slots__ = ()
+
+    def after(self, share: mx.array) -> mx.array:
+        return _between(self.rate, self.end, _half_cosine(share))
 
 
 @frozen(repr=False)
-class _PolynomialDecay(Part):
-    rate: float
-    steps: int
-    power: float
-    warmup: int = 0
-    end: float = 0.0
+class _PolynomialDecay(_Decay):
+    power: float = field(kw_only=True)
 
-    def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, _between(self.end, self.rate, (1 - _share_done(self, step)) ** self.power))
-
-
-@frozen(repr=False)
-class _CosineDecay(Part):
-    rate: float
-    steps: int
-    warmup: int = 0
-    end: float = 0.0
-
-    def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, _between(self.rate, self.end, _half_cosine(_share_done(self, step))))
+    def after(self, share: mx.array) -> mx.array:
+        return _between(self.end, self.rate, (1 - share) ** self.power)
 
 
 @frozen(repr=False)
@@ -186,14 +194,8 @@ def _updates(step: mx.array | int) -> mx.array:
     return mx.array(step).astype(mx.float32)
 
 
-def _after_warmup(schedule: _Constant | _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int, rate: mx.array) -> mx.array:
-    done = _updates(step)
+def _after_warmup(schedule: _Constant | _Decay, done: mx.array, rate: mx.array) -> mx.array:
     return mx.where(done < schedule.warmup, schedule.rate * (done + 1) / max(schedule.warmup, 1), rate)
-
-
-def _share_done(schedule: _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int) -> mx.array:
-    """Return the share of the decay that is done, from 0 to 1."""
-    return mx.clip((_updates(step) - schedule.warmup) / (schedule.steps - schedule.warmup), 0, 1)
 
 
 def _between(start: float, end: float, share: mx.array) -> mx.array:

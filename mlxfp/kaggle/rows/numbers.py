@@ -7,7 +7,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.kaggle.specs.cells import as_floats, shortest
+from mlxfp.kaggle.specs.cells import as_floats, shortest, write_distinct
 from mlxfp.text.templates.columns import plain
 
 NumberStyle = Literal["raw", "round", "significant", "quantile"]
@@ -44,9 +44,7 @@ class NumberFormat:
             numbers = numbers.cast(pa.int8())
         if pa.types.is_float16(numbers.type) or pa.types.is_decimal(numbers.type):
             numbers = numbers.cast(pa.float64())
-        encoded = numbers.dictionary_encode()
-        texts = [None if value is None or value != value else self._text(value) for value in encoded.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(encoded.indices)
+        return write_distinct(numbers, self._text)
 
     def _text(self, value: float) -> str:
         if self.style == "round":

@@ -1,5 +1,6 @@
 """Cells of a table: as a file writes them, and as numbers."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,13 @@ def shortest(value: float) -> str:
     return str(value)
 
 
+def write_distinct(numbers: pa.Array, write: Callable[[Any], str]) -> pa.StringArray:
+    """Write each distinct number once; null and NaN become null."""
+    encoded = numbers.dictionary_encode()
+    texts = [None if value is None or value != value else write(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
 def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
     """Write the values of a column as a file has them: whole floats, which is what integers next to nulls become, without a point.
 
@@ -42,9 +50,7 @@ def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
     """
     column = plain(chunk.column(name))
     if pa.types.is_floating(column.type):
-        encoded = column.cast(pa.float64()).dictionary_encode()
-        texts = [None if value != value else shortest(value) for value in encoded.dictionary.to_pylist()]
-        return pa.array(texts, pa.string()).take(encoded.indices)
+        return write_distinct(column.cast(pa.float64()), shortest)
     return format_column(chunk, Field(name)).cast(pa.string())
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.kaggle.specs.cells import not_numbers
+from mlxfp.kaggle.specs.cells import are_numbers, not_numbers
 
 ColumnType = Literal["text", "categorical", "numerical"]
 Cells = NDArray[Any]  # of strings, as a file has them; "" is a missing value
@@ -114,7 +114,7 @@ _KINDS = (
         is_number=True,
         phrase="The {title} {verb} ",
         holds="numbers",
-        recognizes=lambda known, others: not len(not_numbers(known)) and not len(not_numbers(others)),
+        recognizes=lambda known, others: are_numbers(known) and are_numbers(others),
         unfit=not_numbers,
         synthesize=_synthetic_numbers,
     ),

@@ -1,9 +1,9 @@
-"""How predictions are spelled in a submission: one table of spellings, to recognize, check and write cells."""
+"""How predictions are spelled in a submission: recognizing, checking and writing cells."""
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from math import isfinite
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from attrs import frozen
 
@@ -16,21 +16,8 @@ _MISSING = {"", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infini
 _NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
 
 
-def _is_whole(cell: str) -> bool:
-    return _WHOLE.fullmatch(cell) is not None
-
-
 def _is_number(cell: str) -> bool:
     return _NUMBER.fullmatch(cell) is not None and isfinite(float(cell))
-
-
-# From the narrowest spelling to the widest: whether a cell fits. What fits "boolean" depends on the column.
-_FITS: dict[Spelling, Callable[[str], bool]] = {
-    "integer": _is_whole,
-    "boolean": lambda _: False,
-    "number": _is_number,
-    "text": lambda _: True,
-}
 
 
 @frozen
@@ -47,7 +34,9 @@ class CellSpelling:
 
     def fits(self, cell: str) -> bool:
         """Whether a cell is spelled in this way."""
-        return cell in self.truths if self.name == "boolean" else _FITS[self.name](cell)
+        if self.name == "boolean":
+            return cell in self.truths
+        return self.name == "text" or (_WHOLE.fullmatch(cell) is not None if self.name == "integer" else _is_number(cell))
 
     def is_missing(self, cell: str) -> bool:
         """Whether a cell has no prediction: it is empty, or no finite number where the column is not text."""
@@ -62,11 +51,8 @@ class CellSpelling:
             return value if self.fits(value) else self._translate(value)
         if self.name == "boolean" and value in (0, 1):
             return self.truths[0] if value else self.truths[1]
-        if self.name in ("integer", "number") and isinstance(value, bool):
-            return str(int(value))
-        if self.name == "integer" and isinstance(value, float) and value.is_integer():
-            return str(int(value))
-        return str(value)
+        is_whole = isinstance(value, bool) or (self.name == "integer" and isinstance(value, float) and value.is_integer())
+        return str(int(value) if is_whole and self.name in ("integer", "number") else value)
 
     def _translate(self, name: str) -> str:
         truth = _NAMES_OF_TRUTHS.get(name.lower())
@@ -88,6 +74,7 @@ def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellS
     >>> [find_spelling(cells).name for cells in (["0", "1"], ["true"], ["0.5", "1"], ["a", "1"], [])]
     ['integer', 'boolean', 'number', 'text', 'text']
     """
-    truths = next((pair for pair in _TRUTHS if cells and set(cells) <= set(pair)), None)
-    narrowest = next(each for each, fits in _FITS.items() if all(map(fits, cells))) if cells else "text"
-    return CellSpelling(name or ("boolean" if truths else narrowest), truths or _TRUTHS[0])
+    truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
+    spellings = [CellSpelling(each, truths) for each in get_args(Spelling)]  # from the narrowest to the widest
+    found = next(each for each in spellings if all(map(each.fits, cells))) if cells else spellings[-1]
+    return found if name is None else CellSpelling(name, truths)

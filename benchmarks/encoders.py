@@ -10,7 +10,7 @@ from benchmarks.inputs import SENTENCE, passengers
 
 
 def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
-    """Make the batches of examples/titanic.py, and say how large the vocabulary is."""
+    """Return the batches of examples/titanic.py, and the size of the vocabulary."""
     train = fp.pipe(fp.from_table(passengers(count)), fp.template(SENTENCE), fp.load())
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
     collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="survived", pad_multiple=32))
@@ -18,18 +18,18 @@ def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
     return fp.pipe(train, *stages), tokenizer.vocab_size
 
 
-def example_encoder(vocabulary: int) -> nn.Module:
+def example_encoder(vocab_size: int) -> nn.Module:
     """Make the model of examples/titanic.py."""
-    config = fp.models.EncoderConfig(vocab_size=vocabulary, hidden_size=64, num_hidden_layers=2, hidden_dropout_prob=0.1)
+    config = fp.models.EncoderConfig(vocab_size=vocab_size, hidden_size=64, num_hidden_layers=2, hidden_dropout_prob=0.1)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 
 
-def deep_encoder(vocabulary: int) -> nn.Module:
-    """Make a model of more than 200 arrays that takes little time for each."""
-    config = fp.models.EncoderConfig(vocab_size=vocabulary, hidden_size=32, num_hidden_layers=17, hidden_dropout_prob=0.0)
+def deep_encoder(vocab_size: int) -> nn.Module:
+    """Make a model of more than 200 small arrays."""
+    config = fp.models.EncoderConfig(vocab_size=vocab_size, hidden_size=32, num_hidden_layers=17, hidden_dropout_prob=0.0)
     return fp.models.Classifier(fp.models.Encoder(config, seed=0), outputs=2, seed=0)
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies, and how many there are."""
+    """Return the sum of the cross entropies and their number."""
     return fp.losses.cross_entropy(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])

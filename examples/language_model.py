@@ -1,11 +1,11 @@
-"""Train a small causal language model on one text, and let it write more.
+"""Train a small causal language model on one text, and generate more text with it.
 
     python examples/language_model.py --data tinyshakespeare/input.txt
 
-The first nine tenths of the lines are for training, a byte-level BPE tokenizer included; the others are for validation. The text becomes
-one stream of tokens, cut into windows; labels are the inputs shifted by one. The validation loss is in nats a character, not a token, so
-that it can be compared: beside it stands that of a model of five characters at a time. On tiny Shakespeare these are 1.487 and 1.684,
-after 7 minutes of processor time. Without --data, the text is that of `help()`, which every Python carries.
+The first nine tenths of the lines are for training the model and its byte-level BPE tokenizer; the others are for validation. The text
+becomes one stream of tokens, cut into windows; labels are the inputs shifted by one. The validation loss is in nats per character, not per
+token, so that it can be compared with other models; the example prints that of a model of 5-grams of characters. On tiny Shakespeare the
+two are 1.487 and 1.684, after 7 minutes of processor time. Without --data, the text is that of `help()`, which every Python has.
 """
 
 import argparse
@@ -34,12 +34,12 @@ def main() -> None:
         if path is None:
             path = Path(folder) / "help.txt"
             path.write_text("\n".join(topics[name] for name in sorted(topics)), encoding="utf-8")
-            print("No --data given: the texts of help() take its place.\n")
+            print("No --data given: using the texts of help().\n")
         run(path, options.seed, options.steps)
 
 
 def run(path: Path, seed: int, steps: int) -> None:
-    """Train, and print the loss on the last tenth of the lines, what five characters at a time reach, and a sample."""
+    """Train, and print the loss on the last tenth of the lines, that of a model of 5-grams, and a sample."""
     lines = fp.pipe(fp.read_text(path), fp.load())
     first = (fp.length(lines) or 0) * 9 // 10
     train, valid = fp.pipe(lines, fp.take(first)), fp.pipe(lines, fp.skip(first))
@@ -66,18 +66,18 @@ def run(path: Path, seed: int, steps: int) -> None:
     print(f"five characters at a time: {theirs:.4f} nats a character\n")
 
     model.update(end.state.params)
-    model.eval()  # dropout off, if there is any
+    model.eval()  # turns dropout off
     (written,) = fp.models.generate(model, [newline], max_tokens=LENGTH, temperature=0.8, seed=seed)
     print(tokenizer.decode(written))
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies of the next tokens, and how many there are."""
+    """Return the sum of the cross entropies of the next tokens and their number."""
     return fp.losses.cross_entropy(model(batch["input_ids"]), batch["labels"])
 
 
 def measure(tokenizer: fp.Tokenizer) -> Callable[[Any, dict[str, Any]], dict[str, tuple[mx.array, mx.array]]]:
-    """Make the measure that divides by characters, of which each token writes some."""
+    """Make the measure of the loss per character; tokens differ in their numbers of characters."""
     characters = mx.array([len(tokenizer.decode([token])) for token in range(tokenizer.vocab_size)])
 
     def measured(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:

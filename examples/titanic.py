@@ -1,11 +1,12 @@
-"""Predict who survived from the passenger list, written as sentences: the main job, from a CSV file to a trained model.
+"""Predict who survived from the passenger list, rendered as sentences: everything from a CSV file to a trained model.
 
     python examples/titanic.py --data titanic/train.csv --model modernbert --seeds 5
 
-Without --data, a passenger list with the same columns is made up (see made_up.py). For each seed, a fifth of the passengers is held
-out; the tokenizer is trained on the others only. Beside the accuracy stand those of the "sex rule", women survive and men do not, and of
-TF-IDF and logistic regression on the same sentences, where scikit-learn is installed (`pip install "mlxfp[kaggle]"`). On Kaggle's file
-the means of five seeds are 0.810, 0.778 and 0.800: 179 passengers cannot tell the first from the last.
+Without --data, the example generates a synthetic passenger list with the same columns (see made_up.py). For each seed, a fifth of the
+passengers is held out; the tokenizer is trained on the others only. For comparison, it also prints the accuracies of the "sex rule" (women
+survive and men do not) and, if scikit-learn is installed (`pip install "mlxfp[kaggle]"`), of TF-IDF with logistic regression on the same
+sentences. On Kaggle's file the means of five seeds are 0.810, 0.778 and 0.800; with 179 passengers held out, the difference between the
+first and the last is not significant.
 """
 
 import argparse
@@ -34,7 +35,7 @@ def main() -> None:
         path = options.data or Path(folder) / "passengers.csv"
         if options.data is None:
             write_passengers(path, count=1500, seed=0)
-            print("No --data given: a made-up passenger list of 1,500 rows takes the place of Kaggle's file (see made_up.py).\n")
+            print("No --data given: using a synthetic passenger list of 1,500 rows instead of Kaggle's file (see made_up.py).\n")
         results = [run(path, seed, options.epochs, options.model) for seed in range(options.seeds)]
     for name in results[0]:
         values = [result[name] for result in results]
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
-    """Train on four fifths of the passengers; return the accuracies on the others, of the model and of simpler ways."""
+    """Train on four fifths of the passengers; return the accuracies of the model and of simpler methods on the others."""
     passengers = fp.pipe(fp.read_csv(path), fp.map(describe), fp.template(SENTENCE, missing="unknown"), fp.load())
     train, valid = fp.pipe(passengers, fp.split([0.8, 0.2], seed=seed, stratify="Survived"))
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
@@ -72,7 +73,7 @@ def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
 
 
 def describe(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Say a passenger's columns in words that others share: a title rather than a name, ranges rather than numbers."""
+    """Describe a passenger in words that other passengers share: a title rather than a name, ranges rather than numbers."""
     age, fare = row["Age"], row["Fare"]
     return {
         "Survived": row["Survived"],
@@ -94,12 +95,12 @@ def logits(model: Any, batch: dict[str, Any]) -> mx.array:
 
 
 def loss(model: Any, batch: dict[str, Any]) -> tuple[mx.array, mx.array]:
-    """Sum of the cross entropies, and how many there are."""
+    """Return the sum of the cross entropies and their number."""
     return fp.losses.cross_entropy(logits(model, batch), batch["labels"])
 
 
 def measure(model: Any, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array]]:
-    """Count the passengers whose fate is told right."""
+    """Count the passengers whose fate is predicted correctly."""
     return {"accuracy": fp.metrics.accuracy(logits(model, batch), batch["labels"])}
 
 

@@ -60,7 +60,7 @@ BERT_SIZES: Registry[dict[str, int]] = Registry(
 
 
 class Bert(nn.Module):
-    """Turn token ids into one vector a token, each seeing every real token of its row.
+    """Turn token ids into one vector per token; each token sees every real token of its row.
 
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019. Weights are drawn from
     `seed`. Put a head of `mlxfp.models` on it, or your own.

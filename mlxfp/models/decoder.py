@@ -100,7 +100,7 @@ class Cache:
 
 
 class Decoder(nn.Module):
-    """Turn token ids into one vector a token, each seeing itself and the tokens before it.
+    """Turn token ids into one vector per token; each token sees itself and the tokens before it.
 
     The architecture of Touvron et al., "LLaMA", 2023, with the grouped-query attention of Ainslie et al., "GQA", 2023. Weights are
     drawn from `seed`. `CausalLM` predicts the next token with it.
@@ -134,7 +134,7 @@ class Decoder(nn.Module):
         check_length("decoder", length, self.config.max_position_embeddings)
         hidden = self.dropout(self.tokens(ids))
         seen = visible(mask, segment_ids)
-        # Metal has a faster kernel for "causal" than for the array that says the same.
+        # Metal has a faster kernel for "causal" than for the array that means the same.
         bias: Bias = "causal" if seen is None else bias_of(hidden.dtype, seen, earlier(length, length))
         rotation = self._rotation(positions_of(mask, length) if positions is None else positions)
         for block in self.blocks:

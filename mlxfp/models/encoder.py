@@ -43,7 +43,7 @@ ENCODER_SIZES: Registry[dict[str, int]] = Registry(
 
 
 class Encoder(nn.Module):
-    """Turn token ids into one vector a token, each seeing every real token of its row.
+    """Turn token ids into one vector per token; each token sees every real token of its row.
 
     Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) of attention and a ReLU layer four
     times as wide, over token plus learned position embeddings. Weights are drawn from `seed`.

@@ -1,6 +1,6 @@
 """Architectures, and the formats in which transformers writes them: `config.json` and the names of weights.
 
-A config has the field names of `config.json`, so a format says only where the two differ. In the names of modules, `{}` stands for the
+A config has the field names of `config.json`, so a format says only where the two differ. In the names of modules, `{}` is the
 number of a block; `weight` and `bias` mean the same in both.
 """
 

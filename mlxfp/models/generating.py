@@ -86,7 +86,7 @@ class _Choice:
     seed: int
 
     def __call__(self, logits: mx.array, step: int) -> mx.array:
-        """Choose one token a row, int[B], from logits, float32[B, V]."""
+        """Choose one token for each row, int[B], from logits, float32[B, V]."""
         if self.temperature == 0:
             return mx.argmax(logits, axis=-1)
         logits = likeliest(logits / self.temperature, top_k=self.top_k, top_p=self.top_p)

@@ -64,7 +64,7 @@ MODERNBERT_SIZES: Registry[dict[str, int]] = Registry(
 
 
 class ModernBert(nn.Module):
-    """Turn token ids into one vector a token, each seeing the real tokens of its row, or those nearby.
+    """Turn token ids into one vector per token; each token sees the real tokens of its row, or only those nearby, depending on the block.
 
     Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. Weights are drawn from `seed`.
 

@@ -1,4 +1,4 @@
-"""`mlxfp doctor`: what is there on this machine, and what is missing for training to run."""
+"""`mlxfp doctor`: what this machine has for training, and what is missing."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ _PLACE = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
 
 @frozen
 class Finding:
-    """One thing that was looked at: what was found, and what to do if training cannot run so."""
+    """One check: what was found, and what to do if training cannot run."""
 
     name: str
     found: str
@@ -30,7 +30,7 @@ class Finding:
 
 def add(commands: Commands) -> None:
     """Add `doctor`."""
-    about = "Say what this machine has for training, and what is missing; exit code 1 if training cannot run."
+    about = "Show what this machine has for training, and what is missing; exit code 1 if training cannot run."
     add_command(commands, "doctor", _doctor, about=about, example="mlxfp doctor")
 
 
@@ -53,7 +53,7 @@ def _doctor(_: Namespace) -> int:
 
 
 def _mlx() -> Iterator[Finding]:
-    """Look at MLX: whether it starts, on what, how it multiplies matrices, and whether it compiles."""
+    """Check MLX: whether it starts, its device, its BLAS, and whether it compiles."""
     from mlxfp.runtime import report
 
     try:
@@ -79,7 +79,7 @@ def _compiles() -> Finding:
     try:
         made = mx.compile(lambda x: mx.exp(x) * 0.0 + 1.0)(mx.zeros(4))
         right = made.tolist() == [1.0] * 4
-    except Exception as error:  # noqa: BLE001  # whatever a compiler or a driver says
+    except Exception as error:  # noqa: BLE001  # any error of a compiler or a driver
         return Finding("mx.compile", "fails", f"mx.compile, which every training step uses, fails: {error}")
     return (
         Finding("mx.compile", "works")
@@ -89,16 +89,16 @@ def _compiles() -> Finding:
 
 
 def _credentials() -> Iterator[Finding]:
-    """Look for Kaggle's credentials: where they are, never what they are."""
+    """Find where Kaggle's credentials are; never read them."""
     try:
         from mlxfp.kaggle.submitting.uploading import credentials_in
-    except ImportError:  # MLX does not start, which has been said
+    except ImportError:  # MLX does not start, which is reported above
         return
-    yield Finding("kaggle", credentials_in(os.environ, Path.home()) or "no credentials (mlxfp submit --yes needs them, nothing else does)")
+    yield Finding("kaggle", credentials_in(os.environ, Path.home()) or "no credentials (only mlxfp submit --yes needs them)")
 
 
 def _extras() -> Iterator[Finding]:
-    """Look at each extra of mlxfp: the versions of its packages, or how to install them."""
+    """Check each extra of mlxfp: the versions of its packages, or how to install them."""
     extras = [] if _version("mlxfp") is None else metadata("mlxfp").get_all("Provides-Extra") or []
     for extra in sorted(extras):
         versions = {name: _version(name) for name in dict.fromkeys(_packages("mlxfp", extra))}
@@ -108,7 +108,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _packages(distribution: str, extra: str) -> Iterator[str]:
-    """Yield the packages that an extra brings on this platform; of an extra of another package, such as mlx[cpu], what that brings."""
+    """Yield the packages of an extra on this platform, also of extras of other packages, such as mlx[cpu]."""
     try:
         lines = requires(distribution) or []
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""The table of commands, and what becomes of a user's mistake: a sentence and an exit code, never a traceback."""
+"""The table of commands, and how mistakes of a user are reported: a sentence and an exit code, never a traceback."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from mlxfp.cli import checking, configuring, data_sets, inspecting, running, sub
 from mlxfp.cli.parsing import Commands, show_example, warn
 from mlxfp.core.errors import MlxfpError
 
-# Each adds the commands of its file, in the order of the help.
+# Each function adds the commands of its file; the order is that of the help.
 GROUPS: tuple[Callable[[Commands], None], ...] = (
     running.add,
     inspecting.add,
@@ -23,28 +23,28 @@ GROUPS: tuple[Callable[[Commands], None], ...] = (
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
-_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # as shells have it: 128 and the number of the signal
+_FAILED, _MISUSED, _INTERRUPTED, _CLOSED = 1, 2, 130, 141  # as in shells: 128 plus the number of the signal
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, with the arguments of the process unless some are given, and return the exit code.
 
-    0: done; 1: it could not be done, and standard error says why; 2: it is no such command; 130: interrupted; 141: nobody reads on.
+    0: done; 1: failed, and standard error says why; 2: unknown command or option; 130: interrupted; 141: standard output was closed.
     With MLXFP_DEBUG=1 in the environment, tracebacks are shown.
 
     >>> main(["config", "check", "titanic", "training.epochs=3"])
-    The preset titanic makes a run named 'titanic': no mistakes.
+    The preset titanic is a valid configuration of the run 'titanic'.
     0
     """
     try:
         options = parse(arguments)
-    except SystemExit as end:  # the parser's way to say that all is said: help, or a usage that is none
+    except SystemExit as end:  # argparse has printed the help, or what is wrong with the usage
         return end.code if isinstance(end.code, int) else _MISUSED
     try:
         code: int = options.run(options)
-        sys.stdout.flush()  # a pipe that is closed says so here, and not when the process ends
+        sys.stdout.flush()  # raises here for a closed pipe, and not when the process ends
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be written when the process ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for buffered output when the process ends
         return _CLOSED
     except KeyboardInterrupt as error:
         return _report(error, "interrupted", _INTERRUPTED)
@@ -54,14 +54,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parse(arguments: Sequence[str] | None = None) -> Namespace:
-    """Parse the arguments of a command; options may stand before, between and behind `key=value`. Exits as argparse does."""
+    """Parse the arguments of a command; options may come before, between and after `key=value`. Exits as argparse does."""
     parser = _parser()
     options, rest = parser.parse_known_args(arguments)
-    # argparse takes positional arguments in one go: those behind an option are left over.
+    # argparse takes all positional arguments at once: those after an option are left over.
     taken = [each for each in rest if "overrides" in options and not each.startswith("-")]
     if len(taken) < len(rest):
         left = " ".join(each for each in rest if each not in taken)
-        hint = ". Options begin with two dashes, values with none, as in training.epochs=3" if "overrides" in options else ""
+        hint = ". Options begin with two dashes, key=value with none, as in training.epochs=3" if "overrides" in options else ""
         parser.error(f"unrecognized arguments: {left}{hint}")
     if taken:
         options.overrides = [*options.overrides, *taken]

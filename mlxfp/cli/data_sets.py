@@ -1,11 +1,11 @@
-"""`mlxfp data`: what the files of a competition are, and whether they are what a spec says."""
+"""`mlxfp data`: describe the files of a competition, and check them against a spec."""
 
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from mlxfp.cli.parsing import Commands, add_command, add_group, say
 from mlxfp.core.errors import ArgumentError, MlxfpError
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add `data check` and `data infer`."""
     group = add_group(commands, "data", about="Check and describe the files of a competition.", example="mlxfp data check data/titanic")
-    about = "Say what the files are, and list all that is not as the spec says."
+    about = "Describe the files, and list every mismatch with the spec."
     check = add_command(group, "check", _check, about=about, example="mlxfp data check data/titanic --spec titanic")
     infer = add_command(
         group,
         "infer",
         _infer,
-        about="Propose a spec, from the files themselves.",
+        about="Infer a spec from the files.",
         example="mlxfp data infer data/cats --out cats.yaml",
     )
     for command in (check, infer):
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a CSV file")
-        command.add_argument("--target", metavar="COLUMN", action="append", help="what is to be predicted, where that cannot be told")
-    check.add_argument(
-        "--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON; else what the files look like"
-    )
-    infer.add_argument("--out", metavar="FILE", help="write the spec there, as YAML or JSON by its suffix, in place of printing it")
+        command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
+    check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
+    infer.add_argument("--out", metavar="FILE", help="write the spec to this file, as YAML or JSON by its suffix, instead of printing it")
 
 
 def _check(options: Namespace) -> int:
@@ -40,11 +38,11 @@ def _check(options: Namespace) -> int:
     from mlxfp.kaggle.specs.checking import check_spec
 
     if options.spec and options.target:
-        raise ArgumentError(f"--target says {', '.join(options.target)}, and --spec {options.spec} knows the target. Leave one out.")
+        raise ArgumentError(f"--target is {', '.join(options.target)}, but --spec {options.spec} has the target. Leave one out.")
     spec = named_spec(options.spec) if options.spec else _inferred(options)
-    say("\n".join(_lines(spec)))
+    say("\n".join(_description(spec)))
     check_spec(spec, options.path)
-    say("The files are as the spec says." if options.spec else "The spec is what the files look like; --spec checks them against another.")
+    say("The files match the spec." if options.spec else "The spec was inferred from the files; --spec checks them against another.")
     return 0
 
 
@@ -58,9 +56,9 @@ def _infer(options: Namespace) -> int:
             say(made.read_text("utf-8").rstrip("\n"))
         return 0
     if Path(options.out).exists():
-        raise ArgumentError(f"{options.out!r} is there already, and nothing is overwritten. Give another --out, or remove it.")
+        raise ArgumentError(f"{options.out!r} exists already, and nothing is overwritten. Give another --out, or remove it.")
     save_spec(spec, options.out)
-    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it there, then: --spec {options.out}")
+    say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it in the file, then use it: --spec {options.out}")
     return 0
 
 
@@ -75,11 +73,11 @@ def _inferred(options: Namespace) -> "DatasetSpec":
         raise
 
 
-def _lines(spec: "DatasetSpec") -> Iterator[str]:
-    """Say what a data set is, in lines."""
-    from mlxfp.kaggle.specs.specs import ColumnType
+def _description(spec: "DatasetSpec") -> Iterator[str]:
+    """Describe a data set in lines."""
+    from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
 
-    yield f"{spec.name}: {spec.kind}, judged by {spec.metric}"
+    yield f"{spec.name}: {spec.kind}, metric {spec.metric}"
     for part, file in (("train", spec.train), ("test", spec.test), ("sample", spec.sample)):
         if file is not None:
             yield f"  {part:<12} {file.name}" + ("" if file.rows is None else f", {file.rows:,} rows")
@@ -87,7 +85,7 @@ def _lines(spec: "DatasetSpec") -> Iterator[str]:
     for word, column in (("id", spec.id), ("group", spec.group), ("time", spec.time)):
         if column is not None:
             yield f"  {word:<12} {column}"
-    for kind in get_args(ColumnType):
+    for kind in COLUMN_KINDS:
         names = [column.name for column in spec.columns if column.type == kind]
         if names:
             yield fill(f"  {kind:<12} {', '.join(names)}", 120, subsequent_indent=" " * 15)

@@ -1,4 +1,4 @@
-"""`mlxfp inspect`: what a model would be given, before anything is trained."""
+"""`mlxfp inspect`: the input of a model, before anything is trained."""
 
 from argparse import Namespace
 from collections import Counter
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from mlxfp.cli.configuring import add_config, loaded
+from mlxfp.cli.configuring import add_config, known_names, loaded
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
 
 if TYPE_CHECKING:
     from mlxfp.config.classes import RunConfig
-    from mlxfp.tasks import Task
+    from mlxfp.runs import PreparedFold
 
 _SHOWN = 2  # rows in full: a table of tokens is long
 
@@ -24,20 +24,18 @@ def add(commands: Commands) -> None:
         commands,
         "inspect",
         _inspect,
-        about="Show what a model would be given: rows as text and tokens, their cost, shapes, and where time goes. Trains nothing.",
+        about="Show the input of a model: rows as text and tokens, their cost, shapes, and where time is spent. Trains nothing.",
         example="mlxfp inspect titanic --data data/titanic\nmlxfp inspect run.yaml text.form=key_value --part tokens --part shapes",
     )
     add_config(command)
-    command.add_argument(
-        "--part", choices=tuple(_PARTS), action="append", help="show this only; may be there several times (else all of them)"
-    )
+    command.add_argument("--part", choices=tuple(_PARTS), action="append", help="show only this part; may be repeated (default: all parts)")
 
 
 def _inspect(options: Namespace) -> int:
-    config = loaded(options).config
     for problem in start_mlx():
         warn(problem)
-    made = _made(config)
+    config = loaded(options, known_names()).config
+    made = _prepare(config)
     for name, show in _PARTS.items():
         if not options.part or name in options.part:
             for line in (f"== {name}", *show(made, config), ""):
@@ -45,32 +43,30 @@ def _inspect(options: Namespace) -> int:
     return 0
 
 
-def _made(config: "RunConfig") -> "Task":
-    """Make the task, with rows that are too long cut off: to see what they cost is what one inspects for."""
-    from mlxfp.kaggle.specs.catalogue import named_spec
-    from mlxfp.kaggle.specs.synthetic import make_up
-    from mlxfp.tasks import task
+def _prepare(config: "RunConfig") -> "PreparedFold":
+    """Prepare the first fold; rows that are too long are cut, since their cost is what a user inspects."""
+    from mlxfp.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
-    if config.data.path is not None or config.data.spec is None:
-        return task(cut)
-    with TemporaryDirectory() as folder:  # the rows are in memory once the task is made
-        make_up(named_spec(config.data.spec), folder, seed=config.training.seed)
-        warn("data.path says nothing, so these rows are made up.")
-        return task(evolve(cut, data=evolve(cut.data, path=folder)))
+    if config.data.path is not None:
+        return prepare(cut)
+    with TemporaryDirectory() as folder:  # the rows are in memory once the fold is prepared
+        prepared = prepare(evolve(cut, output=folder))
+        warn("data.path is not set, so these rows are synthetic.")
+        return prepared
 
 
-def _preview(made: "Task", _: "RunConfig") -> Iterator[str]:
+def _preview(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp.core.pipelines import pipe
     from mlxfp.data.inspection.previews import preview
     from mlxfp.data.rows.columns import select_columns
 
     texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
     yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
-    yield preview(made.batches, count=1, tokenizer=made.tokenizer)
+    yield preview(made.batches, count=1, tokenizer=made.recipe.tokenizer)
 
 
-def _schema(made: "Task", _: "RunConfig") -> Iterator[str]:
+def _schema(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp.core.describing import schema
 
     for name, rows in (("rows", made.splits.train), ("groups of tokens", made.batches)):
@@ -78,8 +74,8 @@ def _schema(made: "Task", _: "RunConfig") -> Iterator[str]:
         yield from (f"  {field.name}: {field.type}" for field in schema(rows))
 
 
-def _tokens(made: "Task", config: "RunConfig") -> Iterator[str]:
-    """Count tokens: of the training rows column by column, and those of the others, which may be longer, as a whole."""
+def _tokens(made: "PreparedFold", config: "RunConfig") -> Iterator[str]:
+    """Count the tokens of the training rows, by column, and of the other rows, which may be longer, as a whole."""
     parts = {"train": made.splits.train, "valid": made.splits.valid, "test": made.splits.test}
     budgets = {name: made.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
     for name, budget in budgets.items():
@@ -89,7 +85,7 @@ def _tokens(made: "Task", config: "RunConfig") -> Iterator[str]:
         yield "A run would be refused: raise text.max_length, or allow it with text.overflow=cut."
 
 
-def _shapes(made: "Task", _: "RunConfig") -> Iterator[str]:
+def _shapes(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     """Count the shapes of an epoch's batches: each is compiled once."""
     from mlxfp.data.lengths.shape_planning import batch_shapes
 
@@ -98,7 +94,7 @@ def _shapes(made: "Task", _: "RunConfig") -> Iterator[str]:
     yield f"shapes in the first epoch: {len(found)}; in any epoch at most: {len(batch_shapes(made.batches))}"
 
 
-def _profile(made: "Task", _: "RunConfig") -> Iterator[str]:
+def _profile(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp.data.inspection.profiling import profile
 
     yield repr(profile(made.batches))

@@ -1,4 +1,4 @@
-"""What all commands share: how one is described, how it prints, and how MLX is started."""
+"""What all commands share: how they are added and described, how they print, and how MLX is started."""
 
 import sys
 import warnings
@@ -10,7 +10,7 @@ Commands = Any  # argparse's _SubParsersAction: what a command is added to
 
 
 def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, about: str, example: str) -> ArgumentParser:
-    """Add a command: `run` takes what was parsed and returns the exit code. Its arguments are added to the parser that is returned.
+    """Add a command, and return its parser, to add arguments to; `run` takes the parsed arguments and returns the exit code.
 
     >>> parser = ArgumentParser()
     >>> greet = add_command(parser.add_subparsers(), "greet", lambda options: len(options.name), about="Greet.", example="mlxfp greet you")
@@ -25,7 +25,7 @@ def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, abo
 
 
 def add_group(commands: Commands, name: str, *, about: str, example: str) -> Commands:
-    """Add a name that commands are added below, as `config` is in `mlxfp config show`."""
+    """Add a group of commands, such as `config` in `mlxfp config show`."""
     return _described(commands, name, about, example).add_subparsers(metavar="COMMAND", required=True, title="commands")
 
 
@@ -37,13 +37,13 @@ def _described(commands: Commands, name: str, about: str, example: str) -> Argum
 
 
 def show_example(example: str) -> str:
-    """Show an example, or several in lines of their own, below the help of a command."""
+    """Format an example, or several on separate lines, for the end of a command's help."""
     return "example:\n" + "\n".join(f"  {line}" for line in example.splitlines())
 
 
 def say(text: str) -> None:
-    """Print to standard output, at once: what goes to standard error comes after it, also in a file."""
-    print(text, flush=True)  # noqa: T201  # this is what a command is for
+    """Print to standard output and flush, so that the order with standard error is kept, also in a file."""
+    print(text, flush=True)  # noqa: T201  # a command prints
 
 
 def warn(text: str) -> None:
@@ -52,7 +52,7 @@ def warn(text: str) -> None:
 
 
 def start_mlx() -> tuple[str, ...]:
-    """Make MLX use a fast BLAS, before anything imports it; return what stands against it, in words.
+    """Make MLX use a fast BLAS, before anything imports it; return warnings if that is not possible.
 
     >>> start_mlx()
     ()

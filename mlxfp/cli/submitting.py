@@ -1,4 +1,4 @@
-"""`mlxfp submit`: a file checked against the sample and handed in, on an explicit yes."""
+"""`mlxfp submit`: check a submission against the sample, and send it to Kaggle with --yes."""
 
 from argparse import Namespace
 from pathlib import Path
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from mlxfp.config.classes import RunConfig
     from mlxfp.kaggle.specs.specs import DatasetSpec
-    from mlxfp.kaggle.submitting.submissions import Spelling
+    from mlxfp.kaggle.specs.spellings import Spelling
 
-# What Kaggle calls the competitions whose specs have other names, as in the address of each.
+# Names of competitions on Kaggle, as in their URLs, that differ from the names of the specs.
 _KAGGLES = {
     "disaster_tweets": "nlp-getting-started",
     "house_prices": "house-prices-advanced-regression-techniques",
@@ -30,35 +30,37 @@ def add(commands: Commands) -> None:
         commands,
         "submit",
         _submit,
-        about="Check a submission against the sample and, with --yes, hand it in on Kaggle and wait for its score.",
+        about="Check a submission against the sample and, with --yes, submit it to Kaggle and wait for its score.",
         example="mlxfp submit runs/titanic\nmlxfp submit submission.csv --competition titanic --sample gender_submission.csv --yes",
     )
     command.add_argument("path", metavar="FILE_OR_RUN_FOLDER", help="a CSV file, or the folder of a run that has made one")
-    command.add_argument("--competition", metavar="NAME", help="as in its address on Kaggle; of a run, that of its data set")
-    command.add_argument("--message", metavar="TEXT", help="what Kaggle shows beside it; else the name of the run, or of the file")
-    command.add_argument("--sample", metavar="FILE", help="the sample submission to check against; of a run, that of its data")
-    command.add_argument("--yes", action="store_true", help="send it: nothing is sent without this")
+    command.add_argument("--competition", metavar="NAME", help="the name in its URL on Kaggle (default: that of the run's data set)")
+    command.add_argument("--message", metavar="TEXT", help="the description on Kaggle (default: the name of the run, or of the file)")
+    command.add_argument("--sample", metavar="FILE", help="the sample submission to check against (default: that of the run's data)")
+    command.add_argument("--yes", action="store_true", help="send the file; nothing is sent without this")
 
 
 @frozen
-class _Handed:
-    """A file to hand in, and what is known about it."""
+class _Candidate:
+    """A file to submit, and what is known about it."""
 
     file: Path
     message: str
     competition: str | None = None
     sample: Path | None = None
     spelling: "Mapping[str, Spelling] | None" = None
-    made_up: bool = False
+    synthetic: bool = False
 
 
 def _submit(options: Namespace) -> int:
     from mlxfp.kaggle.submitting.submissions import check_submission
     from mlxfp.kaggle.submitting.uploading import submit
 
-    found = _said(_of_run(Path(options.path)) if Path(options.path).is_dir() else _of_file(Path(options.path)), options)
+    found = _with_options(_of_run(Path(options.path)) if Path(options.path).is_dir() else _of_file(Path(options.path)), options)
     if found.competition is None:
-        raise ArgumentError(f"Which competition is {options.path} for? Name it as its address on Kaggle does: --competition titanic.")
+        raise ArgumentError(
+            f"The competition of {options.path} is not known. Give its name, as in its URL on Kaggle: --competition titanic."
+        )
     if found.sample is None:
         say(f"{found.file} was not checked: no sample is known. --sample FILE names one.")
     else:
@@ -67,20 +69,18 @@ def _submit(options: Namespace) -> int:
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise DataError(f"{found.file} does not fit the sample {found.sample}, and was not sent:{listed}")
         say(f"{found.file} fits the sample {found.sample}.")
-    if found.made_up and options.yes:
-        raise DataError(
-            f"{found.file} predicts rows that were made up, and was not sent. Run it on the competition's files: data.path=FOLDER."
-        )
+    if found.synthetic and options.yes:
+        raise DataError(f"{found.file} predicts synthetic rows, and was not sent. Run on the competition's files: data.path=FOLDER.")
     verdict = submit(found.file, found.competition, message=found.message, yes=options.yes)
     if verdict.status == "not sent":
-        say(f"It was not sent to {found.competition}: --yes does that.")
+        say(f"It was not sent to {found.competition}; --yes sends it.")
         return 0
     say(f"{found.competition}: {verdict.status}. {verdict.message}")
     return 1 if verdict.status in ("failed", "error") else 0
 
 
-def _said(found: _Handed, options: Namespace) -> _Handed:
-    """Put what the command line says before what is known."""
+def _with_options(found: _Candidate, options: Namespace) -> _Candidate:
+    """Let options of the command line override what is known."""
     return evolve(
         found,
         competition=options.competition or found.competition,
@@ -89,27 +89,25 @@ def _said(found: _Handed, options: Namespace) -> _Handed:
     )
 
 
-def _of_file(path: Path) -> _Handed:
+def _of_file(path: Path) -> _Candidate:
     if not path.is_file():
         raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
-    return _Handed(path, path.name)
+    return _Candidate(path, path.name)
 
 
-def _of_run(folder: Path) -> _Handed:
-    """Find what a run has made, with the sample that it was made by."""
-    from mlxfp.kaggle.specs.reading import folder_of
+def _of_run(folder: Path) -> _Candidate:
+    """Find the submission of a run, with its sample."""
     from mlxfp.kaggle.specs.spec_files import load_spec
-    from mlxfp.runs.folders import MADE_UP, SPEC, read_config
+    from mlxfp.runs.folders import SPEC, data_folder, read_config
 
     config = read_config(folder)
     file = folder / config.competition.submission
     if not file.is_file():
-        raise MissingFileError(f"The run in {folder} has made no {file.name}. Continue it first: mlxfp resume {folder}")
+        raise MissingFileError(f"The run in {folder} has no {file.name}. Continue it first: mlxfp resume {folder}")
     spec = load_spec(folder / SPEC)
-    data = folder / MADE_UP if config.data.path is None else folder_of(config.data.path)
-    named = None if spec.sample is None else data / spec.sample.name
+    named = None if spec.sample is None else data_folder(folder, config) / spec.sample.name
     sample = named if named is not None and named.is_file() else None
-    return _Handed(
+    return _Candidate(
         file,
         folder.resolve().name,
         _KAGGLES.get(spec.name, spec.name),
@@ -120,7 +118,7 @@ def _of_run(folder: Path) -> _Handed:
 
 
 def _spelling(spec: "DatasetSpec", config: "RunConfig", sample: Path) -> "Mapping[str, Spelling]":
-    """Say which columns hold probabilities or values, though the sample may have classes or whole numbers there."""
+    """Return the columns that hold probabilities or values, even if the sample has classes or integers there."""
     from mlxfp.kaggle.validation.scoring import METRICS
     from mlxfp.runs.submission import header, spelling_of
 

@@ -12,8 +12,7 @@ from mlxfp.config.classes import (
     TrainingConfig,
     ValidationConfig,
 )
-from mlxfp.config.json_schemas import json_schema
-from mlxfp.config.loading import Resolved, load_config
+from mlxfp.config.loading import Resolved, json_schema, load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.settings.yaml_files import read_document, write_document

@@ -1,10 +1,13 @@
-"""What a run can be told: frozen classes, one for each part of it."""
+"""The options of a run: frozen classes, one for each part of a configuration file.
+
+Names of parts that other rooms list in a table (optimizers, schedules, models, metrics, ...) are plain text here: `runs.CHOICES` has them.
+"""
 
 from typing import Literal
 
 from attrs import field, frozen
 
-from mlxfp.config.options import above, at_least, at_most, below, option, place
+from mlxfp.settings.options import option, path_option
 
 
 @frozen(kw_only=True)
@@ -15,10 +18,12 @@ class DataConfig:
     2
     """
 
-    path: str | None = place(None, "The folder of the competition: its train and test file. Null: rows made up for a try.")
-    spec: str | None = place(None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: what the file looks like.")
-    limit: int | None = option(None, "So many of the training rows and no more, for a quick try.", at_least(10))
-    prefetch: int = option(2, "How many batches are prepared ahead.", at_least(0))
+    path: str | None = path_option(None, "The folder with the competition's files. Null: synthetic rows, to try things out.")
+    spec: str | None = path_option(
+        None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
+    )
+    limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
+    prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0)
 
 
 @frozen(kw_only=True)
@@ -29,131 +34,131 @@ class TextConfig:
     'drop'
     """
 
-    form: Literal["sentence", "key_value"] = option("sentence", "Sentences ('The age is 22.') or names with values ('age: 22;').")
-    template: str | None = option(None, "A template of your own in place of a form, with {column} for a value.")
-    missing: Literal["drop", "unknown"] = option("drop", "What is said of a value that is missing: nothing, or that it is unknown.")
+    form: str = option("sentence", "How a row is rendered as text: sentences ('The age is 22.') or key_value ('age: 22;').")
+    template: str | None = option(None, "Your own template, used instead of a form: {column} is replaced by the value of the column.")
+    missing: Literal["drop", "unknown"] = option("drop", "How a missing value is rendered: its column is left out, or it is 'unknown'.")
     numbers: Literal["raw", "round", "significant", "quantile", "none"] = option(
-        "round", "How numbers are written; quantiles are those of the fold. None: they are not, and model.numeric has them."
+        "round", "How numbers are rendered; quantiles are computed from the fold's training rows. None: left out, for model.numeric."
     )
-    digits: int = option(2, "Digits after the point, or significant ones; or the number of quantiles.", at_least(0), at_most(100))
-    tokenizer: str = place("wordpiece", "A kind to train on the rows of each fold (wordpiece, bpe, unigram), or the path of one that is.")
-    vocab_size: int = option(2000, "Tokens of a tokenizer that is trained.", at_least(64))
-    max_length: int = option(128, "Tokens of a row at most.", at_least(4))
-    overflow: Literal["refuse", "cut"] = option("refuse", "What happens if rows are longer: nothing runs, or their ends are cut off.")
-    permute: bool = option(default=False, about="Whether each row has its columns in another order in every epoch.")
-    drop: float = option(0.0, "The share of values left out at random in training.", at_least(0), below(1))
+    digits: int = option(2, "The digits after the point, the significant digits, or the number of quantiles.", at_least=0, at_most=100)
+    tokenizer: str = path_option(
+        "wordpiece", "The kind to train on the training rows of each fold (wordpiece, bpe, unigram), or the path of a trained tokenizer."
+    )
+    vocab_size: int = option(2000, "The vocabulary size of a tokenizer that is trained.", at_least=64)
+    max_length: int = option(128, "The most tokens a row may have.", at_least=4)
+    overflow: Literal["refuse", "cut"] = option("refuse", "What to do with rows that are too long: refuse to run, or cut off their ends.")
+    permute: bool = option(default=False, about="Shuffle the columns of each training row, in every epoch.")
+    drop: float = option(0.0, "The fraction of values hidden at random in training.", at_least=0, below=1)
 
 
 @frozen(kw_only=True)
 class ModelConfig:
-    """What is trained.
+    """The model to train.
 
     >>> ModelConfig(name="bert", size="small").path is None
     True
     """
 
-    name: Literal["bert", "encoder", "modernbert"] = option("modernbert", "The architecture.")
-    size: str = option("tiny", "Its size, as models.create knows it.")
-    path: str | None = place(None, "A folder with pretrained weights in place of a name and a size.")
-    dropout: float | None = option(None, "The share that dropout takes. Null: as the architecture has it.", at_least(0), below(1))
-    numeric: bool = option(default=False, about="Whether numbers also reach the head directly, scaled by the training rows.")
+    name: str = option("modernbert", "The architecture.")
+    size: str = option("tiny", "The size, one that models.create knows.")
+    path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
+    dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least=0, below=1)
+    numeric: bool = option(default=False, about="Pass numerical columns, scaled by the training rows, directly to the model's head.")
 
 
 @frozen(kw_only=True)
 class OptimizerConfig:
-    """How weights change.
+    """How weights are updated.
 
     >>> OptimizerConfig().name
     'adamw'
     """
 
-    name: Literal["adamw", "adam", "sgd", "lion", "adafactor"] = option("adamw", "The method.")
-    learning_rate: float = option(5e-4, "The highest rate.", above(0))
+    name: str = option("adamw", "The optimizer.")
+    learning_rate: float = option(5e-4, "The peak learning rate.", above=0)
     weight_decay: float = option(
-        0.01, "Decay, of matrices only: not of norms and biases. Adam and SGD add it to the gradient.", at_least(0)
+        0.01, "Weight decay of matrices; norms and biases have none. Adam and SGD add it to the gradient.", at_least=0
     )
-    clip_norm: float | None = option(1.0, "The norm that gradients are cut to. Null: they are not.", above(0))
+    clip_norm: float | None = option(1.0, "The largest norm of the gradients; larger ones are scaled down. Null: no clipping.", above=0)
 
 
 @frozen(kw_only=True)
 class ScheduleConfig:
-    """How the rate changes over the run.
+    """How the learning rate changes during the run.
 
     >>> ScheduleConfig(name="cosine").warmup
     0.1
     """
 
-    name: Literal["constant", "linear", "cosine"] = option("linear", "How the rate falls after the warmup.")
-    warmup: float = option(0.1, "The share of all steps in which it rises.", at_least(0), at_most(1))
+    name: str = option("linear", "How the learning rate falls after the warmup.")
+    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises.", at_least=0, at_most=1)
 
 
 @frozen(kw_only=True)
 class TrainingConfig:
-    """How long, and in what steps.
+    """How long to train, and in what steps.
 
     >>> TrainingConfig(epochs=3).size
     32
     """
 
-    seed: int = option(0, "What everything random derives from.", at_least(0))
-    epochs: int = option(10, "Times that every row is seen.", at_least(1))
-    size: int = option(32, "Rows of a batch.", at_least(1))
-    accumulate: int = option(1, "Batches of an update.", at_least(1))
-    compute_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "What the model computes in; weights stay float32.")
-    checkpoint_blocks: bool = option(default=False, about="Whether blocks are computed again for their gradients, to save memory.")
-    skip_nonfinite: bool = option(default=False, about="Whether an update with infinite gradients is left out, or ends the run.")
+    seed: int = option(0, "The seed of everything random.", at_least=0)
+    epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
+    size: int = option(32, "The number of rows in a batch.", at_least=1)
+    accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least=1)
+    compute_dtype: Literal["float32", "bfloat16", "float16"] = option("float32", "The dtype of the computation; weights stay float32.")
+    checkpoint_blocks: bool = option(default=False, about="Recompute blocks in the backward pass, to save memory.")
+    skip_nonfinite: bool = option(default=False, about="Skip updates with infinite or NaN gradients, instead of ending the run.")
     ema: float | None = option(
-        None, "How slowly the average of the weights follows, such as 0.999; it is what predicts.", above(0), below(1)
+        None, "The decay of an exponential moving average of the weights, such as 0.999; the average predicts.", above=0, below=1
     )
 
 
 @frozen(kw_only=True)
 class ObserversConfig:
-    """What watches a run.
+    """What is logged, saved and watched while a run trains.
 
     >>> ObserversConfig(patience=3).keep
     1
     """
 
-    progress: bool = option(default=True, about="Whether a bar is shown.")
-    every: int = option(10, "Steps between two entries in the log.", at_least(1))
-    patience: int | None = option(None, "Evaluations without a better one after which a fold ends. Null: it never does.", at_least(1))
-    checkpoint_every: int = option(50, "Steps between two checkpoints.", at_least(1))
-    keep: int = option(1, "How many of the last checkpoints are kept, the best one aside.", at_least(1))
-    minutes: float | None = option(None, "The time that a fold may take.", above(0))
-    mlflow: str | None = option(None, "The address of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
-    plots: bool = option(default=True, about="Whether the run is drawn at the end.")
+    progress: bool = option(default=True, about="Show a progress bar.")
+    every: int = option(10, "The number of steps between two log entries.", at_least=1)
+    patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
+    checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
+    keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
+    minutes: float | None = option(None, "The time limit of a fold, in minutes.", above=0)
+    mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
+    plots: bool = option(default=True, about="Plot the run when it ends.")
 
 
 @frozen(kw_only=True)
 class ValidationConfig:
-    """How the model is judged.
+    """How the model is evaluated.
 
     >>> ValidationConfig(folds=10).repeats
     1
     """
 
-    method: Literal["auto", "kfold", "stratified", "grouped", "stratified_grouped", "time"] = option(
-        "auto", "How rows are dealt to folds; auto: by groups or time if the spec has such, else stratified by class."
-    )
-    folds: int = option(5, "Parts, each of which validates once.", at_least(2))
-    repeats: int = option(1, "Times that the rows are dealt anew.", at_least(1))
-    seed: int = option(0, "What the dealing derives from.", at_least(0))
+    method: str = option("auto", "How rows are assigned to folds; auto: by time or by group if the spec names one, else stratified.")
+    folds: int = option(5, "The number of folds; each validates once.", at_least=2)
+    repeats: int = option(1, "How often cross-validation is repeated, each time with other folds.", at_least=1)
+    seed: int = option(0, "The seed of the folds.", at_least=0)
 
 
 @frozen(kw_only=True)
 class CompetitionConfig:
-    """What is made of the predictions.
+    """How the run is scored, and what is made of its predictions.
 
     >>> CompetitionConfig().submission
     'submission.csv'
     """
 
-    metric: str | None = option(None, "The metric that counts. Null: that of the spec.")
-    ensemble: Literal["mean", "rank", "vote"] = option("mean", "How the folds' predictions of the test rows become one.")
-    views: int = option(1, "Orders of the columns that predictions are averaged over.", at_least(1))
-    threshold: bool = option(default=False, about="Whether the threshold of a binary decision is tuned, nested in the folds.")
-    submission: str = option("submission.csv", "The name of the file to hand in.")
+    metric: str | None = option(None, "The metric of the competition. Null: that of the spec.")
+    ensemble: str = option("mean", "How the folds' predictions of the test rows are combined.")
+    views: int = option(1, "The number of column orders that predictions are averaged over.", at_least=1)
+    threshold: bool = option(default=False, about="Tune the threshold of a binary decision, nested in the folds.")
+    submission: str = option("submission.csv", "The file name of the submission.")
 
 
 @frozen(kw_only=True)
@@ -167,7 +172,7 @@ class RunConfig:
     """
 
     name: str = option("run", "The name of the run, and of its folder.")
-    output: str = place("runs", "The folder that holds the folders of runs.")
+    output: str = path_option("runs", "The folder that contains the folders of runs.")
     data: DataConfig = field(factory=DataConfig)
     text: TextConfig = field(factory=TextConfig)
     model: ModelConfig = field(factory=ModelConfig)

@@ -1,22 +1,25 @@
-"""A configuration from a preset, a file and the command line, and where each of its values was said."""
+"""A configuration from a preset, a file and the command line, with the origin of each value."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import fields, frozen, has
+from attrs import fields, frozen
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.checks import check_text
 from mlxfp.core.errors import ConfigError
-from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.settings.json_schemas import class_schema
+from mlxfp.settings.structuring import flatten, structure, unstructure
 from mlxfp.settings.yaml_files import Place, read_document, read_value
+
+Choices = Mapping[str, Collection[str]]  # the known names of text values, by paths such as optimizer.name
 
 
 @frozen
 class Resolved:
-    """A configuration, and where its values come from; what no one said has its default.
+    """A configuration, and the origins of its values; a value that was not set has its default.
 
     >>> resolved = load_config(preset="titanic", overrides=["training.epochs=3"])
     >>> resolved.config.training.epochs, resolved.origin("training.epochs"), resolved.origin("text.max_length"), resolved.origin("name")
@@ -24,35 +27,38 @@ class Resolved:
     """
 
     config: RunConfig
-    origins: Mapping[Place, str]
+    origins: Mapping[str, str]
 
     def origin(self, path: str) -> str:
-        """Say where the value at a path such as `training.epochs` was said.
+        """Return where the value at a path such as `training.epochs` was set.
 
         >>> load_config().origin("training.epochs")
         'default'
         """
-        place = tuple(path.split("."))
-        if place not in dict(_leaves(RunConfig, ())):
+        if path not in _paths():
             raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
-        return self.origins.get(place, "default")
+        return self.origins.get(path, "default")
 
 
-def load_config(path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = ()) -> Resolved:
-    """Read a configuration: the values of a preset, over them those of a YAML or JSON file, over these `key.sub=value`.
+def load_config(
+    path: str | Path | None = None, *, preset: str | None = None, overrides: Sequence[str] = (), choices: Choices | None = None
+) -> Resolved:
+    """Read a configuration: `key.sub=value` goes before a YAML or JSON file, the file before a preset.
 
-    A file may name its preset, as in `preset: titanic`; `preset` goes before that. The value behind the first `=` is read as YAML 1.2 does.
-    Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and got, and the nearest name.
+    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. The text after the first `=` is read by
+    the rules of YAML 1.2. With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked too; otherwise a run
+    checks them when it is planned. Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and found,
+    and the nearest name.
 
     >>> load_config(overrides=["training.epochs=0", "modle.name=bert"])
     Traceback (most recent call last):
     mlxfp.core.errors.ConfigError: 2 mistakes in the configuration:
       training.epochs (command line): expected at least 1, got 0
-      modle (command line): no such name. Did you mean 'model'?
+      modle (command line): unknown key; did you mean 'model'?
 
     See also: `RunConfig`; `PRESETS`; `json_schema`, for editors.
     """
-    said, values = dict[Place, str](), dict[str, Any]()
+    origins, values = dict[Place, str](), dict[str, Any]()
     document = None if path is None else read_document(path)
     own = {} if document is None else dict(document.values)
     named = own.pop("preset", None)
@@ -60,45 +66,63 @@ def load_config(path: str | Path | None = None, *, preset: str | None = None, ov
         raise ConfigError(f"{path}: preset must be a name, got {named!r:.60}. Known: {', '.join(PRESETS)}.")
     chosen = preset if preset is not None else named
     if chosen is not None:
-        values = _over(values, PRESETS[chosen], said, (), lambda _: f"preset {chosen}")
+        values = _merge(values, PRESETS[chosen], origins, (), lambda _: f"preset {chosen}")
     if document is not None:
         lines = document.lines
-        values = _over(values, own, said, (), lambda place: f"{path}:{lines[place]}" if place in lines else str(path))
+        values = _merge(values, own, origins, (), lambda place: f"{path}:{lines[place]}" if place in lines else str(path))
     for override in overrides:
-        values = _over(values, _parsed(override), said, (), lambda _: "command line")
+        values = _merge(values, _parse_override(override), origins, (), lambda _: "command line")
 
     def origin(place: Place) -> str:
-        return next((said[place[:end]] for end in range(len(place), 0, -1) if place[:end] in said), "")
+        return next((origins[place[:end]] for end in range(len(place), 0, -1) if place[:end] in origins), "")
 
-    return Resolved(
-        structure(values, RunConfig, origin=origin), {place: said[place] for place, _ in _leaves(RunConfig, ()) if place in said}
-    )
+    config = structure(values, RunConfig, origin=origin, choices=choices)
+    by_path = {".".join(map(str, place)): said for place, said in origins.items()}
+    return Resolved(config, {path: by_path[path] for path in _paths() if path in by_path})
 
 
 def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
-    """Change values of a configuration, as `key.sub=value` says; raises `ConfigError` with every mistake.
+    """Change values of a configuration by `key.sub=value`; raises `ConfigError` with every mistake.
 
     >>> apply_overrides(RunConfig(), ["training.epochs=3"]).training.epochs
     3
     """
     values = unstructure(config)
     for override in overrides:
-        values = _over(values, _parsed(override), {}, (), lambda _: "")
+        values = _merge(values, _parse_override(override), {}, (), lambda _: "")
     return structure(values, RunConfig, origin=lambda _: "command line")
 
 
-def _parsed(override: str) -> dict[str, Any]:
+def json_schema(choices: Choices | None = None) -> dict[str, Any]:
+    """Return the JSON schema (draft 2020-12) of the files that `load_config` reads.
+
+    With `choices`, such as `runs.CHOICES`, it lists the names of optimizers and other parts.
+
+    >>> made = json_schema({"optimizer.name": ["adamw", "sgd"]})
+    >>> made["properties"]["training"]["properties"]["epochs"]["minimum"], made["properties"]["optimizer"]["properties"]["name"]["enum"]
+    (1, ['adamw', 'sgd'])
+    """
+    schema = class_schema(RunConfig, choices=choices)
+    schema["properties"]["preset"] = {"description": "The preset to start from.", "enum": list(PRESETS)}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of mlxfp"} | schema
+
+
+def _paths() -> list[str]:
+    return list(flatten(unstructure(RunConfig())))
+
+
+def _parse_override(override: str) -> dict[str, Any]:
     check_text(override=override)
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
-        raise ConfigError(f"{override!r} is no key.sub=value. Write, for example, training.epochs=3.")
-    inside = [".".join(map(str, place)) for place, _ in _leaves(RunConfig, ()) if place[-1] == path and len(place) > 1]
+        raise ConfigError(f"{override!r} is not of the form key.sub=value. Write, for example, training.epochs=3.")
+    inside = [each for each in _paths() if each.endswith(f".{path}")]
     if inside and path not in {each.name for each in fields(RunConfig)}:
-        raise ConfigError(f"A configuration has no {path!r} of its own. Write {' or '.join(f'{name}={text}' for name in inside)}.")
+        raise ConfigError(f"A configuration has no {path!r} at its top level. Write {' or '.join(f'{name}={text}' for name in inside)}.")
     try:
         value: Any = read_value(text, where=override)
     except ConfigError as error:
-        error.add_note(f"Text with signs of YAML goes in quotes, and these in quotes for the shell: '{path}=\"{text}\"'.")
+        error.add_note(f"Put text that looks like YAML in quotes, and quote the whole for the shell: '{path}=\"{text}\"'.")
         raise
     for name in reversed(path.split(".")):
         value = {name: value}
@@ -106,21 +130,15 @@ def _parsed(override: str) -> dict[str, Any]:
     return parsed
 
 
-def _over(below: Mapping[str, Any], above: Mapping[str, Any], said: dict[Place, str], place: Place, origin: Any) -> dict[str, Any]:
-    """Lay values over others, noting where each was said."""
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], place: Place, origin: Any) -> dict[str, Any]:
+    """Merge two trees, the second goes before the first, and note the origin of each value of the second."""
     out = dict(below)
     for name, value in above.items():
         here = (*place, name)
-        said[here] = origin(here)
+        origins[here] = origin(here)
         under = out.get(name)
         if isinstance(value, Mapping):
-            out[name] = _over(under if isinstance(under, Mapping) else {}, value, said, here, origin)
+            out[name] = _merge(under if isinstance(under, Mapping) else {}, value, origins, here, origin)
         else:
             out[name] = value
     return out
-
-
-def _leaves(kind: Any, place: Place) -> Iterator[tuple[Place, Any]]:
-    for field in fields(kind):
-        here = (*place, field.name)
-        yield from _leaves(field.type, here) if has(field.type) else ((here, field),)

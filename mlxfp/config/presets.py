@@ -1,4 +1,4 @@
-"""Settings by name, to start from: each says only what differs from the defaults."""
+"""Presets: named settings to start from; each has only what differs from the defaults."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,7 +26,7 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "name": "titanic",
             "data": {"spec": "titanic"},
             "text": {"form": "sentence", "max_length": 128},
-            "training": {"epochs": 2, "ema": 0.98},  # 700 sentences are soon known by heart: 12 epochs lose four points
+            "training": {"epochs": 2, "ema": 0.98},  # the model soon memorizes 700 sentences: 12 epochs lose four points
         },
         "house_prices": {
             "name": "house_prices",

@@ -1,4 +1,4 @@
-"""Predictions: from MLX arrays on the device to numpy arrays that are safe to keep."""
+"""Copying predictions from MLX arrays on the device to numpy arrays."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from mlxfp.core.trees import tree_map
 def to_numpy(tree: Any) -> Any:
     """Copy every MLX array of a tree to a numpy array; bfloat16, which numpy does not have, becomes float32.
 
-    A copy, because the view that `np.asarray` gives is writeable and would change the MLX array. Raises `ArgumentTypeError` for
-    leaves that are not MLX arrays.
+    It copies because `np.asarray` returns a view, and writing to it would change the MLX array. Raises `ArgumentTypeError` for leaves
+    that are not MLX arrays.
 
     >>> to_numpy({"p": mx.array([0.5, 2.0], mx.bfloat16)})
     {'p': array([0.5, 2. ], dtype=float32)}

@@ -1,4 +1,4 @@
-"""What losses and metrics do to rows: check shapes, say how much each row counts, and score labels."""
+"""Checks, weights and likelihoods of rows, as losses and metrics use them."""
 
 import mlx.core as mx
 
@@ -8,7 +8,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 def class_labels(
     function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None
 ) -> tuple[mx.array, mx.array]:
-    """Return the labels as int32 and how much each counts: as its example does, and 0 if it is `ignore_index`, where the label becomes 0.
+    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0.
 
     Raises `ArgumentError` unless there is one label for each row of logits, `ArgumentTypeError` for labels that are not integers.
 
@@ -22,18 +22,18 @@ def class_labels(
             "The logits have one axis more than the labels: the classes, last."
         )
     if mx.issubdtype(labels.dtype, mx.inexact):
-        raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. For numbers as targets there is losses.mse.")
+        raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for targets that are numbers.")
     labels = labels.astype(mx.int32)  # in an unsigned type, -100 would wrap around to a class
-    counts = mx.where(labels == ignore_index, 0, spread(function, example_weights, labels.shape))
+    counts = mx.where(labels == ignore_index, 0, broadcast_weights(function, example_weights, labels.shape))
     return mx.where(counts == 0, 0, labels), counts
 
 
-def matching(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
+def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
     """Return both as float32.
 
     Raises `ArgumentError` unless the shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense.
 
-    >>> matching("mse", mx.array([1]), mx.array([2]))
+    >>> check_same_shape("mse", mx.array([1]), mx.array([2]))
     (array([1], dtype=float32), array([2], dtype=float32))
     """
     if predictions.shape != targets.shape:
@@ -44,12 +44,12 @@ def matching(function: str, predictions: mx.array, targets: mx.array) -> tuple[m
     return predictions.astype(mx.float32), targets.astype(mx.float32)
 
 
-def spread(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
+def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Give every value of `shape` the weight of its example, float32; ones if there are no weights.
 
     `example_weights` are [B], or have an axis for each of the first axes of the values. Raises `ArgumentError` if they do not fit.
 
-    >>> spread("mse", mx.array([1, 0]), (2, 3)).tolist()
+    >>> broadcast_weights("mse", mx.array([1, 0]), (2, 3)).tolist()
     [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
     """
     if example_weights is None:
@@ -64,7 +64,7 @@ def spread(function: str, example_weights: mx.array | None, shape: tuple[int, ..
 
 
 def add(each: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
-    """Add up values by weight: (sum, sum of the weights). A value of weight 0 does not count, whatever it is.
+    """Add up values by weight: (sum, sum of the weights). A value of weight 0 does not count, even NaN.
 
     >>> total, weight = add(mx.array([3.0, mx.nan]), mx.array([2.0, 0.0]))
     >>> total.item(), weight.item()
@@ -74,9 +74,9 @@ def add(each: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
 
 
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:
-    """Pick from the last axis the value at each label, and NaN where a label is no class: `table` is [C], or [..., C].
+    """Pick from the last axis the value at each label, NaN where a label is not a class: `table` is [C], or [..., C].
 
-    A compiled step cannot raise, and must not go on as if nothing was wrong.
+    NaN, because a compiled step cannot raise an error, and must not hide it.
 
     >>> at_labels(mx.array([[5.0, 6.0], [7.0, 8.0], [9.0, 9.0]]), mx.array([1, 0, 2])).tolist()
     [6.0, 7.0, nan]

@@ -1,11 +1,11 @@
-"""Competitions: data sets described as values, rows as text, folds and honest scores, ensembles, submissions."""
+"""Competitions: specs of data sets, rows as text, folds and out-of-fold scores, ensembles, submissions."""
 
 from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.ensembling.calibration import isotonic, platt
 from mlxfp.kaggle.ensembling.stacking import SecondStage, second_stage
 from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
 from mlxfp.kaggle.rows.key_values import read_key_values
-from mlxfp.kaggle.rows.row_to_text import Wording, fit_wording
+from mlxfp.kaggle.rows.row_to_text import RowToText, fit_row_to_text
 from mlxfp.kaggle.rows.token_budgets import ColumnTokens, TokenBudget, token_budget
 from mlxfp.kaggle.specs.catalogue import SPECS, find, scan
 from mlxfp.kaggle.specs.checking import check_spec
@@ -13,7 +13,7 @@ from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import read_part
 from mlxfp.kaggle.specs.spec_files import load_spec, load_specs, save_spec, save_specs
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.kaggle.submitting.submissions import Submission, check_submission, submission
 from mlxfp.kaggle.submitting.uploading import Verdict, credentials_in, submit
@@ -38,6 +38,7 @@ __all__ = [
     "FoldPredictions",
     "Metric",
     "OutOfFold",
+    "RowToText",
     "Score",
     "SecondStage",
     "SmallFit",
@@ -46,7 +47,6 @@ __all__ = [
     "Threshold",
     "TokenBudget",
     "Verdict",
-    "Wording",
     "check_spec",
     "check_submission",
     "column_values",
@@ -55,14 +55,13 @@ __all__ = [
     "cross_validate",
     "ensembles",
     "find",
-    "fit_wording",
+    "fit_row_to_text",
     "folds",
     "infer_spec",
     "isotonic",
     "labels_of",
     "load_spec",
     "load_specs",
-    "make_up",
     "map_at",
     "out_of_fold",
     "platt",
@@ -82,4 +81,5 @@ __all__ = [
     "to_table",
     "token_budget",
     "validate_fold",
+    "write_synthetic",
 ]

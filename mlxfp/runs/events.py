@@ -1,4 +1,4 @@
-"""What happens in a run of a configuration, as frozen values: what `run` yields."""
+"""The events of a run, as frozen values: `run` yields them."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from mlxfp.training.loop import events
 
 @frozen
 class RunEvent:
-    """Something that happened in a run, whose files are in `folder`.
+    """An event of a run, whose files are in `folder`.
 
     >>> RunEvent(Path("runs/titanic")).folder.name
     'titanic'
@@ -21,7 +21,7 @@ class RunEvent:
 
 @frozen
 class Began(RunEvent):
-    """A run begins, or continues: of its `folds` so many are `done` already.
+    """A run begins or continues; `done` of its `folds` are finished already.
 
     >>> Began(Path("runs/titanic"), folds=5, done=2).done
     2
@@ -33,7 +33,7 @@ class Began(RunEvent):
 
 @frozen
 class FoldBegan(RunEvent):
-    """A fold, counted from 1, begins to train on so many rows, or goes on from `step`.
+    """A fold, counted from 1, begins to train on `rows` rows, or continues from `step`.
 
     >>> FoldBegan(Path("runs/titanic"), 1, rows=712, step=0).fold
     1
@@ -46,7 +46,7 @@ class FoldBegan(RunEvent):
 
 @frozen
 class Trained(RunEvent):
-    """Something happened in the training of a fold: one of `mlxfp.training.loop.events`.
+    """An event of a fold's training: one of `mlxfp.training.loop.events`.
 
     >>> from mlxfp.training.steps.state import TrainState
     >>> stepped = events.Stepped(TrainState({}, {}, {}, step=7, seed=0), None, 0, {"loss": 0.5})
@@ -60,7 +60,7 @@ class Trained(RunEvent):
 
 @frozen
 class FoldEnded(RunEvent):
-    """A fold is done: its predictions are in its folder. `score` is None where the metric is undefined on its rows.
+    """A fold is finished: its predictions are in its folder. `score` is None where the metric is undefined on its rows.
 
     >>> FoldEnded(Path("runs/titanic"), 1, metric="accuracy", score=0.8).score
     0.8
@@ -73,10 +73,10 @@ class FoldEnded(RunEvent):
 
 @frozen
 class Noted(RunEvent):
-    """Something that a person should know, and that does not end the run.
+    """A message to the user that does not end the run.
 
-    >>> Noted(Path("runs/titanic"), "The test file has 1 category that is new.").message
-    'The test file has 1 category that is new.'
+    >>> Noted(Path("runs/titanic"), "The test file has 1 new category.").message
+    'The test file has 1 new category.'
     """
 
     message: str
@@ -84,9 +84,9 @@ class Noted(RunEvent):
 
 @frozen
 class Ended(RunEvent):
-    """All folds are done, and what is made of them is written. `score` is that of the out-of-fold predictions, None where undefined.
+    """All folds are finished, and all outputs are written. `score` is that of the out-of-fold predictions, None where undefined.
 
-    `submission` is None where there is no test file or no sample.
+    `submission` is None without a test file or a sample.
 
     >>> Ended(Path("runs/titanic"), Score("accuracy", (0.75, 0.85), 0.8), submission=None).score.overall
     0.8

@@ -1,82 +1,136 @@
-"""The folder of a run: what is in it, whose it is, and files that are whole or not there."""
+"""The layout of a run's folder, and to which configuration it belongs."""
 
 import fcntl
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from attrs import evolve
-from numpy.typing import NDArray
+from attrs import evolve, frozen
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.atomic_files import PARTIAL, write_whole
+from mlxfp.core.atomic_files import PARTIAL
 from mlxfp.core.errors import ConfigError, DataError, MissingFileError
-from mlxfp.kaggle.specs.reading import hash_file
-from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.kaggle.specs.reading import folder_of, hash_file
+from mlxfp.runs.files import read_json, write_json, write_text
+from mlxfp.settings.structuring import flatten, structure, unstructure
 from mlxfp.settings.yaml_files import read_document, write_document
 
-CONFIG, SPEC, DATA, FOLDS, METRICS, RECEIPT = "config.yaml", "spec.yaml", "data.json", "folds.csv", "metrics.json", "receipt.json"
-OOF, TEST, ENVIRONMENT, MADE_UP, PICTURE, MODEL = (
-    "oof.csv",
-    "test_predictions.csv",
-    "environment.json",
-    "data",
-    "run.png",
-    "model.safetensors",
-)
+# The files of a run.
+CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
+OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
+MLFLOW, SYNTHETIC, _LOCK = "mlflow.json", "data", ".lock"
+# The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
+LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
+MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
 
-# What may differ when a run is continued: it changes where things are, or what is seen of them, and no result.
+# Options that may differ when a run is continued: they change paths, or what is shown, and no result.
 _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "plots")}
 )
-_GIVEN = ("model.path", "text.tokenizer")
-_SHOWN = 5
+_MOVABLE = ("model.path", "text.tokenizer")
+_SHOWN = 5  # differences in a message
 
 
-def check_place(folder: Path, name: str) -> None:
-    """Raise `ConfigError` for a name that is none, and for a folder that holds something else than a run."""
+@frozen
+class FoldFolder:
+    """The folder of a fold, counted from 1.
+
+    >>> (FoldFolder(Path("runs/titanic"), 1) / MODEL).as_posix()
+    'runs/titanic/fold-01/model.safetensors'
+    """
+
+    run: Path
+    fold: int
+
+    def __truediv__(self, name: str) -> Path:
+        """Return the path of a file."""
+        return self.run / f"fold-{self.fold:02}" / name
+
+    @property
+    def done(self) -> bool:
+        """Whether the fold has been trained and has predicted, and its files are as they were written."""
+        return (self / RESULT).is_file() and not self.damaged()
+
+    def result(self) -> dict[str, Any]:
+        """Read the score of a finished fold, and the hashes of its files."""
+        return read_json(self / RESULT)
+
+    def damaged(self) -> list[Path]:
+        """Find the files of a finished fold that are missing or have changed."""
+        files = self.result()["files"] if (self / RESULT).is_file() else {}
+        return [self / name for name in files if not is_as_written(self / name, files[name])]
+
+    def hashes(self) -> dict[str, str]:
+        """Return the hash of each file that predictions depend on, or are in."""
+        return {name: hash_file(self / name) for name in (RECIPE, MODEL, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
+
+
+def fold_folders(folder: Path) -> list[FoldFolder]:
+    """Return the folders of the folds that a run has begun."""
+    count = sum(each.is_dir() for each in folder.glob("fold-*"))
+    return [FoldFolder(folder, number + 1) for number in range(count)]
+
+
+def run_folder(config: RunConfig) -> Path:
+    """Return the folder of a run."""
+    return Path(config.output) / config.name
+
+
+def data_folder(folder: Path, config: RunConfig) -> Path:
+    """Return the folder with the files of a run's competition."""
+    return folder / SYNTHETIC if config.data.path is None else folder_of(config.data.path)
+
+
+def is_csv_name(name: str) -> bool:
+    """Whether a submission may have this name: a CSV file in the folder of the run that replaces none of its files."""
+    return Path(name).name == name and name not in (FOLDS, OOF, TEST) and name.endswith(".csv")
+
+
+def is_as_written(path: Path, digest: str) -> bool:
+    """Whether a file exists, and has the hash that it had."""
+    return path.is_file() and hash_file(path) == digest
+
+
+def check_folder(folder: Path, name: str) -> None:
+    """Raise `ConfigError` for a name that a folder cannot have, and for a folder that holds something other than a run."""
     if name in ("", ".", "..") or Path(name).name != name:
         raise ConfigError(f"A run needs a name that a folder can have, got name={name!r}. The folder around it is output.")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, and a run needs a folder of that name. Choose another name or output.")
-    if (
-        folder.is_dir()
-        and not (folder / CONFIG).is_file()
-        and any(not path.name.startswith(".") and path.name != MADE_UP for path in folder.iterdir())
-    ):
+    if folder.is_dir() and not (folder / CONFIG).is_file() and any(_is_foreign(path) for path in folder.iterdir()):
         raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
 
 
-def claim(folder: Path, config: RunConfig) -> None:
-    """Make the folder of a run, or make sure that it holds this run: never is anything of another one overwritten.
+def _is_foreign(path: Path) -> bool:
+    return not path.name.startswith(".") and path.name != SYNTHETIC
 
-    Where nothing has been trained yet, a configuration that was mended takes the place of the one that would not run. Raises
+
+def claim(folder: Path, config: RunConfig) -> None:
+    """Make the folder of a run, or make sure that it holds this run: nothing of another run is ever overwritten.
+
+    As long as nothing has been trained, another configuration replaces that of the folder, so one that failed can be corrected. Raises
     `ConfigError` naming the first values that differ.
     """
     for left in folder.glob(f".*{PARTIAL}*"):  # of a process that was killed while it wrote
         left.unlink()
-    if (folder / CONFIG).is_file():
-        there, here = settled(read_config(folder)), settled(config)
-        differ = [f"{name} is {there.get(name)!r} there and {here[name]!r} here" for name in here if there.get(name) != here[name]]
-        if differ and not any(folder.glob("fold-*/**/*.safetensors")):
-            for name in (DATA, SPEC, FOLDS, ENVIRONMENT):
-                (folder / name).unlink(missing_ok=True)
-            write_text(folder / CONFIG, write_document(unstructure(config)))
-        elif differ:
-            more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
-            raise ConfigError(
-                f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-                "Choose another name, as in name=second, or remove the folder."
-            )
+    if not (folder / CONFIG).is_file():
+        _write_config(folder, config)
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / CONFIG, write_document(unstructure(config)))
+    there, here = decisive(read_config(folder)), decisive(config)
+    differ = [f"{name} is {there.get(name)!r} there and {here[name]!r} here" for name in here if there.get(name) != here[name]]
+    if differ and not any(folder.glob("fold-*/**/*.safetensors")):
+        for name in (DATA, SPEC, FOLDS, ENVIRONMENT):
+            (folder / name).unlink(missing_ok=True)
+        _write_config(folder, config)
+    elif differ:
+        more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
+        raise ConfigError(
+            f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
+            "Choose another name, as in name=second, or remove the folder."
+        )
 
 
 def read_config(folder: str | PathLike[str]) -> RunConfig:
@@ -87,11 +141,15 @@ def read_config(folder: str | PathLike[str]) -> RunConfig:
     return structure(read_document(path).values, RunConfig, origin=lambda _: str(path))
 
 
+def _write_config(folder: Path, config: RunConfig) -> None:
+    write_text(folder / CONFIG, write_document(unstructure(config)))
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a run's folder; raises `ConfigError` if one is in it. A process that is killed lets go."""
+    """Keep other processes out of a run's folder; raises `ConfigError` if one is in it. The lock of a killed process is released."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".lock").open("a") as file:
+    with (folder / _LOCK).open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -99,8 +157,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def hold(folder: Path, name: str, values: Mapping[str, Any], about: str) -> None:
-    """Write values to a JSON file, or make sure that they are those that it has: else the run would not be the one that was begun."""
+def write_once(folder: Path, name: str, values: Mapping[str, Any], about: str) -> None:
+    """Write values to a JSON file, or raise `DataError` if it has others: the run would not be the one that was begun."""
     path = folder / name
     if not path.is_file():
         write_json(path, values)
@@ -109,78 +167,27 @@ def hold(folder: Path, name: str, values: Mapping[str, Any], about: str) -> None
     differ = [key for key in {**own, **values} if own.get(key) != values.get(key)]
     if differ:
         raise DataError(
-            f"{about} of the run in {folder} have changed since it began: {', '.join(differ)} (see {name}). Bring back what was, or begin "
+            f"{about} of the run in {folder} have changed since it began: {', '.join(differ)} (see {name}). Restore the original, or begin "
             "another run, as in name=second."
         )
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file; it is complete before it takes its name."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_json(path: Path, values: Mapping[str, Any]) -> None:
-    """Write values as JSON, with names in their order."""
-    write_text(path, json.dumps(values, indent=2, ensure_ascii=False) + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read what `write_json` wrote; raises `DataError` for what is damaged."""
-    try:
-        values = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is damaged: {error}. Remove it, and what depends on it is made again.") from error
-    return dict(values)
-
-
-def write_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an array in numpy's format."""
-    file = BytesIO()
-    np.save(file, array, allow_pickle=False)
-    write_bytes(path, file.getvalue())
-
-
-def read_array(path: Path) -> NDArray[Any]:
-    """Read what `write_array` wrote; raises `DataError` for what is damaged."""
-    try:
-        array: NDArray[Any] = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise DataError(f"{path} is damaged: {error}. Remove it, and it is made again.") from error
-    return array
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file; it is complete before it takes its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content)
-
-
-def is_as_written(path: Path, digest: str) -> bool:
-    """Whether a file is there, and has the hash that it had."""
-    return path.is_file() and hash_file(path) == digest
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        yield from _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else ((f"{prefix}{name}", value),)
-
-
 def flat(config: RunConfig) -> dict[str, Any]:
     """Return the values of a configuration by their paths, such as training.epochs."""
-    return dict(_flat(unstructure(config)))
+    return flatten(unstructure(config))
 
 
-def settled(config: RunConfig) -> dict[str, Any]:
-    """Return what decides the results of a run: the values of its configuration that must not change while it is continued.
+def decisive(config: RunConfig) -> dict[str, Any]:
+    """Return the values of a configuration that decide the results of a run, and must not change while it is continued.
 
-    Of a folder of weights or of a tokenizer it is what is in it, which `data.json` holds, and not where it is.
+    A folder of weights or a tokenizer is identified by its content, which `data.json` has, not by its path.
     """
     values = {name: value for name, value in flat(config).items() if name not in _FREE}
-    return values | {name: "a path" for name in _GIVEN if values[name] is not None and Path(values[name]).is_absolute()}
+    return values | {name: "a path" for name in _MOVABLE if values[name] is not None and Path(values[name]).is_absolute()}
 
 
-def keep_places(folder: Path, config: RunConfig) -> None:
-    """Keep in the configuration of a run where its files are now."""
+def update_paths(folder: Path, config: RunConfig) -> None:
+    """Write to the configuration in the folder where the run's inputs are now."""
     kept, data = read_config(folder), config.data
     moved = evolve(
         kept,
@@ -189,4 +196,4 @@ def keep_places(folder: Path, config: RunConfig) -> None:
         model=evolve(kept.model, path=config.model.path),
     )
     if moved != kept:
-        write_text(folder / CONFIG, write_document(unstructure(moved)))
+        _write_config(folder, moved)

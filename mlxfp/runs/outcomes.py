@@ -1,10 +1,8 @@
-"""What is made of a run's folds: scores, predictions of the test rows, the file to hand in, the picture, the receipt."""
+"""What is made of a run's folds: scores, predictions of the test rows, the submission, the plot, the receipt."""
 
-import csv
 import platform
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from io import StringIO
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
@@ -14,50 +12,50 @@ from attrs import evolve, frozen
 
 from mlxfp.core.errors import DataError, MissingExtraError
 from mlxfp.core.identity import fingerprint
-from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.ensembling.stacking import second_stage
 from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
 from mlxfp.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.specs.tables import column_values
-from mlxfp.kaggle.validation.out_of_fold import OutOfFold, Score, out_of_fold, score
+from mlxfp.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.runs.events import Ended, Noted, RunEvent
+from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.runs.folders import (
+    FOLD_OOF,
+    FOLD_TEST,
     FOLDS,
+    LOG,
     METRICS,
     OOF,
     PICTURE,
     RECEIPT,
     SPEC,
     TEST,
+    FoldFolder,
+    decisive,
     flat,
     is_as_written,
-    read_json,
-    settled,
-    write_json,
-    write_text,
 )
-from mlxfp.runs.folding import FoldFolder
+from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.plans import Plan
-from mlxfp.runs.submission import hand_in
-from mlxfp.training.loop.plotting import plot_run
+from mlxfp.runs.submission import make_submission
+from mlxfp.training.observers.plotting import plot_run
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
-_COMBINE = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 
 
 @frozen
 class Decision:
-    """How predictions of new rows are made of those of the folds' models, as the whole run found it."""
+    """How predictions of rows are made of those of the folds' models, as the whole run found it."""
 
     ensemble: str
     threshold: float | None = None
 
     def __call__(self, predictions: Sequence[Numbers]) -> Numbers:
         """Combine the predictions of all folds: float64[N], or [N, C]; labels where there is a threshold."""
-        made = _COMBINE[self.ensemble](predictions)
+        made = ENSEMBLES[self.ensemble](predictions)
         return made if self.threshold is None else Threshold(self.threshold)((made,))
 
 
@@ -67,110 +65,105 @@ def environment() -> dict[str, Any]:
 
 
 def write_folds(plan: Plan) -> None:
-    """Write who validates where: a line for each row, a column for each repeat."""
-    ids = _ids(plan)
-    names = [f"repeat_{repeat + 1}" for repeat in range(plan.folds.repeats)]
-    columns = [ids, *(assigned + 1 for assigned in plan.folds.assignments)]
-    write_text(plan.folder / FOLDS, _csv([_id_name(plan), *names], columns))
+    """Write the fold in which each row validates: a line for each row, a column for each repeat."""
+    folds = [(f"repeat_{repeat + 1}", assigned + 1) for repeat, assigned in enumerate(plan.folds.assignments)]
+    write_text(plan.folder / FOLDS, csv_text([_ids(plan), *folds]))
 
 
 def is_done(folder: Path) -> bool:
-    """Whether a run has ended in a folder, and what came out is as it was written."""
+    """Whether the run in a folder has ended, and its outputs are as they were written."""
     if not (folder / RECEIPT).is_file():
         return False
     return all(is_as_written(folder / name, digest) for name, digest in read_json(folder / RECEIPT)["outputs"].items())
 
 
 def outcome(plan: Plan) -> Ended | None:
-    """Return how a run ended whose files are all there, as they were written, or None: then there is something left to do."""
-    folder, handed = plan.folder, plan.folder / plan.config.competition.submission
-    if not is_done(folder) or (_can_hand_in(plan) and handed.name not in read_json(folder / RECEIPT)["outputs"]):
+    """Return how a finished run ended, or None if a file is missing or has changed."""
+    folder, submission = plan.folder, plan.folder / plan.config.competition.submission
+    if not is_done(folder) or (_submits(plan) and submission.name not in read_json(folder / RECEIPT)["outputs"]):
         return None
     numbers = read_json(folder / METRICS)
     folds = [nan if value is None else value for value in numbers.get("folds", ())]
     found = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
-    return Ended(folder, found, handed if handed.is_file() else None)
+    return Ended(folder, found, submission if submission.is_file() else None)
 
 
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Make everything of folds that are done."""
+    """Make all outputs of finished folds."""
     folder, competition = plan.folder, plan.config.competition
-    save_spec(plan.problem.spec, folder / SPEC)
+    save_spec(plan.data.spec, folder / SPEC)
     write_folds(plan)
-    oof = out_of_fold(plan.folds, plan.problem.targets, [each.oof(fold) for each, fold in zip(files, plan.folds, strict=True)])
+    predictions = [fold_predictions(fold, read_array(each / FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
+    oof = out_of_fold(plan.folds, plan.data.targets, predictions)
     _write_oof(plan, oof)
-    decision, judged = Decision(competition.ensemble), oof
+    decision, scored = Decision(competition.ensemble), oof
     if competition.threshold:
         tuned = second_stage(threshold(plan.metric), oof)
         assert isinstance(tuned.combine, Threshold)
-        decision, judged = evolve(decision, threshold=tuned.combine.value), tuned.oof
+        decision, scored = evolve(decision, threshold=tuned.combine.value), tuned.oof
     found: Score | None = None
     try:
-        found = score(judged, plan.metric)
+        found = score(scored, plan.metric)
     except DataError as error:
         yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
     write_json(folder / METRICS, _metrics(plan, oof, found, decision))
-    handed: Path | None = None
-    if plan.problem.test is not None:
-        made = decision([each.test() for each in files])
+    submission: Path | None = None
+    if plan.data.test is not None:
+        made = decision([read_array(each / FOLD_TEST) for each in files])
         _write_test(plan, made)
-        handed, why = _hand_in(plan, made)
-        if why:
-            yield Noted(folder, why)
+        submission = _write_submission(plan, made)
+        if submission is None:
+            yield Noted(folder, f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {TEST}.")
     yield from draw(plan, files)
     _write_receipt(plan, files)
-    yield Ended(folder, found, handed)
+    yield Ended(folder, found, submission)
 
 
 def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Draw the picture of the run, if it is asked for and can be drawn."""
+    """Plot the run, if it is asked for and matplotlib is installed."""
     if plan.config.observers.plots:
         try:
-            plot_run({f"fold {each.fold}": each.log for each in files}, plan.folder / PICTURE)
+            plot_run({f"fold {each.fold}": each / LOG for each in files}, plan.folder / PICTURE)
         except MissingExtraError as error:
-            yield Noted(plan.folder, f"No picture was drawn. {error}")
+            yield Noted(plan.folder, f"The run was not plotted. {error}")
 
 
-def _can_hand_in(plan: Plan) -> bool:
-    return plan.problem.path_of("test") is not None and plan.problem.path_of("sample") is not None
+def _submits(plan: Plan) -> bool:
+    return plan.data.path_of("test") is not None and plan.data.path_of("sample") is not None
 
 
-def _hand_in(plan: Plan, made: Numbers) -> tuple[Path | None, str]:
-    test, sample = plan.problem.path_of("test"), plan.problem.path_of("sample")
+def _write_submission(plan: Plan, made: Numbers) -> Path | None:
+    test, sample = plan.data.path_of("test"), plan.data.path_of("sample")
     if test is None or sample is None:
-        return None, f"There is no sample submission in {plan.problem.folder}, so none was made. The predictions are in {TEST}."
+        return None
     path = plan.folder / plan.config.competition.submission
-    hand_in(plan.metric, plan.problem.spec, made, test=test, sample=sample).write(path)
-    return path, ""
+    make_submission(plan.metric, plan.data.spec, made, test=test, sample=sample).write(path)
+    return path
 
 
 def _write_oof(plan: Plan, oof: OutOfFold) -> None:
     truth = oof.targets.reshape(len(oof.targets), -1)
-    targets = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.problem.spec.target]
-    names, columns = [_id_name(plan), *targets], [_ids(plan), *truth.T]
+    names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
+    columns = [_ids(plan), *zip(names, truth.T, strict=True)]
     for repeat, predictions in enumerate(oof.predictions):
         prefix = f"repeat_{repeat + 1}_" if plan.folds.repeats > 1 else ""
-        names += _names(plan, predictions, prefix)
-        columns += list(predictions.reshape(len(predictions), -1).T)
-    write_text(plan.folder / OOF, _csv(names, columns))
+        columns += [(f"{prefix}{name}", column) for name, column in prediction_columns(plan.data.spec, predictions).items()]
+    write_text(plan.folder / OOF, csv_text(columns))
 
 
 def _write_test(plan: Plan, made: Numbers) -> None:
-    assert plan.problem.test is not None
-    id_name = plan.problem.spec.id
-    ids = np.arange(len(made)) if id_name is None else column_values(plan.problem.test, id_name)
-    write_text(plan.folder / TEST, _csv([_id_name(plan), *_names(plan, made, "")], [ids, *made.reshape(len(made), -1).T]))
+    assert plan.data.test is not None
+    name = plan.data.spec.id
+    ids = np.arange(len(made)) if name is None else column_values(plan.data.test, name)
+    write_text(plan.folder / TEST, csv_text([(name or "row", ids), *prediction_columns(plan.data.spec, made).items()]))
 
 
-def prediction_names(spec: DatasetSpec, predictions: Numbers) -> tuple[str, ...]:
-    """Name the columns of predictions, [N] or [N, C]: classes, or the targets where they are several."""
+def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
+    """Return predictions, [N] or [N, C], as columns by the names of classes, or of targets if there are several."""
     if predictions.ndim == 1:
-        return ("prediction",)
-    return spec.classes if spec.kind in CLASSED and spec.kind != "multilabel" else spec.target
-
-
-def _names(plan: Plan, predictions: Numbers, prefix: str) -> list[str]:
-    return [f"{prefix}{name}" for name in prediction_names(plan.problem.spec, predictions)]
+        return {"prediction": predictions}
+    names = spec.classes if spec.kind in CLASSED and spec.kind != "multilabel" else spec.target
+    return dict(zip(names, predictions.T, strict=True))
 
 
 def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, decision: Decision) -> dict[str, Any]:
@@ -178,14 +171,15 @@ def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, decision: Decision
     if found is not None:
         mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
         numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd}
-    plain = {"threshold": decision.threshold, "oof_at_one_half": score(oof, plan.metric).overall} if decision.threshold is not None else {}
-    return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers, **plain}
+    if decision.threshold is not None:
+        numbers |= {"threshold": decision.threshold, "oof_at_one_half": score(oof, plan.metric).overall}
+    return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers}
 
 
 def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
-    """Say what the run was made of, and the hashes of what it made: the same receipt is the same run."""
+    """Write the inputs of the run and the hashes of its outputs: equal receipts are equal runs."""
     made = [plan.folder / name for name in (SPEC, FOLDS, OOF, TEST, METRICS, plan.config.competition.submission)]
-    parts = {part: plan.problem.path_of(part) for part in PARTS}
+    parts = {part: plan.data.path_of(part) for part in PARTS}
     write_json(
         plan.folder / RECEIPT,
         {
@@ -199,12 +193,12 @@ def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
 
 
 def identities(plan: Plan) -> dict[str, str]:
-    """Return what identifies the data and the folds of a run: another of these is another run."""
-    test = {} if plan.problem.test is None else {"test": fingerprint(plan.problem.test)}
-    given = [*_files(plan.config.model.path), *_files(plan.config.text.tokenizer)]
+    """Return what identifies the data and the folds of a run: if any of these differs, the run is another one."""
+    test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
+    given = [*_model_files(plan.config.model.path), *_model_files(plan.config.text.tokenizer)]
     return {
-        "config": fingerprint(settled(plan.config)),
-        "spec": fingerprint(plan.problem.spec),
+        "config": fingerprint(decisive(plan.config)),
+        "spec": fingerprint(plan.data.spec),
         "rows": fingerprint(plan.rows),
         **test,
         "folds": plan.folds.fingerprint,
@@ -212,7 +206,7 @@ def identities(plan: Plan) -> dict[str, str]:
     }
 
 
-def _files(path: str | None) -> list[Path]:
+def _model_files(path: str | None) -> list[Path]:
     """Find the files of weights and of a tokenizer: at a path, or in the folder there."""
     if path is None or not Path(path).is_dir():
         return [] if path is None or not Path(path).is_file() else [Path(path)]
@@ -229,18 +223,7 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _id_name(plan: Plan) -> str:
-    return plan.problem.spec.id or "row"
-
-
-def _ids(plan: Plan) -> Any:
-    name = plan.problem.spec.id
-    return np.arange(plan.folds.size) if name is None else column_values(plan.rows, name)
-
-
-def _csv(names: Sequence[str], columns: Sequence[Any]) -> str:
-    """Write columns as CSV: floats with all digits that they have, nothing for NaN."""
-    text = StringIO()
-    lists = [["" if value != value else value for value in np.asarray(column).tolist()] for column in columns]
-    csv.writer(text, lineterminator="\n").writerows([names, *zip(*lists, strict=True)])
-    return text.getvalue()
+def _ids(plan: Plan) -> tuple[str, Any]:
+    """Return the name and the values of the column that identifies training rows."""
+    name = plan.data.spec.id
+    return (name, column_values(plan.rows, name)) if name is not None else ("row", np.arange(plan.folds.size))

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from attrs import field, frozen
 
-from mlxfp.config.classes import RunConfig
+from mlxfp.config.classes import RunConfig, TextConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ConfigError, DataError
@@ -14,10 +14,11 @@ from mlxfp.core.randomness import fold_in
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.folds import Fold, Folds
 from mlxfp.kaggle.validation.scoring import Metric
-from mlxfp.runs.folders import FOLDS, MADE_UP, OOF, TEST
-from mlxfp.runs.submission import hand_in
-from mlxfp.tasks.problems import Problem, deal, problem
-from mlxfp.tasks.recipes import TRAINED
+from mlxfp.runs.folders import is_csv_name, run_folder
+from mlxfp.runs.from_config import CHOICES, TOKENIZERS, competition_data, folds_of
+from mlxfp.runs.submission import make_submission
+from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.tasks.competition_data import CompetitionData
 
 _SEEDS = 2**31
 
@@ -26,38 +27,40 @@ _SEEDS = 2**31
 class Plan:
     """What a run will do, as values; made by `plan`.
 
-    `fit` and `cross_validate` see nothing else of a configuration's data: `problem.rows` are the training rows, with numbers as targets.
-
     >>> from attrs import fields
     >>> [field.name for field in fields(Plan)]
-    ['config', 'problem', 'folds', 'metric']
+    ['config', 'data', 'folds']
     """
 
     config: RunConfig = field(repr=False)
-    problem: Problem
+    data: CompetitionData
     folds: Folds
-    metric: Metric = field(repr=False)
 
     @property
     def folder(self) -> Path:
-        """Where the run puts its files."""
-        return Path(self.config.output) / self.config.name
+        """The folder of the run's files."""
+        return run_folder(self.config)
 
     @property
     def rows(self) -> Dataset[Any]:
         """The training rows."""
-        return self.problem.rows
+        return self.data.rows
+
+    @property
+    def metric(self) -> Metric:
+        """The metric of the run."""
+        return self.data.metric
 
     def seed_of(self, fold: Fold) -> int:
-        """Return the seed of a fold: each has weights and dropout of its own."""
+        """Return the seed of a fold: each has its own weights and dropout."""
         return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % _SEEDS
 
 
 def plan(config: RunConfig) -> Plan:
-    """Make values of a configuration: read the data, deal the folds, find the metric; nothing is trained.
+    """Make values of a configuration: read the data, assign the folds, find the metric; nothing is trained.
 
-    Without `data.path`, rows are made up in the folder `data` of the run. Raises `MissingFileError`, `ConfigError` and `DataError` for
-    what cannot be run.
+    Without `data.path`, synthetic rows are made in the folder `data` of the run. Raises `MissingFileError`, `ConfigError` and `DataError`
+    for a configuration that cannot be run.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -66,58 +69,60 @@ def plan(config: RunConfig) -> Plan:
     >>> made.folds, made.metric.name
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
-    folder = Path(config.output) / config.name
-    found = problem(config.data, made_up=folder / MADE_UP, seed=config.training.seed, metric=config.competition.metric)
-    metric = found.metric()
-    problems = _problems(config, found, metric)
+    config = structure(unstructure(config), RunConfig, choices=CHOICES)
+    data = competition_data(config, run_folder(config))
+    problems = _problems(config, data)
     if problems:
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {problem}" for problem in problems))
-    _check_sample(found, metric, decided=config.competition.threshold or config.competition.ensemble == "vote")
-    return Plan(config, found, deal(found, config.validation), metric)
+    _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
+    return Plan(config, data, folds_of(config, data))
 
 
-def _check_sample(found: Problem, metric: Metric, *, decided: bool) -> None:
-    """Make a submission of predictions that say nothing: what is wrong with the files is said now, and not after all folds are trained."""
-    test, sample = found.path_of("test"), found.path_of("sample")
-    if test is None or sample is None or found.test is None:
+def _check_sample(data: CompetitionData, *, decided: bool) -> None:
+    """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
+    test, sample = data.path_of("test"), data.path_of("sample")
+    if test is None or sample is None or data.test is None:
         return
-    spec, count = found.spec, length(found.test) or 0
+    spec, count = data.spec, length(data.test) or 0
     single = spec.kind in CLASSED and spec.kind != "multilabel"
     width = len(spec.classes) if single else len(spec.target)
     flat = width == 1 or (single and (width == 2 or decided))
     try:
-        hand_in(metric, spec, np.full(count if flat else (count, width), 0.0 if decided else 0.4), test=test, sample=sample)
+        predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
+        make_submission(data.metric, spec, predictions, test=test, sample=sample)
     except DataError as error:
-        error.add_note(
-            "No submission could be made of any predictions, so nothing was trained. Mend the files, or leave sample out of a spec."
-        )
+        error.add_note("No predictions could make a submission, so nothing was trained. Fix the files, or leave sample out of the spec.")
         raise
 
 
-def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
-    """Say what would give numbers that mean nothing, before anything is trained."""
-    kind, competition = found.spec.kind, config.competition
+def _problems(config: RunConfig, data: CompetitionData) -> list[str]:
+    """Find options that would give meaningless results, before anything is trained."""
+    kind, metric, competition = data.spec.kind, data.metric, config.competition
     single = kind in CLASSED and kind != "multilabel"
-    ordered = metric.name in ("roc_auc", "spearman")
+    ordered = metric.ranks == "rows"
     template, tokenizer, weights, name = config.text.template, config.text.tokenizer, config.model.path, competition.submission
     checks = (
-        (not found.spec.columns, f"data.spec: {found.spec.name} has no columns to predict from; those without any value do not count"),
-        (found.test is not None and not length(found.test), "the test file has no rows"),
+        (not data.spec.columns, f"data.spec: {data.spec.name} has no columns to predict from; columns without any value do not count"),
+        (data.test is not None and not length(data.test), "the test file has no rows"),
         (weights is not None and not Path(weights).is_dir(), f"model.path: there is no folder {weights!r} of pretrained weights"),
         (
-            tokenizer not in TRAINED and not Path(tokenizer).exists(),
-            f"text.tokenizer: {tokenizer!r} is no kind to train ({', '.join(TRAINED)}), and nothing is at such a path",
+            tokenizer not in TOKENIZERS and not Path(tokenizer).exists(),
+            f"text.tokenizer: {tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path",
+        ),
+        (
+            weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer,
+            f"text.tokenizer: pretrained weights know the tokens of their own tokenizer only, got {tokenizer!r}; leave it out",
         ),
         (template is not None and "{" not in template, f"text.template: {template!r} has no {{column}}"),
-        (_replaces(name), f"competition.submission: {name!r} is no name of a CSV file that the run does not write anyway"),
-        (metric.needs == "values" and single, f"competition.metric: {metric.name} compares values, and {found.spec.name} has classes"),
+        (not is_csv_name(name), f"competition.submission: {name!r} must be the name of a CSV file, and not of another file of the run"),
+        (metric.needs == "values" and single, f"competition.metric: {metric.name} compares values, and {data.spec.name} has classes"),
         (
             metric.needs != "values" and kind not in CLASSED,
-            f"competition.metric: {metric.name} compares classes, and the target is no class",
+            f"competition.metric: {metric.name} compares classes, and the target is a number",
         ),
         (
-            metric.name.startswith("map_at") and kind not in ("multiclass", "ordinal"),
-            f"competition.metric: {metric.name} ranks the classes of a row, and {found.spec.name} is {kind}",
+            metric.ranks == "classes" and kind not in ("multiclass", "ordinal"),
+            f"competition.metric: {metric.name} ranks the classes of a row, and {data.spec.name} is {kind}",
         ),
         (competition.ensemble == "vote" and not single, "competition.ensemble: a vote is on classes; take mean"),
         (
@@ -126,12 +131,7 @@ def _problems(config: RunConfig, found: Problem, metric: Metric) -> list[str]:
         ),
         (
             competition.threshold and not (kind == "binary" and metric.needs == "labels" and competition.ensemble == "mean"),
-            "competition.threshold: it is for the mean of binary decisions, with a metric of labels",
+            "competition.threshold: only the mean of binary decisions has one, with a metric of labels",
         ),
     )
     return [message for wrong, message in checks if wrong]
-
-
-def _replaces(submission: str) -> bool:
-    """Whether a file of this name would lie outside the folder of the run, or in place of another one there."""
-    return Path(submission).name != submission or submission in (FOLDS, OOF, TEST) or not submission.endswith(".csv")

@@ -1,4 +1,4 @@
-"""Runs: a configuration to a folder with everything that came out, as a stream of events."""
+"""Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
 from collections.abc import Iterator, Sequence
 from os import PathLike, fspath
@@ -19,6 +19,7 @@ from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs.specs import FileSpec
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
+from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import (
     CONFIG,
     DATA,
@@ -27,34 +28,36 @@ from mlxfp.runs.folders import (
     METRICS,
     PICTURE,
     SPEC,
-    check_place,
+    FoldFolder,
+    check_folder,
     claim,
-    hold,
-    keep_places,
+    decisive,
+    fold_folders,
     locked,
     read_config,
-    read_json,
-    settled,
-    write_json,
+    run_folder,
+    update_paths,
+    write_once,
 )
-from mlxfp.runs.folding import FoldFolder, load_fold, run_fold
-from mlxfp.runs.outcomes import Decision, draw, environment, finish, identities, is_done, outcome, prediction_names, write_folds
+from mlxfp.runs.folding import load_fold, run_fold
+from mlxfp.runs.outcomes import Decision, draw, environment, finish, identities, is_done, outcome, prediction_columns, write_folds
 from mlxfp.runs.plans import Plan, plan
-from mlxfp.runs.run_warnings import doubts
+from mlxfp.runs.quickstart import budget
+from mlxfp.runs.run_warnings import run_warnings
 from mlxfp.runs.submission import header
-from mlxfp.runs.tracking import Tracking, track
+from mlxfp.runs.tracking import track
 
 
 def run(config: RunConfig) -> Iterator[RunEvent]:
-    """Run a configuration, lazily: train and judge every fold, predict the test rows, write the submission; yield what happens.
+    """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
 
-    Everything is in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
-    predictions, metrics, submission, picture, and a receipt with the hashes of all that decides or came out. A run that was stopped or
-    killed, at whatever moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, or data
-    that have changed, are refused, and nothing in it is touched.
+    All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
+    predictions, metrics, submission, plot, and a receipt with the hashes of all inputs and outputs. A run that was stopped or killed, at
+    any moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, and data that have
+    changed, are refused, and nothing in the folder is changed.
 
-    Nothing happens until the events are consumed. Raises `ConfigError` for a folder that is another run's or in use, `DataError` for rows
-    that are longer than `text.max_length`, and what reading the data raises.
+    Nothing happens until the events are consumed. Raises `ConfigError` for a folder of another run or in use, `DataError` for rows that
+    are longer than `text.max_length`, and what reading the data raises.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -65,18 +68,17 @@ def run(config: RunConfig) -> Iterator[RunEvent]:
     ...     end.submission.name, len(end.score.folds)
     ('submission.csv', 2)
 
-    See also: `resume`, which needs the folder only; `predict`; `plan`, the values that a run is made of.
+    See also: `resume`, which needs only the folder; `predict`; `plan`, which makes the values of a run.
     """
     check_types(RunConfig, config=config)
     return _run(config)
 
 
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Iterator[RunEvent]:
-    """Continue the run in a folder, or read what came out of it: `run` with its own configuration, wherever the folder is now.
+    """Continue the run in a folder, or read its outcome: `run` with its own configuration, wherever the folder is now.
 
-    `overrides` may say where the data are now, as in `data.path=FOLDER`, the weights (`model.path`) and the tokenizer (`text.tokenizer`),
-    and what changes no result. Raises `MissingFileError` for a
-    folder that holds no run, and what `run` raises.
+    `overrides` may set the new paths of data that were moved, as in `data.path=FOLDER`, of weights (`model.path`) and of a tokenizer
+    (`text.tokenizer`), and options that change no result. Raises `MissingFileError` for a folder that holds no run, and what `run` raises.
 
     >>> import mlxfp as fp
     >>> resume("no such folder")
@@ -89,49 +91,47 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Ite
 
 
 def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str, Any]:
-    """Predict the rows of a file with all models of a run that is done: columns by name, the id first where the file has it.
+    """Predict the rows of a file with all models of a finished run: columns by name, the id first if the file has it.
 
     The file has the columns of the test file. Predictions are those of the run's ensemble: probabilities of class 1 or of every class,
     values, or labels where a threshold was tuned.
 
-    Raises `MissingFileError` for a folder that holds no run and for a file that is not there, `DataError` for a run that is not done.
+    Raises `MissingFileError` for a folder that holds no run and for a missing file, `DataError` for a run that is not done.
 
     >>> predict("no such folder", "test.csv")
     Traceback (most recent call last):
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
-    run_folder, file = Path(folder), Path(path)
-    config, spec = read_config(run_folder), load_spec(run_folder / SPEC)
-    folds = sorted(each for each in run_folder.glob("fold-*") if each.is_dir())
-    files = [FoldFolder(run_folder, place + 1) for place in range(len(folds))]
-    if not is_done(run_folder) or not all(each.done for each in files):
-        raise DataError(f"The run in {run_folder} is not done. Continue it first: mlxfp resume {run_folder}.")
-    if read_json(run_folder / DATA)["config"] != fingerprint(settled(config)):
-        raise DataError(f"{CONFIG} in {run_folder} has changed since the run began. Bring back what was.")
+    run, file = Path(folder), Path(path)
+    config, folds = read_config(run), fold_folders(run)
+    if not is_done(run) or not all(each.done for each in folds):
+        raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
+    if read_json(run / DATA)["config"] != fingerprint(decisive(config)):
+        raise DataError(f"{CONFIG} in {run} has changed since the run began. Restore the original.")
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}. Give a CSV file with the columns of the test file.")
+    spec = load_spec(run / SPEC)
     shown = evolve(spec, id=spec.id if spec.id in header(file) else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a CSV file with rows to predict.")
-    models = [load_fold(config, spec, each) for each in files]
+    models = [load_fold(config, each) for each in folds]
     for model in models:
-        model.recipe.budget(rows)  # says how many tokens are too many, and of which columns
-    decision = Decision(config.competition.ensemble, read_json(run_folder / METRICS).get("threshold"))
-    made = decision([model(rows) for model in models])
+        budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
+    decision = Decision(config.competition.ensemble, read_json(run / METRICS).get("threshold"))
     ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **dict(zip(prediction_names(spec, made), made.reshape(len(made), -1).T, strict=True))}
+    return {**ids, **prediction_columns(spec, decision([model(rows) for model in models]))}
 
 
 def _run(config: RunConfig) -> Iterator[RunEvent]:
-    config = _placed(config)
-    folder = Path(config.output) / config.name
-    check_place(folder, config.name)
+    config = _with_absolute_paths(config)
+    folder = run_folder(config)
+    check_folder(folder, config.name)
     with locked(folder):
         claim(folder, config)
         made = plan(config)
-        yield from _prepared(made)
-        keep_places(folder, config)
+        yield from _write_inputs(made)
+        update_paths(folder, config)
         files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
         yield Began(folder, len(files), sum(each.done for each in files))
         over = outcome(made) if all(each.done for each in files) else None
@@ -139,12 +139,7 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
             yield from () if (folder / PICTURE).is_file() else draw(made, files)
             yield over
             return
-        tracking = Tracking(made)
-        for each in track(made):
-            if isinstance(each, Tracking):
-                tracking = each
-            else:
-                yield each
+        tracking = yield from track(made)
         for fold, own in zip(made.folds, files, strict=True):
             lost = () if own.done else tuple(tracking.lost())
             yield from lost
@@ -155,8 +150,8 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
             yield event
 
 
-def _placed(config: RunConfig) -> RunConfig:
-    """Say where files are so that it is true from any folder."""
+def _with_absolute_paths(config: RunConfig) -> RunConfig:
+    """Make the paths of input files valid from any working directory."""
     data, text, model = config.data, config.text, config.model
     spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)
     tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
@@ -172,12 +167,12 @@ def _absolute(path: str | None) -> Any:
     return None if path is None else str(Path(path).resolve())
 
 
-def _prepared(made: Plan) -> Iterator[RunEvent]:
-    """Write what the run is made of, or make sure that it is still that."""
+def _write_inputs(made: Plan) -> Iterator[RunEvent]:
+    """Write what identifies the run's inputs, or make sure that they have not changed."""
     folder = made.folder
-    hold(folder, DATA, identities(made), "The data")
+    write_once(folder, DATA, identities(made), "The data")
     if not (folder / SPEC).is_file():
-        save_spec(made.problem.spec, folder / SPEC)
+        save_spec(made.data.spec, folder / SPEC)
     if not (folder / FOLDS).is_file():
         write_folds(made)
     now = environment()
@@ -186,5 +181,5 @@ def _prepared(made: Plan) -> Iterator[RunEvent]:
     elif (before := read_json(folder / ENVIRONMENT)) != now:
         changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
         yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
-    for message in doubts(made):
+    for message in run_warnings(made):
         yield Noted(folder, message)

@@ -1,4 +1,4 @@
-"""Predictions as a file to hand in: what metric, target and sample ask for."""
+"""Predictions as a submission: in the form that metric, target and sample ask for."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -9,25 +9,26 @@ import numpy as np
 from mlxfp.core.errors import DataError
 from mlxfp.kaggle.specs.reading import open_text
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.submitting.submissions import Spelling, Submission, submission
+from mlxfp.kaggle.specs.spellings import Spelling
+from mlxfp.kaggle.submitting.submissions import Submission, submission
 from mlxfp.kaggle.validation.scoring import Metric, Numbers, labels_of
 
 
-def hand_in(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sample: Path) -> Submission:
-    """Make the submission of predictions: classes by their names, probabilities, or values, as metric and sample ask for.
+def make_submission(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sample: Path) -> Submission:
+    """Make the submission of predictions: names of classes, probabilities, or values, as metric and sample ask for.
 
-    Columns of several targets or classes go by their names, whatever their order. Raises `DataError` for a sample that the predictions
-    cannot fill, with every problem.
+    Columns of several targets or classes are matched by their names, in any order. Raises `DataError` with every problem of a sample that
+    the predictions cannot fill.
     """
     columns = header(sample)[1:]
     if spec.kind == "multilabel" or spec.kind not in CLASSED:
         values = made.reshape(len(made), -1)
         wanted = (values > 0.5).astype(np.float64) if spec.kind == "multilabel" and metric.needs == "labels" else values
-        places = _targets(columns, spec, sample)
+        places = _target_places(columns, spec, sample)
         by_name = {name: wanted[:, place] for name, place in zip(columns, places, strict=True)}
     elif len(columns) > 1:
-        chances = _chances(made, spec, sample)
-        by_name = {name: chances[:, place] for name, place in zip(columns, _classes(columns, spec, sample), strict=True)}
+        probabilities = _class_probabilities(made, spec, sample)
+        by_name = {name: probabilities[:, place] for name, place in zip(columns, _class_places(columns, spec, sample), strict=True)}
     elif metric.needs == "labels":
         by_name = {name: np.array(spec.classes)[labels_of(made).astype(np.int64)] for name in columns}
     elif made.ndim > 1:
@@ -41,7 +42,7 @@ def hand_in(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sam
 
 
 def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Mapping[str, Spelling]:
-    """Say which columns hold numbers though the sample may have whole ones or classes: values, and probabilities."""
+    """Return the columns that hold values or probabilities, even if the sample has integers or classes there."""
     decided = spec.kind in CLASSED and metric.needs == "labels"
     several = spec.kind != "multilabel" and len(columns) > 1
     return dict.fromkeys(columns, "number") if not decided or several else {}
@@ -53,8 +54,8 @@ def header(path: Path) -> list[str]:
         return next(csv.reader(file), [])
 
 
-def _targets(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Find the target of each column: that of its name, or the only one."""
+def _target_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+    """Find the target of each column: by its name, or the only one."""
     if len(columns) == len(spec.target) == 1:
         return [0]
     if set(columns) != set(spec.target):
@@ -65,20 +66,20 @@ def _targets(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[in
     return [spec.target.index(name) for name in columns]
 
 
-def _chances(made: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
-    """Return the probability of each class, also of two."""
+def _class_probabilities(made: Numbers, spec: DatasetSpec, sample: Path) -> Numbers:
+    """Return the probability of each class, for two classes too."""
     if made.ndim > 1:
         return made
     if len(spec.classes) > 2 or set(np.unique(made)) <= {0.0, 1.0}:
         raise DataError(
-            f"The sample {str(sample)!r} has a column for each class, for probabilities, and there are decisions. "
+            f"The sample {str(sample)!r} has a column for each class, for probabilities, and the run makes decisions. "
             "Take competition.ensemble=mean and competition.threshold=false."
         )
     return np.stack([1 - made, made], axis=1)
 
 
-def _classes(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
-    """Find the class that each column of a sample is about: that of its name, or the longest that its name ends in."""
+def _class_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
+    """Find the class of each column of a sample: the longest whose name ends the name of the column."""
     found = []
     for column in columns:
         ends = [place for place, name in enumerate(spec.classes) if column.endswith(name)]
@@ -86,7 +87,7 @@ def _classes(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[in
     places = [place for place in found if place is not None]
     if len(set(places)) < len(columns):
         raise DataError(
-            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and not each is a class of its own: the spec has the "
+            f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and they do not match one class each: the spec has the "
             f"classes {', '.join(spec.classes)}. Name them as the sample does."
         )
     return places

@@ -1,6 +1,9 @@
-"""Plain values to frozen classes and back, with cattrs: strict, and with all mistakes at once."""
+"""Plain values to frozen classes and back, with cattrs: strict, and all mistakes at once.
 
-from collections.abc import Callable, Iterator, Mapping
+cattrs' own `transform_error` gives neither the origin of a value nor a hint, so the tree of its errors is walked here.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -9,29 +12,35 @@ from attrs import fields, frozen, has
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ConfigError, MlxfpError
+from mlxfp.settings.options import check_bounds
 from mlxfp.settings.yaml_files import Place
 
 T = TypeVar("T")
-Origin = Callable[[Place], str]  # where a value was said: a file with its line, the command line
+Origin = Callable[[Place], str]  # where a value was set: a file with its line, the command line
 
-_PAIRS = tuple[tuple[str, str], ...]  # a mapping as a frozen class keeps it
+_PAIRS = tuple[tuple[str, str], ...]  # a mapping, as a frozen class stores it
 
 
 @frozen
-class Mistake:
-    """One thing that is wrong with plain values."""
-
+class _Mistake:
     place: Place
     message: str
 
 
-def structure(values: Mapping[str, Any], kind: type[T], *, what: str = "the configuration", origin: Origin | None = None) -> T:
-    """Make a value of a frozen class from a tree of plain values; `what` they are called in an error.
+def structure(
+    values: Mapping[str, Any],
+    kind: type[T],
+    *,
+    what: str = "the configuration",
+    origin: Origin | None = None,
+    choices: Mapping[str, Collection[str]] | None = None,
+) -> T:
+    """Make a value of a frozen class from a tree of plain values; errors call the tree `what`.
 
-    Every value must have its type: 3.7 and True are no integers, and "3" is none either; an integer is a float, too. A tuple is a list in
-    the tree, and a tuple of pairs of texts names with values. A field may have `checks` in its metadata: functions from a value to what is
-    expected instead, or None. Raises `ConfigError` with every mistake, each with its place, where it was said (`origin`), what was
-    expected and what there is.
+    Every value must have its type: 3.7, True and "3" are not integers; an integer is also a float. A tuple is a list in the tree, a tuple
+    of pairs of texts a mapping. A field may have `checks` in its metadata: functions that return what is expected instead of a value,
+    or None. `choices` has the known names of text values, by paths such as `optimizer.name`. Raises `ConfigError` with every mistake: its
+    path, where the value was set (`origin`), what was expected and what was found.
 
     >>> from attrs import field
     >>> @frozen(kw_only=True)
@@ -44,24 +53,25 @@ def structure(values: Mapping[str, Any], kind: type[T], *, what: str = "the conf
     Traceback (most recent call last):
     mlxfp.core.errors.ConfigError: 3 mistakes in run.yaml:
       epochs: expected an integer, got 3.7
-      sise: no such name. Did you mean 'size'?
+      sise: unknown key; did you mean 'size'?
       size: expected above 0, got 0
     """
-    beyond, converter = [*_beyond_bounds(values, kind, ())], _converter()
+    converter, cause, mistakes = _converter(), None, [*_unknown_choices(values, choices or {})]
     try:
         made: T = converter.structure(values, kind)
     except Exception as error:
-        mistakes = [*_mistakes(error, (), values, kind), *beyond]
-        if not mistakes:  # a bug in a class
+        found = [*_mistakes(error, (), values, kind)]
+        if not found:  # a bug in a class
             raise
-        raise _all(mistakes, values, what, origin) from error
-    if beyond:
-        raise _all(beyond, values, what, origin)
-    return made
+        cause, mistakes = error, [*mistakes, *found]
+    else:
+        if not mistakes:
+            return made
+    raise _error_of(mistakes, values, what, origin) from cause
 
 
 def unstructure(value: Any) -> dict[str, Any]:
-    """Return a value of a frozen class as a tree of plain values: `structure` makes the same of it again.
+    """Return a value of a frozen class as a tree of plain values, of which `structure` makes an equal value.
 
     >>> @frozen
     ... class Loop:
@@ -71,8 +81,20 @@ def unstructure(value: Any) -> dict[str, Any]:
     >>> unstructure(Loop(3, ("a",), (("b", "c"),)))
     {'epochs': 3, 'parts': ['a'], 'names': {'b': 'c'}}
     """
-    plain: dict[str, Any] = _converter().unstructure(value)
-    return plain
+    tree: dict[str, Any] = _converter().unstructure(value)
+    return tree
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of a tree by their paths.
+
+    >>> flatten({"name": "a", "training": {"epochs": 3, "size": 8}})
+    {'name': 'a', 'training.epochs': 3, 'training.size': 8}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
 @lru_cache(maxsize=1)
@@ -80,15 +102,32 @@ def _converter() -> Any:
     converter = optional("cattrs", extra="config", needed_by="a file of settings").Converter(forbid_extra_keys=True)
     for kind, name in ((int, "an integer"), (float, "a number"), (bool, "true or false"), (str, "text")):
         converter.register_structure_hook(kind, _strictly(kind, name))
-    converter.register_structure_hook_func(_is_choice, _choice)
+    converter.register_structure_hook_factory(has, lambda kind: _class_hook(converter, kind))
+    converter.register_structure_hook_func(_is_generic(Literal), _choice)
     converter.register_structure_hook_func(
-        _is_optional, lambda value, kind: None if value is None else converter.structure(value, _inner(kind))
+        _is_optional, lambda value, kind: None if value is None else converter.structure(value, _without_none(kind))
     )
-    converter.register_structure_hook_func(_is_tuple, lambda value, kind: _tuple(converter, value, kind))
-    converter.register_unstructure_hook_func(_is_tuple, lambda value: [converter.unstructure(each) for each in value])
+    converter.register_structure_hook_func(_is_generic(tuple), lambda value, kind: _tuple(converter, value, kind))
+    converter.register_unstructure_hook_func(_is_generic(tuple), lambda value: [converter.unstructure(each) for each in value])
     converter.register_structure_hook_func(_is_pairs, lambda value, _: _pairs(converter, value))
     converter.register_unstructure_hook_func(_is_pairs, dict)
     return converter
+
+
+def _class_hook(converter: Any, kind: Any) -> Any:
+    """Check bounds with each field: the class itself would stop at its first one, and say nothing if another field has a wrong type."""
+    from cattrs.gen import make_dict_structure_fn, override
+
+    def checked(checks: Any) -> Callable[[Any, Any], Any]:
+        def hook(value: Any, kind: Any) -> Any:
+            made = converter.structure(value, kind)
+            check_bounds(made, checks)
+            return made
+
+        return hook
+
+    hooks = {field.name: override(struct_hook=checked(field.metadata["checks"])) for field in fields(kind) if field.metadata.get("checks")}
+    return make_dict_structure_fn(kind, converter, **hooks)  # type: ignore[arg-type]  # its options have defaults
 
 
 def _strictly(kind: Any, name: str) -> Callable[[Any, Any], Any]:
@@ -104,15 +143,30 @@ def _choice(value: Any, kind: Any) -> Any:
     choices = get_args(kind)
     if value in choices and isinstance(value, str):
         return value
+    raise ValueError(_expected(value, choices))
+
+
+def _expected(value: Any, choices: Collection[str]) -> str:
     near = get_close_matches(value, choices, n=1) if isinstance(value, str) else []
     hint = f" (did you mean {near[0]!r}?)" if near else ""
-    raise ValueError(f"expected {' or '.join(map(repr, choices))}{hint}")
+    return f"expected {' or '.join(map(repr, choices))}{hint}"
+
+
+def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Iterator[_Mistake]:
+    flat = flatten(values) if isinstance(values, Mapping) else {}
+    for path, names in choices.items():
+        value = flat.get(path)
+        if isinstance(value, str) and value not in names:
+            yield _Mistake(tuple(path.split(".")), f"{_expected(value, names)}, got {_short(value)}")
 
 
 def _tuple(converter: Any, value: Any, kind: Any) -> Any:
-    if not isinstance(value, list):
-        raise TypeError("expected a list")
-    return tuple(converter.structure(value, list[get_args(kind)[0]]))  # type: ignore[misc]  # a type made at run time
+    kinds = get_args(kind)
+    if not isinstance(value, list) or (kinds[-1] is not ... and len(value) != len(kinds)):
+        raise TypeError("expected a list" if kinds[-1] is ... else f"expected a list of {len(kinds)}")
+    if kinds[-1] is ...:
+        return tuple(converter.structure(value, list[kinds[0]]))  # type: ignore[valid-type]  # a type made at run time
+    return tuple(converter.structure(each, inner) for each, inner in zip(value, kinds, strict=True))
 
 
 def _pairs(converter: Any, value: Any) -> Any:
@@ -121,89 +175,72 @@ def _pairs(converter: Any, value: Any) -> Any:
     return tuple(converter.structure(value, dict[str, str]).items())
 
 
-def _is_choice(kind: Any) -> bool:
-    origin: Any = get_origin(kind)
-    return origin is Literal
-
-
-def _is_optional(kind: Any) -> bool:
-    return type(None) in get_args(kind) and len(get_args(kind)) == 2
-
-
-def _is_tuple(kind: Any) -> bool:
-    origin: Any = get_origin(kind)
-    return origin is tuple
+def _is_generic(origin: Any) -> Callable[[Any], bool]:
+    return lambda kind: get_origin(kind) is origin
 
 
 def _is_pairs(kind: Any) -> bool:
     return bool(kind == _PAIRS)
 
 
-def _inner(kind: Any) -> Any:
+def _is_optional(kind: Any) -> bool:
+    return type(None) in get_args(kind) and len(get_args(kind)) == 2
+
+
+def _without_none(kind: Any) -> Any:
     return next(each for each in get_args(kind) if each is not type(None)) if _is_optional(kind) else kind
 
 
-def _mistakes(error: BaseException, place: Place, values: Any, said: Any) -> Iterator[Mistake]:
-    """Walk the tree of cattrs' errors down to what is wrong with single values."""
+def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Iterator[_Mistake]:
+    """Walk the tree of cattrs' errors down to the mistakes in single values."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
-    kind = _inner(said)
+    kind = _without_none(kind)
     if has(kind) and not isinstance(values, Mapping):
-        yield Mistake(place, f"expected names with values, got {_short(values)}")
+        yield _Mistake(place, f"expected names with values, got {_short(values)}")
     elif isinstance(error, ForbiddenExtraKeysError):
-        yield from (Mistake((*place, name), _unknown(name, kind)) for name in error.extra_fields)
+        yield from (_Mistake((*place, name), _unknown_key(name, kind)) for name in error.extra_fields)
     elif isinstance(error, ClassValidationError | IterableValidationError):
         noted, rest = error.group_exceptions()
         for inner, note in noted:
             name: str | int = note.name if isinstance(note, AttributeValidationNote) else note.index
             if isinstance(name, str) and name not in values:
-                yield Mistake((*place, name), "a value is needed and there is none")
+                yield _Mistake((*place, name), "a value is needed and there is none")
             else:
                 yield from _mistakes(inner, (*place, name), values[name], note.type)
         for inner in rest:
             yield from _mistakes(inner, place, values, kind)
-    elif isinstance(error, MlxfpError):  # a class refused what does not go together
-        yield Mistake(place, str(error))
-    elif not has(kind):  # where the class itself refused, a bound was passed: see below
-        yield Mistake(place, f"{error}, got {_short(values)}")
+    elif isinstance(error, MlxfpError):  # raised by a class whose values contradict each other
+        yield _Mistake(place, str(error))
+    elif not has(kind):
+        yield _Mistake(place, f"{error}, got {_short(values)}")
 
 
-def _beyond_bounds(values: Any, kind: Any, place: Place) -> Iterator[Mistake]:
-    """Find what the checks of fields refuse: a class finds it only where all of its values have their types, and at its first one."""
-    for field in fields(kind) if has(kind) and isinstance(values, Mapping) else ():
-        value, here = values.get(field.name), (*place, field.name)
-        yield from _beyond_bounds(value, field.type, here)
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            expected = next((said for check in field.metadata.get("checks", ()) if (said := check(value)) is not None), None)
-            if expected is not None:
-                yield Mistake(here, f"expected {expected}, got {_short(value)}")
-
-
-def _unknown(name: str, kind: Any) -> str:
+def _unknown_key(name: str, kind: Any) -> str:
     known = [field.name for field in fields(kind)]
     near = get_close_matches(name, known, n=1)
-    return "no such name. " + (f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(known)}.")
+    return "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}")
 
 
-def _all(mistakes: list[Mistake], values: Any, what: str, origin: Origin | None) -> ConfigError:
-    """Make the error that lists mistakes, one for each place, in the order of the values."""
+def _error_of(mistakes: list[_Mistake], values: Any, what: str, origin: Origin | None) -> ConfigError:
+    """List mistakes, one for each place, in the order of the values."""
     found = sorted({mistake.place: mistake for mistake in mistakes}.values(), key=lambda mistake: _order(mistake.place, values))
     count = f"{len(found)} mistakes" if len(found) > 1 else "A mistake"
-    return ConfigError("\n  ".join([f"{count} in {what}:", *(_shown(mistake, origin) for mistake in found)]))
+    return ConfigError("\n  ".join([f"{count} in {what}:", *(_line(mistake, origin) for mistake in found)]))
 
 
 def _order(place: Place, values: Any) -> tuple[int, ...]:
-    """Return the numbers that sort places as they stand in the values; what is not there comes last."""
+    """Return the sort key of a place: positions in the values, with missing names last."""
     if not place:
         return ()
     names = list(values) if isinstance(values, Mapping) else list(range(len(values)))
     return (names.index(place[0]), *_order(place[1:], values[place[0]])) if place[0] in names else (len(names),)
 
 
-def _shown(mistake: Mistake, origin: Origin | None) -> str:
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake.place)
-    said = "" if origin is None else origin(mistake.place)
-    return f"{place.removeprefix('.') or 'the whole'}{f' ({said})' if said else ''}: {mistake.message}"
+def _line(mistake: _Mistake, origin: Origin | None) -> str:
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake.place)
+    where = "" if origin is None else origin(mistake.place)
+    return f"{path.removeprefix('.') or 'the whole'}{f' ({where})' if where else ''}: {mistake.message}"
 
 
 def _short(value: Any) -> str:

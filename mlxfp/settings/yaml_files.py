@@ -1,4 +1,4 @@
-"""YAML 1.2 and JSON files as plain values, with the line that each comes from.
+"""YAML 1.2 and JSON files as plain values, with the line of each value.
 
 YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750; YAML 1.2 reads what is written.
 """
@@ -15,7 +15,7 @@ from attrs import frozen
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ConfigError, MissingFileError
 
-Place = tuple[str | int, ...]  # the names, and numbers in lists, that lead to a value, from the outside in
+Place = tuple[str | int, ...]  # the names, and the positions in lists, that lead to a value, from the outside in
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
@@ -23,13 +23,13 @@ _PLAIN = "Write a plain value: a number, text, a list or names with values."
 
 @frozen
 class Document:
-    """A tree of plain values, and where each stands."""
+    """A tree of plain values, and the line of each."""
 
     values: dict[str, Any]
     lines: Mapping[Place, int]
 
     def line(self, place: Place) -> str:
-        """Say the line of a value, or of what it would stand in: `structure` says it with each mistake.
+        """Return the line of a value, or of the nearest value around it: `structure` adds it to each mistake.
 
         >>> document = Document({"a": {}}, {("a",): 7})
         >>> document.line(("a", "b")), document.line(("c",))
@@ -39,10 +39,10 @@ class Document:
 
 
 def read_document(path: str | Path, *, what: str = "configuration") -> Document:
-    r"""Read a YAML or JSON file: a mapping of plain values; `what` it is called in an error.
+    r"""Read a YAML or JSON file: a mapping of plain values; errors call it `what`.
 
-    Raises `MissingFileError`, and `ConfigError` naming file and line for text that is neither, for a name that is there twice, and for
-    YAML's tags: nothing in a file can make an object.
+    Raises `MissingFileError`, and `ConfigError` naming file and line for text that is neither format, for duplicate keys, and for tags of
+    YAML: nothing in a file can construct an object.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -60,8 +60,8 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     if Path(path).suffix == ".json":
         values, lines = _parse_json(text, str(path)), _json_lines(text)
     else:
-        found = _parse(text, str(path))
-        values, lines = _plain(found, str(path), None), dict(_lines(found, ()))
+        found = _parse_yaml(text, str(path))
+        values, lines = _plain_value(found, str(path), None), dict(_value_lines(found, ()))
     if not isinstance(values, dict):
         kind = {list: "a list", type(None): "nothing"}.get(type(values), f"the value {values!r:.40}")
         raise ConfigError(f"{path} holds {kind}, where names and values belong, as in `name: titanic`.")
@@ -69,12 +69,12 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
 
 
 def read_value(text: str, *, where: str = "a value") -> Any:
-    """Read one value as YAML 1.2 does.
+    """Read one value by the rules of YAML 1.2.
 
     >>> read_value("1e-5"), read_value("no"), read_value("[1, two]"), read_value("null"), read_value("")
     (1e-05, 'no', [1, 'two'], None, None)
     """
-    return _plain(_parse(text, where), where, None)
+    return _plain_value(_parse_yaml(text, where), where, None)
 
 
 def write_document(values: Mapping[str, Any]) -> str:
@@ -87,7 +87,7 @@ def write_document(values: Mapping[str, Any]) -> str:
       ema: null
     """
     out, yaml = StringIO(), _yaml("safe")
-    yaml.Representer, _ = _classes()
+    yaml.Representer, _ = _yaml_classes()
     yaml.default_flow_style, yaml.allow_unicode, yaml.width, yaml.sort_base_mapping_type_on_output = False, True, 10_000, False
     yaml.dump(dict(values), out)
     return out.getvalue()
@@ -98,9 +98,9 @@ def _yaml(typ: str) -> Any:
 
 
 @lru_cache(maxsize=1)
-def _classes() -> tuple[Any, Any]:
-    """Make what writes and what reads values; classes of our own, as ruamel keeps what to do with a value by class."""
-    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # after _yaml has said what to install
+def _yaml_classes() -> tuple[Any, Any]:
+    """Make the writer and the reader of values: own subclasses, because ruamel stores its rules on the class."""
+    from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # after _yaml, which says what to install
     from ruamel.yaml.representer import SafeRepresenter
 
     class Representer(SafeRepresenter):
@@ -110,62 +110,68 @@ def _classes() -> tuple[Any, Any]:
         pass
 
     def write_text(representer: Any, text: str) -> Any:
-        """Quote what does not print: unquoted, U+0085 and its like would be read as line ends."""
+        """Quote text with characters that do not print: unquoted, U+0085 and similar ones would be read as line ends."""
         return representer.represent_scalar(f"{_TAG}str", text, style=None if text.isprintable() else '"')
 
     Representer.add_representer(str, write_text)
     Representer.add_representer(type(None), lambda representer, _: representer.represent_scalar(f"{_TAG}null", "null"))
-    Constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # with an anchor, its own would give a kind of int
-    Constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates, and times, are text
+    Constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # its own gives an int for a value with an anchor
+    Constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times are text
     return Representer, Constructor
 
 
-def _parse(text: str, where: str) -> Any:
+def _parse_yaml(text: str, where: str) -> Any:
     yaml = _yaml("rt")
-    _, yaml.Constructor = _classes()
+    _, yaml.Constructor = _yaml_classes()
+    from ruamel.yaml.constructor import DuplicateKeyError
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
         return yaml.load(text)
     except MarkedYAMLError as error:
         place = where if error.problem_mark is None else f"{where}:{error.problem_mark.line + 1}"
-        raise ConfigError(f"{place} is no YAML: {str(error.problem).strip()}. Mend the line.") from error
+        if isinstance(error, DuplicateKeyError):
+            key = str(error.problem).partition('"')[2].partition('" with value')[0]
+            raise ConfigError(f"{place}: duplicate key {key!r}; remove one.") from error
+        raise ConfigError(f"{place} is not valid YAML: {str(error.problem).strip()}. Fix this line.") from error
     except YAMLError as error:
-        raise ConfigError(f"{where} is no YAML: {' '.join(str(error).split())}. Mend the file.") from error
+        raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}. Fix the file.") from error
 
 
 def _parse_json(text: str, where: str) -> Any:
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Parse JSON as such: ruamel splits surrogate pairs, and refuses U+007F and long keys, though YAML 1.2 includes JSON."""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [name for name, _ in pairs]
         doubled = next((name for name in names if names.count(name) > 1), None)
         if doubled is not None:
-            raise ConfigError(f"{where}: the name {doubled!r} is there twice. Leave one out.")
+            raise ConfigError(f"{where}: duplicate key {doubled!r}; remove one.")
         return dict(pairs)
 
     try:
-        return json.loads(text, object_pairs_hook=once)
+        return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}:{error.lineno} is no JSON: {error.msg}. Mend the line.") from error
+        raise ConfigError(f"{where}:{error.lineno} is not valid JSON: {error.msg}. Fix this line.") from error
 
 
 def _json_lines(text: str) -> dict[Place, int]:
-    """Find the lines of JSON by reading it as YAML 1.2, which can do so but for odd characters: those that do not print, or tabs."""
+    """Find the lines of JSON by parsing it as YAML; there are none where ruamel refuses it."""
     try:
-        return dict(_lines(_parse(text, ""), ()))
+        return dict(_value_lines(_parse_yaml(text, ""), ()))
     except ConfigError:
         return {}
 
 
-def _plain(value: Any, where: str, line: int | None) -> Any:
-    """Turn what the parser gives, which remembers how it was written, into plain values."""
+def _plain_value(value: Any, where: str, line: int | None) -> Any:
+    """Turn the parser's values, which remember how they were written, into plain ones."""
     here = where if line is None else f"{where}:{line}"
-    tag = getattr(getattr(value, "tag", None), "value", None)  # none where the file says none
+    tag = getattr(getattr(value, "tag", None), "value", None)  # None unless the file has one
     if tag is not None:
         raise ConfigError(f"{here} has the tag {str(tag)!r}. {_PLAIN}")
     if isinstance(value, Mapping):
-        return {_name(name, here): _plain(inner, where, _line(value, name) or line) for name, inner in value.items()}
+        return {_text_key(name, here): _plain_value(inner, where, _line_in(value, name) or line) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_plain(inner, where, _line(value, place) or line) for place, inner in enumerate(value)]
+        return [_plain_value(inner, where, _line_in(value, place) or line) for place, inner in enumerate(value)]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
@@ -174,21 +180,21 @@ def _plain(value: Any, where: str, line: int | None) -> Any:
     raise ConfigError(f"{here} has a {type(value).__name__}: {value!r:.40}. {_PLAIN}")
 
 
-def _name(name: Any, where: str) -> str:
+def _text_key(name: Any, where: str) -> str:
     if not isinstance(name, str):
-        raise ConfigError(f"{where} has the name {name!r}, which is no text. Put it in quotes.")
+        raise ConfigError(f"{where} has the key {name!r}, which is not text. Put it in quotes.")
     return str(name)
 
 
-def _lines(value: Any, place: Place) -> Iterator[tuple[Place, int]]:
+def _value_lines(value: Any, place: Place) -> Iterator[tuple[Place, int]]:
     inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for name, inner in inside:
-        line = _line(value, name)
+        line = _line_in(value, name)
         yield from () if line is None else (((*place, name), line),)
-        yield from _lines(inner, (*place, name))
+        yield from _value_lines(inner, (*place, name))
 
 
-def _line(value: Any, name: Any) -> int | None:
-    """Return the line of what stands in a mapping or a list; there is none for what an anchor was merged in."""
+def _line_in(value: Any, name: Any) -> int | None:
+    """Return the line of an entry of a mapping or a list; entries merged in by an anchor have none."""
     at: list[int] | None = (value.lc.data or {}).get(name)
     return None if at is None else at[0] + 1

@@ -1,28 +1,26 @@
-"""Tasks: a competition's folder and a configuration, made into datasets, tokenizer, collator, model, loss and metrics."""
+"""Tasks: from the files of a competition to folds, tokens, labels, a model with its objective, and predictions."""
 
-from mlxfp.tasks.objectives import Objective, Trained, make_model, make_optimizer, make_step, objective
-from mlxfp.tasks.problems import Problem, deal, problem
-from mlxfp.tasks.quickstart import Task, task
-from mlxfp.tasks.recipes import Recipe, fit_recipe
+from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, make_folds, read_competition
+from mlxfp.tasks.models import make_model
+from mlxfp.tasks.objectives import Objective, Predictor, objective
+from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.tasks.scaling import Scales, fit_scales
 from mlxfp.tasks.targets import Target, fit_target
 
 __all__ = [
+    "FOLD_METHODS",
+    "CompetitionData",
     "Objective",
-    "Problem",
+    "Predictor",
     "Recipe",
     "Scales",
     "Target",
-    "Task",
-    "Trained",
-    "deal",
+    "TextFormat",
     "fit_recipe",
     "fit_scales",
     "fit_target",
+    "make_folds",
     "make_model",
-    "make_optimizer",
-    "make_step",
     "objective",
-    "problem",
-    "task",
+    "read_competition",
 ]

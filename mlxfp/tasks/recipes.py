@@ -1,116 +1,157 @@
-"""From the rows of a competition to what a model is given: all that is learned for it, from the training rows alone."""
+"""From the rows of a competition to the batches of a model: everything that is fitted for it, on the training rows alone."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import attrs
 from attrs import evolve, field, frozen
 
+from mlxfp.collators.collating import collate
 from mlxfp.collators.columns import Collator
 from mlxfp.collators.texts import text as text_collator
-from mlxfp.config.classes import ModelConfig, TextConfig
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.describing import length, schema
+from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.augmenting import drop_fields
+from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import Numbers
-from mlxfp.kaggle.rows.row_to_text import Bins, fit_wording, write_rows
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import load
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.kaggle.rows.row_to_text import Bins, Form, Missing, fit_row_to_text, write_rows
 from mlxfp.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.kaggle.specs.specs import DatasetSpec
-from mlxfp.tasks.scaling import NUMBERS, Scale, Scales, fit_scales
+from mlxfp.tasks.scaling import NUMBERS, Scales, fit_scales
 from mlxfp.tasks.targets import LABELS, Labelled, Target, fit_target
 from mlxfp.text.templates.templates import Template, template
-from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
-from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.text.tokenizers.training import Kind, train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
-_MULTIPLE = 32  # lengths of batches are multiples of it: few shapes, so few compilations
-TRAINED = ("wordpiece", "bpe", "unigram")
+_MULTIPLE = 32  # batch lengths are multiples of it: few shapes, so few compilations
+
+
+@frozen
+class TextFormat:
+    """How a row is rendered as text: in a `form`, with numbers in a style, or by a `template` instead, which ignores both.
+
+    With `numbers="none"`, numerical columns are left out. `bins` are the quantiles of columns, computed from training rows by `fit_recipe`.
+
+    >>> TextFormat("key_value", numbers="none").digits
+    2
+    """
+
+    form: Form = "sentence"
+    template: str | None = None
+    missing: Missing = "drop"
+    numbers: Literal["raw", "round", "significant", "quantile", "none"] = "round"
+    digits: int = 2
+    bins: Bins = field(factory=dict)
+
+    def stage(self, spec: DatasetSpec, seed: int | None = None) -> Any:
+        """Return the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
+        if self.template is not None:
+            return template(self.template, policy="drop" if self.missing == "drop" else "say", seed=seed)
+        spec, options = self._options(spec)
+        return write_rows(spec, self.bins, seed=seed, **options)
+
+    def fit(self, spec: DatasetSpec, rows: Dataset[Any]) -> "TextFormat":
+        """Return this format with the quantiles of the training rows, if it has any."""
+        if self.template is not None:
+            return self
+        spec, options = self._options(spec)
+        rendering: Any = fit_row_to_text(spec, rows, **options)
+        return evolve(self, bins=rendering.bins)
+
+    def _options(self, spec: DatasetSpec) -> tuple[DatasetSpec, dict[str, Any]]:
+        """Return a spec of the columns to render, and the options of `fit_row_to_text`."""
+        options = {"form": self.form, "missing": self.missing, "numbers": self.numbers, "digits": self.digits}
+        if self.numbers != "none":
+            return spec, options
+        columns = [column for column in spec.columns if not column.kind.is_number]
+        if not columns:
+            raise ArgumentError(f"numbers='none' leaves {spec.name!r} no columns: all of them are numerical. Render them: numbers='round'.")
+        return evolve(spec, columns=columns), options | {"numbers": "raw"}
 
 
 @frozen(repr=False)
 class Recipe:
-    """Rows to tokens, scaled numbers and labels, as `fit_recipe` found it. A value: it knows its training rows, and no others.
+    """Rows to tokens, scaled numbers and labels, as `fit_recipe` fitted them. A value: it depends on its training rows, and on no others.
 
-    Calling it with rows, of any part, appends the stages. What comes out has the columns `input_ids` (lists of int32), `numbers` (lists
-    of float32, as `scales` has them, if there are such) and `labels` (as `target` has them, if the rows have the target). A row comes out
-    the same, whatever other rows there are. `training(rows)` is the same with what is done to training rows only: columns in another
-    order, values hidden; it is another one in each epoch.
+    Calling it with rows, of any part, appends the stages. Their output has the columns `input_ids` (lists of int32), `numbers` (lists of
+    float32, if there are `scales`) and `labels` (as `target` has them, if the rows have the target). The output of a row does not depend
+    on other rows. `training(rows)` also permutes columns and hides values, if asked for, differently in each epoch.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
     >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
     >>> rows = from_examples([{"Rooms": 3.0, "price": 10.0}, {"Rooms": 5.0, "price": 30.0}])
-    >>> recipe = fit_recipe(spec, rows, model=ModelConfig(numeric=True))
+    >>> recipe = fit_recipe(spec, rows, numeric=True)
     >>> [(row["numbers"], row["labels"]) for row in recipe(rows)]
     [([-1.0], -1.0), ([1.0], 1.0)]
     >>> sorted(next(iter(recipe(from_examples([{"Rooms": 4.0}])))))
     ['input_ids', 'numbers']
 
-    See also: `collator` and `unlabelled`, which make batches of it; `target.read`, which turns what a model answers into predictions.
+    See also: `collator` and `unlabelled`, which make batches of it; `target.read`, which turns a model's answers into predictions.
     """
 
     spec: DatasetSpec
-    config: TextConfig
+    format: TextFormat
     tokenizer: Tokenizer
     target: Target
     scales: Scales | None = None
-    bins: Bins = field(factory=dict)
+    max_length: int = 128
+    overflow: Literal["refuse", "cut"] = "refuse"
+    permute: bool = False
+    drop: float = 0.0
     seed: int = 0
 
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
         """Append the stages; with labels where the rows have the target, in numbers."""
-        return self._encoded(self.text(rows), labelled=set(self.target.columns) <= set(schema(rows).names))
+        return self._encode(self.text(rows), labelled=set(self.target.columns) <= set(schema(rows).names))
 
     def training(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Append the stages as for training: rows need the target, and differ from epoch to epoch with `permute` and `drop`."""
+        """Append the stages of training: rows need the target, and differ between epochs with `permute` and `drop`."""
         columns = [column.name for column in self.spec.columns]
-        hidden = rows if not self.config.drop else drop_fields(self.config.drop, columns, seed=self.seed)(rows)
-        written = self.text(hidden, seed=self.seed if self.config.permute else None)
+        hidden = rows if not self.drop else drop_fields(self.drop, columns, seed=self.seed)(rows)
         # Another order of columns may be a token longer than the one that was counted.
-        return self._encoded(written, labelled=True, cuts=True)
+        return self._encode(self.text(hidden, seed=self.seed if self.permute else None), labelled=True, may_cut=True)
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
-        """Append the stage that writes the rows as text, in the column `text`; with `seed`, columns in another order in every row."""
-        written: Dataset[Any] = _writing(self.spec, self.config, self.bins, seed)(rows)
-        return written
+        """Append the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
+        rendered: Dataset[Any] = self.format.stage(self.spec, seed)(rows)
+        return rendered
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
-        """See rows to predict in one of several ways, without labels: view 0 as they are, others with columns in other orders."""
-        return self._encoded(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, cuts=number > 0)
+        """Return one of several views of rows to predict, without labels: view 0 as they are, others with columns in other orders."""
+        return self._encode(self.text(rows, seed=None if number == 0 else self.seed + number), labelled=False, may_cut=number > 0)
 
     def budget(self, rows: Dataset[Any]) -> TokenBudget:
         """Count the tokens of rows; raises `DataError` if some are longer than `max_length`, unless they may be cut."""
-        config = self.config
-        try:
-            return token_budget(self.text(rows), self.tokenizer, max_length=config.max_length, overflow=config.overflow)
-        except DataError as error:
-            error.add_note("In a configuration these are text.max_length, text.form=key_value, and text.overflow=cut.")
-            raise
+        return token_budget(self.text(rows), self.tokenizer, max_length=self.max_length, overflow=self.overflow)
 
     @property
     def collator(self) -> Collator:
-        """What makes batches of training rows: ids, mask, labels and numbers."""
+        """The collator of training batches: ids, mask, labels and numbers."""
         return self._collator(LABELS)
 
     @property
     def unlabelled(self) -> Collator:
-        """What makes batches of rows to predict: the same without labels."""
+        """The collator of batches to predict: the same without labels."""
         return self._collator(None)
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """The lengths that batches may have."""
-        longest = self.config.max_length
-        return tuple(sorted({*range(_MULTIPLE, longest, _MULTIPLE), longest}))
+        return tuple(sorted({*range(_MULTIPLE, self.max_length, _MULTIPLE), self.max_length}))
+
+    @property
+    def varies(self) -> bool:
+        """Whether training rows differ between epochs."""
+        return self.permute or self.drop > 0
 
     def __repr__(self) -> str:
-        """Say what it is for, and what it makes."""
+        """Print the spec's name, the tokenizer and the answer."""
         numbers = "" if self.scales is None else f", {self.scales.count} numbers"
         return f"Recipe({self.spec.name!r}: {self.tokenizer!r}{numbers}, {self.target.answer} of {self.target.outputs})"
 
@@ -122,32 +163,38 @@ class Recipe:
             pad_id=self.tokenizer.pad_id, label=label, label_kind=kind, classes=classes, lengths=self.lengths, carry=numbers
         )
 
-    def _encoded(self, rows: Dataset[Any], *, labelled: bool, cuts: bool = False) -> Dataset[Any]:
-        config, keep = self.config, ["input_ids"]
+    def _encode(self, rows: Dataset[Any], *, labelled: bool, may_cut: bool = False) -> Dataset[Any]:
+        keep = ["input_ids"]
         if self.scales is not None:
             rows, keep = self.scales(rows), [*keep, NUMBERS]
-        if labelled:  # after all that reads columns: one of them may be called labels
+        if labelled:  # after all stages that read columns: one of these may be called labels
             rows, keep = Labelled(self.target)(rows), [*keep, LABELS]
-        truncation: Any = "error" if config.overflow == "refuse" and not cuts else "right"
-        return pipe(rows, tokenize(self.tokenizer, max_length=config.max_length, truncation=truncation), select_columns(keep))
+        truncation: Any = "error" if self.overflow == "refuse" and not may_cut else "right"
+        return pipe(rows, tokenize(self.tokenizer, max_length=self.max_length, truncation=truncation), select_columns(keep))
 
 
-def fit_recipe(
+def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
     spec: DatasetSpec,
     rows: Dataset[Any],
     *,
-    text: TextConfig | None = None,
-    model: ModelConfig | None = None,
+    format: TextFormat | None = None,
+    tokenizer: Tokenizer | None = None,
+    kind: Kind = "wordpiece",
+    vocab_size: int = 2000,
+    max_length: int = 128,
+    overflow: Literal["refuse", "cut"] = "refuse",
+    permute: bool = False,
+    drop: float = 0.0,
+    numeric: bool = False,
     seed: int = 0,
 ) -> Recipe:
-    """Learn from training rows, whose targets are numbers, all that turns rows into batches: quantiles, vocabulary, scales.
+    """Fit everything that turns rows into batches, on training rows whose targets are numbers: quantiles, vocabulary, scales.
 
-    The tokenizer is trained on these rows as text, or read from `text.tokenizer`, or from the folder of a pretrained model. With
-    `text.template`, the template alone says what is written, and of `text` `form`, `numbers` and `digits` say nothing. Reads the rows, in
-    epoch 0, once for each of those.
+    Without a `tokenizer`, one of a `kind` and `vocab_size` is trained on the text of the rows. With `numeric`, numerical columns are scaled
+    for the model's head. Reads the rows, in epoch 0, once for each of those.
 
-    Raises `ArgumentError` for a configuration that contradicts itself or the spec, such as a template that shows the target; `SchemaError`
-    for rows that do not fit the spec; `DataError` for targets that are missing, and where there are no rows.
+    Raises `ArgumentError` for options that contradict each other or the spec, such as a template with the target; `SchemaError` for rows
+    that do not fit the spec; `DataError` for missing targets, and without rows.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
@@ -158,96 +205,38 @@ def fit_recipe(
     >>> next(iter(recipe(rows)))["labels"], recipe.tokenizer.decode(next(iter(recipe(rows)))["input_ids"])
     (1, 'survived or not? the age is 22.')
     """
-    text, model = text or TextConfig(), model or ModelConfig()
-    _check(spec, text, model)
-    bins: Bins = {}
-    if text.template is None:
-        said, numbers = _said(spec, text)
-        written: Any = fit_wording(said, rows, form=text.form, missing=text.missing, numbers=numbers, digits=text.digits)
-        bins = written.bins
-    tokenizer = _tokenizer(text, model, _writing(spec, text, bins, None)(rows))
-    scales = fit_scales(spec, rows) if model.numeric else None
-    return Recipe(spec, text, tokenizer, fit_target(spec, rows), scales, bins, seed)
+    _check_columns(spec, format or TextFormat(), numeric=numeric)
+    fitted = (format or TextFormat()).fit(spec, rows)
+    if tokenizer is None:
+        tokenizer = train_tokenizer(fitted.stage(spec)(rows), kind=kind, vocab_size=vocab_size, lowercase=kind == "wordpiece")
+    scales = fit_scales(spec, rows) if numeric else None
+    return Recipe(spec, fitted, tokenizer, fit_target(spec, rows), scales, max_length, overflow, permute, drop, seed)
 
 
-def recipe_to_plain(recipe: Recipe) -> dict[str, Any]:
-    """Return what a recipe has learned as plain values, for a file; `recipe_from_plain` makes an equal one, with spec and config.
+def training_batches(recipe: Recipe, rows: Dataset[Any], *, size: int, seed: int, prefetched: int = 0) -> Dataset[Any]:
+    """Return the batches of training rows: in another order each epoch, all of one size if there are enough rows.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
-    >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
-    >>> recipe = fit_recipe(spec, from_examples([{"Rooms": 3.0, "price": 10.0}, {"Rooms": 5.0, "price": 30.0}]))
-    >>> plain = recipe_to_plain(recipe)
-    >>> sorted(plain), recipe_from_plain(plain, spec, recipe.config) == recipe
-    (['bins', 'scales', 'seed', 'target', 'tokenizer'], True)
+    Rows that are the same in each epoch are tokenized once, and held in memory.
     """
-    return {
-        "tokenizer": attrs.asdict(recipe.tokenizer),
-        "target": attrs.asdict(recipe.target),
-        "scales": None if recipe.scales is None else [attrs.asdict(scale) for scale in recipe.scales.scales],
-        "bins": {name: [list(each) for each in bins] for name, bins in recipe.bins.items()},
-        "seed": recipe.seed,
-    }
+    encoded = recipe.training(rows) if recipe.varies else load()(recipe(rows))
+    whole = (length(rows) or 0) >= size
+    made = pipe(encoded, shuffle(seed), batch(size, drop_last=whole), collate(recipe.collator))
+    return prefetch(prefetched)(made) if prefetched else made
 
 
-def recipe_from_plain(values: Mapping[str, Any], spec: DatasetSpec, config: TextConfig) -> Recipe:
-    """Make a recipe of what `recipe_to_plain` returned."""
-    scales = values["scales"]
-    return Recipe(
-        spec,
-        config,
-        Tokenizer(**values["tokenizer"]),
-        _target(**{name: tuple(value) if isinstance(value, list) else value for name, value in values["target"].items()}),
-        None if scales is None else Scales(tuple(Scale(**{**each, "absent": tuple(each["absent"])}) for each in scales)),
-        {name: tuple((float(low), int(below)) for low, below in bins) for name, bins in values["bins"].items()},
-        int(values["seed"]),
-    )
+def labelled_batches(recipe: Recipe, rows: Dataset[Any]) -> Dataset[Any]:
+    """Return batches to evaluate with, in the order of the rows; tokenized once, and held in memory."""
+    return pipe(recipe(rows), load(), batch(64), collate(recipe.collator))
 
 
-def _target(**values: Any) -> Target:
-    return Target(**values)
-
-
-def _check(spec: DatasetSpec, text: TextConfig, model: ModelConfig) -> None:
-    shown = () if text.template is None else Template(text.template).columns
+def _check_columns(spec: DatasetSpec, format: TextFormat, *, numeric: bool) -> None:
+    shown = () if format.template is None else Template(format.template).columns
     hidden = [name for name in (*spec.target, spec.id) if name in shown]
     if hidden:
         raise ArgumentError(
-            f"A model must not see the target or the id, and text.template shows {hidden[0]!r}: {text.template!r:.80}. Leave it out."
+            f"A model must not see the target or the id, and template={format.template!r:.80} shows {hidden[0]!r}. Leave it out."
         )
-    if model.path is not None and text.tokenizer in TRAINED[1:]:
-        raise ArgumentError(
-            f"Pretrained weights know the tokens of their own tokenizer only, got text.tokenizer={text.tokenizer!r} with model.path="
-            f"{model.path!r}. Leave text.tokenizer out."
-        )
-    scaled = [column.name for column in spec.columns if column.type == "numerical" and model.numeric]
-    taken = [name for name in (*spec.target, *scaled) if name == "text" or (model.numeric and name == NUMBERS and name not in scaled)]
+    scaled = [column.name for column in spec.columns if column.kind.is_number and numeric]
+    taken = [name for name in (*spec.target, *scaled) if name == "text" or (numeric and name == NUMBERS and name not in scaled)]
     if taken:
-        raise ArgumentError(f"A column of numbers is named {taken[0]!r}, as one that is made of the rows of {spec.name!r}. Rename it.")
-
-
-def _writing(spec: DatasetSpec, config: TextConfig, bins: Bins, seed: int | None) -> Any:
-    if config.template is not None:
-        return template(config.template, policy="drop" if config.missing == "drop" else "say", seed=seed)
-    said, numbers = _said(spec, config)
-    return write_rows(said, bins, form=config.form, missing=config.missing, numbers=numbers, digits=config.digits, seed=seed)
-
-
-def _said(spec: DatasetSpec, config: TextConfig) -> tuple[DatasetSpec, Numbers]:
-    """Return the spec of what is written, and how its numbers are."""
-    if config.numbers != "none":
-        return spec, config.numbers
-    columns = [column for column in spec.columns if column.type != "numerical"]
-    if not columns:
-        raise ArgumentError(f"text.numbers=none leaves {spec.name!r} nothing to write: all its columns are numbers. Write them: round.")
-    return evolve(spec, columns=columns), "raw"
-
-
-def _tokenizer(config: TextConfig, model: ModelConfig, written: Dataset[Any]) -> Tokenizer:
-    if config.tokenizer not in TRAINED:
-        return load_tokenizer(config.tokenizer)
-    if model.path is not None:
-        return load_tokenizer(Path(model.path))
-    kind: Any = config.tokenizer
-    return train_tokenizer(written, kind=kind, vocab_size=config.vocab_size, lowercase=kind == "wordpiece")
+        raise ArgumentError(f"A numerical column of {spec.name!r} is named {taken[0]!r}, as a column that is added to the rows. Rename it.")

@@ -1,4 +1,4 @@
-"""Numbers beside the text: the numerical columns of a table, scaled by the training rows."""
+"""Numbers in addition to the text: numerical columns, scaled by the training rows."""
 
 from typing import Any
 
@@ -14,22 +14,22 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import as_floats
+from mlxfp.kaggle.specs.cells import as_floats
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
 from mlxfp.kaggle.specs.tables import to_table
 
 NUMBERS = "numbers"
-_LIMIT = 5.0  # standard deviations: what is farther out, in whatever rows, says no more than that it is far out
-_SKEWED = 1.0  # the skewness from which on logarithms are taken
-_LARGEST = 1e60  # larger numbers, and infinite ones, count as this: the sum of their squares is finite
-_EQUAL = 1e-9  # of the largest number: numbers that spread less are one number, written with rounding errors
+_LIMIT = 5.0  # standard deviations; larger values of any row are clipped, since they mean little more than "far out"
+_SKEWED = 1.0  # columns of larger skewness are scaled by their logarithms
+_LARGEST = 1e60  # larger and infinite numbers are clipped to this, so that the sum of their squares is finite
+_EQUAL = 1e-9  # relative to the largest number; numbers with a smaller standard deviation differ by rounding errors only
 
 
 @frozen
 class Scale:
-    """How one column is scaled: its logarithm or itself, less the mean, by the standard deviation; the median where it is missing.
+    """How one column is scaled: (value - mean) / sd, of its logarithm with `log`; missing values become the median.
 
-    `absent` are values that say that there is nothing: they count as missing. With `flag` a second number says that a value is.
+    `absent` are values that count as missing. With `flag`, a second number is 1 where a value is missing.
     """
 
     column: str
@@ -52,25 +52,25 @@ class Scale:
 
 @frozen(repr=False)
 class Scales(RowWise):
-    """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that knows only its training rows.
+    """Scaled numbers of each row, float32 lists in the column `numbers`: a stage, and a value that depends only on its training rows.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> ages = Scale("age", mean=40.0, sd=10.0, median=35.0, log=False, flag=True)
     >>> [row["numbers"] for row in Scales((ages,))(from_examples([{"age": 45.0}, {"age": None}]))]
     [[0.5, 0.0], [-0.5, 1.0]]
 
-    See also: `fit_scales`, which finds them.
+    See also: `fit_scales`, which makes them.
     """
 
     scales: tuple[Scale, ...]
 
     @property
     def count(self) -> int:
-        """How many numbers a row has."""
+        """The count of numbers in a row."""
         return sum(1 + scale.flag for scale in self.scales)
 
     def schema(self, schema: Schema) -> Schema:
-        """Add the column; raise `SchemaError` for columns that are not there or hold no numbers."""
+        """Add the column; raise `SchemaError` for columns that are missing or not numerical."""
         check_columns([scale.column for scale in self.scales], [name for name in schema.names if name not in HIDDEN], "fit_scales")
         for scale in self.scales:
             check_number(schema, scale.column, f"Column {scale.column!r}")
@@ -88,12 +88,12 @@ class Scales(RowWise):
 
 
 def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
-    """Find how the numerical columns of a spec are scaled, from the training rows: a stage for these and any other rows.
+    """Fit the scales of the numerical columns of a spec on training rows: a stage for these and any other rows.
 
-    Columns of skewed numbers from 0 on are scaled by their logarithms, log(1 + x). Missing values, and those that the spec calls absent,
-    become the median of the others, and a second number says so if a training row lacks one, or the spec says what counts as absent.
-    Whatever other rows hold, numbers stay within 5 standard deviations; those of a column that is constant stay within 5 of it. Reads the
-    rows once. Raises `SchemaError` if the spec has no numerical columns, or they hold no numbers, and `DataError` if there are no rows.
+    Columns of skewed numbers of at least 0 are scaled by their logarithms, log(1 + x). Missing values, and values that are absent by the
+    spec, become the median of the others; a column has a second number to mark them if a training row lacks a value, or the spec lists
+    absent ones. In any rows, numbers are clipped to 5 standard deviations, those of a constant column to 5 units. Reads the rows once.
+    Raises `SchemaError` if the spec has no numerical columns, or they are not numbers, and `DataError` without rows.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> from mlxfp.kaggle.specs.specs import FileSpec
@@ -103,14 +103,14 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
     >>> [row["numbers"] for row in scales(from_examples([{"size": 3.0}, {"size": None}, {"size": 100.0}]))]
     [[1.0], [0.0], [5.0]]
     """
-    columns = [column for column in spec.columns if column.type == "numerical"]
+    columns = [column for column in spec.columns if column.kind.is_number]
     if not columns:
-        raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Leave model.numeric out, or name some.")
+        raise SchemaError(f"The spec of {spec.name!r} has no numerical columns. Leave numeric out (model.numeric), or name some.")
     table = to_table(select_columns([column.name for column in columns])(rows))
     for column in columns:
         check_number(table.schema, column.name, f"Column {column.name!r}")
     if not table.num_rows:
-        raise DataError(f"Scales are found from training rows, and {rows!r} has none. Give at least one.")
+        raise DataError(f"Scales are fitted on training rows, and {rows!r} has none. Give at least one.")
     return Scales(tuple(_scale(column, as_floats(table.column(column.name).combine_chunks())) for column in columns))
 
 
@@ -118,13 +118,13 @@ def check_number(schema: Schema, name: str, what: str) -> None:
     """Raise `SchemaError` unless a column holds numbers, or nothing."""
     kind = schema.field(name).type
     if not is_number_like(value_type(kind)):
-        raise SchemaError(f"{what} must hold numbers, got {kind}. Read it as a number, or say in the spec what it is.")
+        raise SchemaError(f"{what} must hold numbers, got {kind}. Read it as a number, or correct its type in the spec.")
 
 
-def spread(values: NDArray[np.float64]) -> float:
-    """Return the standard deviation of numbers, to divide by: 1 where they are equal, but for rounding errors.
+def nonzero_sd(values: NDArray[np.float64]) -> float:
+    """Return the standard deviation of numbers, to divide by; 1 if they are equal up to rounding errors.
 
-    >>> spread(np.array([1.0, 3.0])), spread(np.array([0.1, 0.1, 0.1]))
+    >>> nonzero_sd(np.array([1.0, 3.0])), nonzero_sd(np.array([0.1, 0.1, 0.1]))
     (1.0, 1.0)
     """
     sd = float(values.std())
@@ -139,7 +139,7 @@ def _scale(column: ColumnSpec, values: NDArray[np.float64]) -> Scale:
     log = bool(known.min() >= 0 and _skewness(known) > _SKEWED)
     shown = _log(known) if log else known
     flag = bool(np.isnan(values).any() or absent)
-    return Scale(column.name, float(shown.mean()), spread(shown), float(np.median(known)), log, flag, absent)
+    return Scale(column.name, float(shown.mean()), nonzero_sd(shown), float(np.median(known)), log, flag, absent)
 
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -147,4 +147,4 @@ def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _skewness(values: NDArray[np.float64]) -> float:
-    return float((((values - values.mean()) / spread(values)) ** 3).mean())
+    return float((((values - values.mean()) / nonzero_sd(values)) ** 3).mean())

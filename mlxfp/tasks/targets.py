@@ -1,4 +1,4 @@
-"""What is predicted, as numbers: classes by their place, values scaled by the training rows."""
+"""Targets as numbers: classes by their index, values scaled by the training rows."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
@@ -18,10 +18,10 @@ from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.execution import run, start
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.rows.numbers import as_floats
-from mlxfp.kaggle.rows.row_to_text import spell
+from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.tasks.scaling import check_number, spread
+from mlxfp.kaggle.validation.scoring import errors_of
+from mlxfp.tasks.scaling import check_number, nonzero_sd
 
 LABELS = "labels"
 Answer = Literal["class", "labels", "value"]
@@ -30,7 +30,7 @@ Numbers = NDArray[np.float64]
 
 @frozen(repr=False)
 class NumberClasses(RowWise):
-    """Give the classes in some columns their numbers: what a spec calls its first class is 0.
+    """Replace the classes in some columns by their indices in a spec, from 0.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> [row["y"] for row in NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": "yes"}, {"y": "no"}]))]
@@ -41,7 +41,7 @@ class NumberClasses(RowWise):
     classes: tuple[str, ...]
 
     def schema(self, schema: Schema) -> Schema:
-        """Say that the columns hold whole numbers; raise `SchemaError` for such that are not there, or have no text."""
+        """Make the columns int64; raise `SchemaError` for columns that are missing or have no text."""
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "the target")
         for name in self.columns:
             _check_spelled(name, schema.field(name).type)
@@ -50,7 +50,7 @@ class NumberClasses(RowWise):
         return schema
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Find the number of each class; raises `DataError` for a target that is none, naming its row."""
+        """Find the index of each class; raises `DataError` for a target that is not a class, naming its row."""
         for name in self.columns:
             texts = spell(chunk, name)
             numbers = pc.index_in(texts, pa.array(self.classes)).cast(pa.int64())
@@ -65,16 +65,16 @@ class NumberClasses(RowWise):
 
 
 def numbered(spec: DatasetSpec, rows: Dataset[Any]) -> Dataset[Any]:
-    """Return training rows whose targets are numbers: of classes their places, else what they are."""
+    """Return training rows whose targets are numbers: indices of classes, or their values."""
     return NumberClasses(spec.target, spec.classes)(rows) if spec.kind in CLASSED else rows
 
 
 @frozen
 class Target:
-    """How answers of a model are read: as classes, as labels that each are there or not, or as values; made by `fit_target`.
+    """How the answers of a model are read: as a class, as several labels, or as values; made by `fit_target`.
 
-    `outputs` is how many numbers a model answers with: one for each class, each label or each value. Values are learned as
-    (value - mean) / scale, of their logarithms log(1 + value) with `log`; `mean` and `scale` have a number for each column.
+    `outputs` is the number of outputs of a model: one for each class, each label or each value. Values are learned as
+    (value - mean) / scale, of their logarithms log(1 + value) with `log`; `mean` and `scale` have one number for each column.
 
     >>> price = Target(("price",), "value", 1, mean=(100.0,), scale=(50.0,))
     >>> price.labels({"price": np.array([100.0, 200.0])}).to_pylist(), price.read(np.array([0.0, 2.0])).tolist()
@@ -93,7 +93,7 @@ class Target:
     log: bool = False
 
     def labels(self, numbers: Mapping[str, Numbers]) -> pa.Array:
-        """Return what a model is to say of rows, of their numbered targets: int64[N], float32[N], or float32[N, columns] as lists."""
+        """Return the labels of rows from their targets as numbers: int64[N], float32[N], or float32[N, columns] as lists."""
         if self.answer == "class":
             return pa.array(numbers[self.columns[0]].astype(np.int64))
         values = np.stack([numbers[name] for name in self.columns], axis=1)
@@ -104,9 +104,9 @@ class Target:
         return pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).ravel()), len(self.columns))
 
     def read(self, answers: Numbers) -> Numbers:
-        """Turn what a model said, float[N] or [N, outputs] of probabilities or scaled values, into predictions: float64[N], or [N, C].
+        """Turn answers, probabilities or scaled values float[N] or [N, outputs], into predictions: float64[N], or [N, C].
 
-        Of two classes the probability of the second; values in the units of the target, never below 0 where logarithms were learned.
+        These are the probability of the second of two classes, or values in the units of the target, at least 0 with `log`.
         """
         if self.answer == "class":
             return answers[:, 1] if self.outputs == 2 else answers
@@ -118,10 +118,10 @@ class Target:
 
 
 def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
-    """Find how targets are read: of values, mean and standard deviation of the training rows, of their logarithms if the metric is rmsle.
+    """Fit the target on training rows: the mean and standard deviation of values, or of their logarithms if the metric is rmsle.
 
-    Of classes and labels nothing is learned, and no row is read. Raises `DataError` for values that are missing or infinite, for such
-    below 0 where their logarithms are needed, and where there are no rows; `SchemaError` for values that are no numbers.
+    For classes and labels nothing is fitted, and no row is read. Raises `DataError` for values that are missing or infinite, for values
+    below 0 if their logarithms are needed, and without rows; `SchemaError` for columns that are not numerical.
 
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> from mlxfp.kaggle.specs.specs import FileSpec
@@ -134,21 +134,21 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, "labels", len(spec.target))
     if spec.kind in CLASSED:
         return Target(spec.target, "class", len(spec.classes))
-    log = spec.metric == "rmsle"
+    log = errors_of(spec.metric) == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
-    read.schema(schema(rows))  # raises for what is no number
+    read.schema(schema(rows))  # raises for columns that are not numerical
     chunks = [read.numbers(chunk) for chunk, _ in run(select_columns(list(spec.target))(rows), start(0, None))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):
-        raise DataError(f"The scale of {_listed(spec.target)} is found from training rows, and {rows!r} has none. Give at least one.")
+        raise DataError(f"The scale of {_listed(spec.target)} is fitted on training rows, and {rows!r} has none. Give at least one.")
     columns = [np.log1p(values) for values in columns] if log else columns
-    mean, scale = (tuple(map(found, columns)) for found in (_mean, spread))
+    mean, scale = (tuple(map(found, columns)) for found in (_mean, nonzero_sd))
     return Target(spec.target, "value", len(columns), mean, scale, log)
 
 
 @frozen(repr=False)
 class Labelled(RowWise):
-    """Add what a model is to say of each row, in the column `labels`; the targets are numbers, as `NumberClasses` makes them of classes.
+    """Add the column `labels`, which a model learns; the targets must be numbers, such as those of `NumberClasses`.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> target = Target(("y",), "value", 1, mean=(1.0,), scale=(2.0,))
@@ -159,7 +159,7 @@ class Labelled(RowWise):
     target: Target
 
     def schema(self, schema: Schema) -> Schema:
-        """Say that there are labels; raise `SchemaError` for targets that are not there, or no numbers."""
+        """Add the column; raise `SchemaError` for targets that are missing or not numerical."""
         check_columns(self.target.columns, [name for name in schema.names if name not in HIDDEN], "the target")
         for name in self.target.columns:
             check_number(schema, name, f"The target {name!r}")
@@ -173,7 +173,7 @@ class Labelled(RowWise):
         return self.target.columns
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Add the column; raises `DataError` for a target that is missing or infinite, or below 0 where its logarithm is learned."""
+        """Add the column; raises `DataError` for a target that is missing or infinite, or below 0 with `log`."""
         return set_column(chunk, LABELS, self.target.labels(self.numbers(chunk)))
 
     def numbers(self, chunk: RecordBatch) -> Mapping[str, Numbers]:

@@ -64,7 +64,7 @@ def test_where_mlx_is_not_there_it_still_says_the_rest():
     assert "extra cpu" in ended.stdout
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere MLX needs no compiler of ours")
+@pytest.mark.skipif(sys.platform != "linux", reason="on other systems MLX needs no compiler of ours")
 def test_without_a_compiler_it_says_so(tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
     ended = subprocess.run([sys.executable, "-m", "mlxfp", "doctor"], capture_output=True, text=True, env=environment, check=False)

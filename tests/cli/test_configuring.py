@@ -14,6 +14,7 @@ from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import Resolved, load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError
+from mlxfp.runs.from_config import CHOICES
 from mlxfp.settings.structuring import unstructure
 from mlxfp.settings.yaml_files import write_document
 from tests.config.test_configurations import configs
@@ -22,14 +23,14 @@ from tests.config.test_configurations import configs
 @settings(max_examples=20)  # the parser takes its time
 @given(configs())
 def test_what_is_shown_with_origins_is_the_configuration_again(tmp_path_factory, config):
-    shown = "\n".join(_with_origins(Resolved(config, {("text", "template"): "run.yaml:3"})))
+    shown = "\n".join(_with_origins(Resolved(config, {"text.template": "run.yaml:3"})))
     path = tmp_path_factory.getbasetemp() / "shown.yaml"
     path.write_text(shown, "utf-8")
     assert load_config(path).config == config
 
 
 @pytest.mark.parametrize("template", ["{a}\n\n  {b}: 'c' # d\n", "\n", "# no comment", "{a}\t\u0085{b}", " "])
-def test_text_of_several_lines_stays_what_it_is_beside_origins(tmp_path, template):
+def test_text_of_several_lines_stays_what_it_is_next_to_origins(tmp_path, template):
     config = RunConfig(text=attrs.evolve(RunConfig().text, template=template))
     path = tmp_path / "shown.yaml"
     path.write_text("\n".join(_with_origins(Resolved(config, {}))), "utf-8")
@@ -75,12 +76,16 @@ def test_the_short_form_of_the_path_goes_before_the_long_one():
 @pytest.mark.parametrize(
     ("arguments", "kind", "message"),
     [
-        ({"config": "titnic"}, MissingFileError, r"'titnic' is no file, and no preset is named so\. Did you mean 'titanic'\? Give a YAML"),
-        ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is no file, .* or one of competition, development"),
+        (
+            {"config": "titnic"},
+            MissingFileError,
+            r"'titnic' is not a file, and no preset has that name\. Did you mean 'titanic'\? Give a YAML",
+        ),
+        ({"config": "no/such.yaml"}, MissingFileError, r"'no/such\.yaml' is not a file, .* or one of competition, development"),
         ({"config": "."}, MissingFileError, r"'\.' is a folder, not a file"),
-        ({"config": "a.b=3"}, MissingFileError, r"No configuration is named before 'a\.b=3'\. Put a file or a preset first"),
+        ({"config": "a.b=3"}, MissingFileError, r"A configuration must come before 'a\.b=3'\. Put a file or a preset first"),
         ({"config": "titanic", "preset": "training"}, ArgumentError, "'titanic' is a preset, and --preset names another: 'training'"),
-        ({"config": "titanic", "overrides": ["epochs"]}, ConfigError, r"'epochs' is no key\.sub=value"),
+        ({"config": "titanic", "overrides": ["epochs"]}, ConfigError, r"'epochs' is not of the form key\.sub=value"),
     ],
 )
 def test_mistakes_say_what_to_do(arguments, kind, message):
@@ -92,17 +97,21 @@ def test_a_check_lists_all_mistakes_or_says_that_there_are_none(tmp_path, capsys
     path = tmp_path / "run.yaml"
     path.write_text("name: mine\n")
     assert main(["config", "check", str(path)]) == 0
-    assert capsys.readouterr().out == f"{path} makes a run named 'mine': no mistakes.\n"
-    path.write_text("training:\n  epochs: 0\nmodle:\n  size: tiny\n")
+    assert capsys.readouterr().out == f"{path} is a valid configuration of the run 'mine'.\n"
+    path.write_text("training:\n  epochs: 0\nmodle:\n  size: tiny\noptimizer:\n  name: adm\n")
     assert main(["config", "check", str(path)]) == 1
     said = capsys.readouterr().err
     assert f"training.epochs ({path}:2): expected at least 1, got 0" in said
-    assert f"modle ({path}:3): no such name. Did you mean 'model'?" in said
+    assert f"modle ({path}:3): unknown key; did you mean 'model'?" in said
+    assert f"optimizer.name ({path}:6): expected " in said
+    assert said.endswith("(did you mean 'adam'?), got 'adm'\n")
 
 
-def test_the_schema_is_one_that_configurations_keep_to(capsys):
+def test_the_schema_is_one_that_configurations_keep_to_and_lists_all_names(capsys):
     assert main(["config", "schema"]) == 0
-    jsonschema.validate(unstructure(RunConfig()), json.loads(capsys.readouterr().out))
+    schema = json.loads(capsys.readouterr().out)
+    jsonschema.validate(unstructure(RunConfig()), schema)
+    assert schema["properties"]["optimizer"]["properties"]["name"]["enum"] == [*CHOICES["optimizer.name"]]
 
 
 def test_presets_are_listed_in_a_line_each(capsys):

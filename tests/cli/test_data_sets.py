@@ -1,4 +1,4 @@
-"""`mlxfp data`: what files are, every mismatch, and a spec to go on from."""
+"""`mlxfp data`: the files, every mismatch, and a spec to start from."""
 
 import pytest
 
@@ -6,20 +6,20 @@ from mlxfp.cli import main
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 
 
 @pytest.fixture
 def ship(tmp_path):
-    """A folder with made-up passengers, and their spec in a file beside it."""
-    save_spec(make_up(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
+    """A folder with synthetic passengers, and their spec in a file next to it."""
+    save_spec(write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10), tmp_path / "ship.yaml")
     return tmp_path / "ship"
 
 
 def test_files_that_are_as_the_spec_says_are_described(ship, capsys):
     assert main(["data", "check", str(ship), "--spec", f"{ship}.yaml"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "titanic: binary, judged by accuracy",
+        "titanic: binary, metric accuracy",
         "  train        train.csv, 30 rows",
         "  test         test.csv, 10 rows",
         "  sample       gender_submission.csv, 10 rows",
@@ -28,7 +28,7 @@ def test_files_that_are_as_the_spec_says_are_described(ship, capsys):
         "  text         Name, Ticket, Cabin",
         "  categorical  Pclass, Sex, Embarked",
         "  numerical    Age, SibSp, Parch, Fare",
-        "The files are as the spec says.",
+        "The files match the spec.",
     ]
 
 
@@ -38,14 +38,14 @@ def test_every_mismatch_with_a_known_spec_is_listed(ship, capsys):
     said = capsys.readouterr()
     assert said.out.startswith("titanic: binary")
     assert "train.csv: it has 30 rows, the spec says 891" in said.err
-    assert "test.csv: there is no such file" in said.err
+    assert "test.csv: the file is missing" in said.err
 
 
 def test_without_a_spec_files_are_what_they_look_like(ship, capsys):
     assert main(["data", "check", str(ship)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("ship: binary, judged by accuracy\n")
-    assert said.endswith("The spec is what the files look like; --spec checks them against another.\n")
+    assert said.startswith("ship: binary, metric accuracy\n")
+    assert said.endswith("The spec was inferred from the files; --spec checks them against another.\n")
 
 
 def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp_path, capsys):
@@ -53,10 +53,10 @@ def test_an_inferred_spec_is_printed_or_written_and_never_over_another(ship, tmp
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     out = tmp_path / "written.json"
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 0
-    assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct it there, then: --spec {out}\n"
+    assert capsys.readouterr().out == f"Wrote {out}: binary, target Survived. Correct it in the file, then use it: --spec {out}\n"
     assert load_spec(tmp_path / "printed.yaml") == load_spec(out) == infer_spec(ship)
     assert main(["data", "infer", str(ship), "--out", str(out)]) == 1
-    assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} is there already, and nothing is overwritten.")
+    assert capsys.readouterr().err.startswith(f"mlxfp: {str(out)!r} exists already, and nothing is overwritten.")
 
 
 def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
@@ -72,10 +72,10 @@ def test_a_target_that_cannot_be_told_can_be_said(ship, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["check", "no/folder"], "mlxfp: There is no folder and no file 'no/folder'"),
+        (["check", "no/folder"], "mlxfp: There is no file or folder at 'no/folder'"),
         (["check", ".", "--spec", "titanik"], "mlxfp: No data set is named 'titanik'. Did you mean 'titanic'?"),
         (["check", ".", "--spec", "no.yaml"], "mlxfp: There is no spec at 'no.yaml'"),
-        (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target says Age, and --spec titanic knows the target"),
+        (["check", ".", "--spec", "titanic", "--target", "Age"], "mlxfp: --target is Age, but --spec titanic has the target"),
     ],
 )
 def test_mistakes_are_sentences(arguments, said, tmp_path, monkeypatch, capsys):

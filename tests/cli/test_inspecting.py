@@ -4,7 +4,7 @@ import pytest
 
 from mlxfp.cli import main
 from mlxfp.kaggle.specs.catalogue import SPECS
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 
 QUICK = ("data.limit=60", "text.vocab_size=300")
 
@@ -12,7 +12,7 @@ QUICK = ("data.limit=60", "text.vocab_size=300")
 @pytest.fixture(scope="module")
 def ship(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ship")
-    make_up(SPECS["titanic"], folder, rows=80, test_rows=20)
+    write_synthetic(SPECS["titanic"], folder, rows=80, test_rows=20)
     return folder
 
 
@@ -55,13 +55,13 @@ def test_without_data_rows_are_made_up_in_no_folder_of_the_user(tmp_path, monkey
     assert main(["inspect", "titanic", *QUICK, "--part", "schema"]) == 0
     said = capsys.readouterr()
     assert "Survived: int64" in said.out
-    assert said.err == "mlxfp: data.path says nothing, so these rows are made up.\n"
+    assert said.err == "mlxfp: data.path is not set, so these rows are synthetic.\n"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_mistakes_are_sentences(capsys):
     assert main(["inspect", "quick_test"]) == 1
-    assert capsys.readouterr().err.startswith("mlxfp: There is no data: data.path says nothing.")
+    assert capsys.readouterr().err.startswith("mlxfp: Synthetic rows need a known data set: give data.spec")
     assert main(["inspect", "titanic", "--data", "no/folder"]) == 1
     assert capsys.readouterr().err.startswith("mlxfp: There is no folder 'no/folder'")
     assert main(["inspect", "titanic", "--part", "everything"]) == 2

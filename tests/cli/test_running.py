@@ -29,7 +29,7 @@ def test_run_says_what_happens(run, capsys):
     first, score, ready = capsys.readouterr().out.splitlines()
     assert first == f"{run}: 2 folds, 2 of them done"
     assert score.startswith(f"{run}: out of fold, accuracy 0.")
-    assert ready == f"{run}/submission.csv is ready to hand in: mlxfp submit {run}"
+    assert ready == f"{run}/submission.csv is ready to submit: mlxfp submit {run}"
 
 
 def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):
@@ -56,7 +56,7 @@ def test_predict_writes_a_table(run, capsys, tmp_path):
         (("run", "titanik"), "Did you mean 'titanic'"),
         (("run", "titanic", "training.epochs=0"), "training.epochs (command line): expected at least 1, got 0"),
         (("run", "titanic", "--data", "nowhere"), "There is no folder"),
-        (("run", "development"), "Rows can be made up for a known data set only"),
+        (("run", "development"), "Synthetic rows need a known data set"),
         (("resume", "nowhere"), "is not the folder of a run"),
         (("predict", "nowhere", "--data", "x.csv"), "is not the folder of a run"),
     ],
@@ -86,5 +86,5 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert f"stopped. Go on with: mlxfp resume {tmp_path}/titanic" in error
+    assert f"stopped. Continue with: mlxfp resume {tmp_path}/titanic" in error
     assert "Traceback" not in error

@@ -1,4 +1,4 @@
-"""`mlxfp submit`: checked first, sent on a yes only; a stand-in gives the replies of Kaggle's client, and nothing reaches a network."""
+"""`mlxfp submit`: checked first, sent only with --yes; a fake of Kaggle's client replies, and nothing reaches a network."""
 
 import sys
 from types import ModuleType
@@ -11,7 +11,7 @@ from mlxfp.cli import main
 from mlxfp.config.classes import CompetitionConfig, DataConfig, RunConfig
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.settings.structuring import unstructure
 from mlxfp.settings.yaml_files import write_document
 
@@ -36,8 +36,8 @@ def kaggle(monkeypatch):
 
 @pytest.fixture
 def ship(tmp_path):
-    """A folder with made-up passengers."""
-    make_up(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10)
+    """A folder with synthetic passengers."""
+    write_synthetic(SPECS["titanic"], tmp_path / "ship", rows=30, test_rows=10)
     return tmp_path / "ship"
 
 
@@ -55,7 +55,7 @@ def a_run(folder, spec, data, made, **competition):
 def test_nothing_is_sent_without_a_yes(ship, kaggle, capsys):
     sample = ship / "gender_submission.csv"
     assert main(["submit", str(sample), "--competition", "titanic", "--sample", str(sample)]) == 0
-    assert capsys.readouterr().out == f"{sample} fits the sample {sample}.\nIt was not sent to titanic: --yes does that.\n"
+    assert capsys.readouterr().out == f"{sample} fits the sample {sample}.\nIt was not sent to titanic; --yes sends it.\n"
     assert kaggle.sent == []
 
 
@@ -110,26 +110,26 @@ def test_probabilities_are_wanted_where_the_metric_is_of_such(ship, tmp_path, ca
         ("cats", "cats"),
     ],
 )
-def test_a_known_data_set_is_handed_in_where_kaggle_has_it(name, competition, tmp_path, capsys):
+def test_a_known_data_set_is_submitted_under_its_name_on_kaggle(name, competition, tmp_path, capsys):
     spec = SPECS[name] if name in SPECS else attrs.evolve(SPECS["titanic"], name=name)
     run = a_run(tmp_path / "first", spec, str(tmp_path), b"id,x\n1,2\n")
     assert main(["submit", str(run)]) == 0
     assert capsys.readouterr().out == (
         f"{run / 'submission.csv'} was not checked: no sample is known. --sample FILE names one.\n"
-        f"It was not sent to {competition}: --yes does that.\n"
+        f"It was not sent to {competition}; --yes sends it.\n"
     )
     assert main(["submit", str(run), "--competition", "other"]) == 0
     assert "It was not sent to other" in capsys.readouterr().out
 
 
-def test_predictions_of_rows_that_were_made_up_are_checked_and_never_sent(tmp_path, kaggle, capsys):
+def test_predictions_of_synthetic_rows_are_checked_and_never_sent(tmp_path, kaggle, capsys):
     run = a_run(tmp_path / "first", SPECS["titanic"], None, b"")
-    make_up(SPECS["titanic"], run / "data", rows=30, test_rows=10)
+    write_synthetic(SPECS["titanic"], run / "data", rows=30, test_rows=10)
     (run / "submission.csv").write_bytes((run / "data" / "gender_submission.csv").read_bytes())
     assert main(["submit", str(run)]) == 0
     assert "fits the sample" in capsys.readouterr().out
     assert main(["submit", str(run), "--yes"]) == 1
-    assert "predicts rows that were made up, and was not sent. Run it on the competition's files" in capsys.readouterr().err
+    assert "predicts synthetic rows, and was not sent. Run on the competition's files" in capsys.readouterr().err
     assert kaggle.sent == []
 
 
@@ -137,11 +137,11 @@ def test_mistakes_are_sentences(tmp_path, capsys):
     file, run = tmp_path / "mine.csv", a_run(tmp_path / "first", SPECS["titanic"], "data", None)
     file.write_text("id,x\n1,2\n")
     for arguments, said in (
-        ([str(file)], f"mlxfp: Which competition is {file} for? Name it as its address on Kaggle does: --competition titanic."),
+        ([str(file)], f"mlxfp: The competition of {file} is not known. Give its name, as in its URL on Kaggle: --competition titanic."),
         ([str(tmp_path / "no.csv")], "mlxfp: There is no file and no folder of a run at"),
-        ([str(run)], f"mlxfp: The run in {run} has made no submission.csv. Continue it first: mlxfp resume {run}"),
+        ([str(run)], f"mlxfp: The run in {run} has no submission.csv. Continue it first: mlxfp resume {run}"),
         ([str(tmp_path)], f"mlxfp: {str(tmp_path)!r} is not the folder of a run"),
-        ([str(file), "--competition", "x", "--sample", "no.csv"], "mlxfp: No file is at 'no.csv'"),
+        ([str(file), "--competition", "x", "--sample", "no.csv"], "mlxfp: There is no file at 'no.csv'"),
     ):
         assert main(["submit", *arguments]) == 1
         assert capsys.readouterr().err.startswith(said)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.config.classes import DataConfig, RunConfig, TrainingConfig
-from mlxfp.config.json_schemas import json_schema
-from mlxfp.config.loading import load_config
+from mlxfp.config.loading import json_schema, load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.errors import ConfigError, MissingFileError, UnknownNameError
+from mlxfp.runs.from_config import CHOICES
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.settings.yaml_files import read_document, read_value, write_document
 
@@ -62,9 +62,9 @@ def test_a_configuration_keeps_to_the_schema_for_editors(config):
 @pytest.mark.parametrize("values", [{"training": {"epochs": 0}}, {"training": {"epoch": 1}}, {"text": {"form": "poem"}}, {"model": 3}])
 def test_the_schema_for_editors_refuses_what_we_refuse(values):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(values, json_schema())
+        jsonschema.validate(values, json_schema(CHOICES))
     with pytest.raises(ConfigError):
-        structure(values, RunConfig)
+        structure(values, RunConfig, choices=CHOICES)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -100,12 +100,12 @@ def test_yaml_is_read_by_the_rules_of_version_1_2(text, value):
     assert type(found) is type(value)
 
 
-def test_what_is_said_last_counts_and_each_value_knows_where_it_was_said(tmp_path):
+def test_the_last_value_counts_and_each_value_has_its_origin(tmp_path):
     path = tmp_path / "run.yaml"
     path.write_text("preset: titanic\ntraining:\n  epochs: 4\n  size: 16\n# a remark\nmodel: {size: base}\n")
     resolved = load_config(path, overrides=["training.epochs=2", "data.path=a=b"])
     assert (resolved.config.training.epochs, resolved.config.training.size, resolved.config.data.path) == (2, 16, "a=b")
-    assert resolved.config.data.spec == "titanic"  # beside a value of the same part from elsewhere
+    assert resolved.config.data.spec == "titanic"  # next to a value of the same part from a file
     places = ("training.epochs", "training.size", "model.size", "data.spec", "data.path", "text.drop")
     origins = ["command line", f"{path}:4", f"{path}:6", "preset titanic", "command line", "default"]
     assert [resolved.origin(place) for place in places] == origins
@@ -124,12 +124,12 @@ def test_all_mistakes_come_at_once_each_with_its_line(tmp_path):
         "10 mistakes in the configuration:",
         f"  training.epochs ({path}:2): expected an integer, got 3.7",
         f"  training.size ({path}:3): expected an integer, got True",
-        f"  training.sede ({path}:4): no such name. Did you mean 'seed'?",
+        f"  training.sede ({path}:4): unknown key; did you mean 'seed'?",
         f"  training.ema ({path}:5): expected below 1, got 1.5",
         f"  training.compute_dtype ({path}:6): expected 'float32' or 'bfloat16' or 'float16' (did you mean 'bfloat16'?), got 'bfloat'",
         f"  optimizer.learning_rate ({path}:8): expected a number, got '1e-5'",
         f"  data ({path}:9): expected names with values, got 'here'",
-        f"  modle ({path}:10): no such name. Did you mean 'model'?",
+        f"  modle ({path}:10): unknown key; did you mean 'model'?",
         f"  observers.keep ({path}:13): expected at least 1, got 0",
         "  observers.patience (command line): expected at least 1, got 0",
     ]
@@ -151,10 +151,10 @@ def test_classes_check_themselves_too():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\na: 2\n", r"run\.yaml:2 is no YAML: found duplicate key"),
-        ("a: [1\nb: 2\n", r"run\.yaml:\d is no YAML: "),
+        ("a: 1\na: 2\n", r"run\.yaml:2: duplicate key 'a'; remove one\."),
+        ("a: [1\nb: 2\n", r"run\.yaml:\d is not valid YAML: "),
         ("training: !!python/object:os.system {}\n", r"has the tag '.*python/object:os\.system'\. Write a plain value"),
-        ("1: 2\n", r"has the name 1, which is no text\. Put it in quotes\."),
+        ("1: 2\n", r"has the key 1, which is not text\. Put it in quotes\."),
         ("", r"holds nothing, where names and values belong"),
         ("- 1\n", r"holds a list, where names and values belong"),
         ("preset: [a]\n", r"preset must be a name, got \['a'\]"),
@@ -178,7 +178,7 @@ def test_files_that_are_not_there_or_no_text(tmp_path):
 def test_other_mistakes_of_the_caller():
     with pytest.raises(UnknownNameError, match="Did you mean 'titanic'"):
         load_config(preset="titanik")
-    with pytest.raises(ConfigError, match=r"'training\.epochs' is no key\.sub=value"):
+    with pytest.raises(ConfigError, match=r"'training\.epochs' is not of the form key\.sub=value"):
         load_config(overrides=["training.epochs"])
     with pytest.raises(ConfigError, match=r"A configuration has no 'training\.epoch'"):
         load_config().origin("training.epoch")
@@ -189,10 +189,10 @@ def test_json_is_read_as_json(tmp_path):
     path.write_text('{"name": "\\ud800\\udc00", "training": {"epochs": 1}}')
     assert load_config(path).config.name == "\U00010000"
     path.write_text('{"name": "a",\n "name": "b"}')
-    with pytest.raises(ConfigError, match=r"run\.json: the name 'name' is there twice"):
+    with pytest.raises(ConfigError, match=r"run\.json: duplicate key 'name'; remove one"):
         load_config(path)
     path.write_text('{"name": "a",\n}')
-    with pytest.raises(ConfigError, match=r"run\.json:2 is no JSON"):
+    with pytest.raises(ConfigError, match=r"run\.json:2 is not valid JSON"):
         load_config(path)
 
 
@@ -213,12 +213,12 @@ def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, m
 @pytest.mark.parametrize(
     ("said", "message", "note"),
     [
-        ("epochs=3", r"no 'epochs' of its own\. Write training\.epochs=3\.", ""),
+        ("epochs=3", r"no 'epochs' at its top level\. Write training\.epochs=3\.", ""),
         ("size=8", r"Write model\.size=8 or training\.size=8\.", ""),
         (
             "text.template={Age} {Sex}",
-            "is no YAML",
-            """goes in quotes, and these in quotes for the shell: 'text.template="{Age} {Sex}"'.""",
+            "is not valid YAML",
+            """in quotes, and quote the whole for the shell: 'text.template="{Age} {Sex}"'.""",
         ),
     ],
 )

@@ -1,11 +1,12 @@
-"""Specs, and rows that fit them, as hypothesis draws them."""
+"""Specs with their files and rows: two that tests share, and others that hypothesis draws."""
 
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from mlxfp.kaggle.specs.specs import ColumnSpec, ColumnType, DatasetSpec, FileSpec, SubmissionSpec
+from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
+from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampled_from(
     ["a: b", "a; b", "\\", "\\;", ":", "; ", "no", "1e-5", "012", "null", " x ", "{x}", "Mr. X", "é", "\n", "12:30", "2020-01-01", "<<"]
@@ -13,15 +14,49 @@ WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampl
 COLUMN_NAMES = WORDS.filter(lambda name: "\0" not in name)  # Arrow ends names there
 NUMBERS = st.floats(allow_nan=False) | st.sampled_from([0.0, -0.0, 22.0, 7.25, -0.001, 1e16, 1e300, 5e-324, float("inf"), float("-inf")])
 
+CATS = DatasetSpec(
+    name="cats",
+    kind="binary",
+    train=FileSpec(name="train.csv", rows=2),
+    test=FileSpec(name="test.csv"),
+    sample=FileSpec(name="sample.csv"),
+    id="id",
+    target=["y"],
+    classes=["0", "1"],
+    columns=[ColumnSpec(name="class", type="categorical", values={"a": "first", "b": "second"}), ColumnSpec(name="age", type="numerical")],
+    metric="accuracy",
+    submission=SubmissionSpec(columns=["id", "y"], spelling="integer"),
+)
+CATS_FILES = {
+    "train.csv": "id,class,age,y\n001,a,3,0\n002,b,,1\n",
+    "test.csv": "id,class,age\n003,a,4\n004,b,5.5\n",
+    "sample.csv": "id,y\n004,0\n003,0\n",
+}
+SHIP = DatasetSpec(
+    name="ship",
+    kind="binary",
+    train=FileSpec(name="train.csv"),
+    target=["Survived"],
+    classes=["0", "1"],
+    columns=[
+        ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first", "3": "third"}),
+        ColumnSpec(name="Name", type="text"),
+        ColumnSpec(name="Age", type="numerical"),
+        ColumnSpec(name="SibSp", type="numerical", title="sibling count", absent=["0"]),
+    ],
+    metric="accuracy",
+)
+SHIP_ROWS = pa.table({"Pclass": [3, 1], "Name": ["Ann", "Ben"], "Age": [22.0, 38.5], "SibSp": [1, 2]})
+
 _KINDS: dict[str, tuple[int, int]] = {"binary": (2, 2), "multiclass": (2, 4), "multilabel": (2, 2), "ordinal": (2, 4)}
 
 
 @st.composite
 def column_specs(draw: st.DrawFn, name: str, title: str) -> ColumnSpec:
-    kind: ColumnType = draw(st.sampled_from(["text", "categorical", "numerical"]))
-    names = draw(st.lists(WORDS, max_size=3, unique=True)) if kind == "categorical" else []
+    kind = draw(st.sampled_from(list(COLUMN_KINDS)))
+    names = draw(st.lists(WORDS, max_size=3, unique=True)) if COLUMN_KINDS[kind].has_names else []
     codes = draw(st.lists(WORDS, min_size=len(names), max_size=len(names), unique=True))
-    absent = [str(draw(st.integers(-1, 1)))] if kind == "numerical" else draw(st.lists(WORDS, max_size=1))
+    absent = [str(draw(st.integers(-1, 1)))] if COLUMN_KINDS[kind].is_number else draw(st.lists(WORDS, max_size=1))
     return ColumnSpec(
         name=name, type=kind, title=title, values=dict(zip(codes, names, strict=True)), absent=absent if draw(st.booleans()) else ()
     )
@@ -61,10 +96,5 @@ def tables_for(draw: st.DrawFn, spec: DatasetSpec, *, min_rows: int = 1) -> pa.T
 def _values(column: ColumnSpec, count: int) -> st.SearchStrategy[pa.Array]:
     known = st.sampled_from([code for code, _ in column.values]) if column.values else st.nothing()
     absent = st.sampled_from(column.absent) if column.absent else st.nothing()
-    if column.type == "numerical":
-        some: st.SearchStrategy[Any] = NUMBERS | absent.map(float)
-        kind: Literal["number", "text"] = "number"
-    else:
-        some, kind = WORDS | known | absent, "text"
-    arrow = pa.float64() if kind == "number" else pa.string()
-    return st.lists(st.none() | some, min_size=count, max_size=count).map(lambda values: pa.array(values, arrow))
+    some: st.SearchStrategy[Any] = NUMBERS | absent.map(float) if column.kind.is_number else WORDS | known | absent
+    return st.lists(st.none() | some, min_size=count, max_size=count).map(lambda values: pa.array(values, column.kind.arrow_type))

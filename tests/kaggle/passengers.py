@@ -62,7 +62,7 @@ def learn_rates(rows: Dataset[Any], column: str):
 
 
 def encoded(encode=None):
-    """Make a `fit` that sees the survival rate of a ticket; `encode` is one learned elsewhere, else each fold learns its own.
+    """Make a `fit` that sees the survival rate of a ticket; `encode` is one that was learned before, else each fold learns its own.
 
     Within a fold the training rows get rates that were learned without them, or the model would trust the rates too much.
     """

@@ -68,7 +68,7 @@ def test_a_configuration_or_a_spec_that_was_changed_by_hand_is_refused(whole, ru
         fp.runs.predict(run, whole / "data" / "test.csv")
 
 
-def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_begins_anew(whole, run):
+def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_starts_over(whole, run):
     shutil.rmtree(run / "fold-02" / "checkpoints")
     for name in ("result.json", "model.safetensors"):
         (run / "fold-02" / name).unlink()
@@ -85,7 +85,7 @@ def test_a_checkpoint_that_is_damaged_names_itself_and_removed_the_fold_begins_a
     assert results(run) == results(whole / "out")
 
 
-def test_an_early_stop_whose_best_state_is_lost_trains_anew(whole, run):
+def test_an_early_stop_whose_best_state_is_lost_trains_again(whole, run):
     for name in ("result.json", "model.safetensors", "best.safetensors"):
         (run / "fold-01" / name).unlink()
     list(fp.runs.resume(run))
@@ -101,7 +101,7 @@ def test_what_a_killed_process_left_half_written_is_no_obstacle(whole, tmp_path)
     assert not list((tmp_path / "out").glob(".*.partial*"))
 
 
-def test_a_configuration_that_would_not_run_may_be_mended_in_its_own_folder(whole, tmp_path):
+def test_a_configuration_that_would_not_run_may_be_corrected_in_its_own_folder(whole, tmp_path):
     shutil.copytree(whole / "data", tmp_path / "data")
     with pytest.raises(fp.DataError, match="more tokens than max_length=4"):
         list(fp.runs.run(configured(tmp_path / "data", "text.max_length=4")))
@@ -126,7 +126,7 @@ def test_files_that_a_configuration_names_are_found_from_anywhere(whole, tmp_pat
     assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)
 
 
-@pytest.mark.parametrize("name", ["..", "a/b", "/elsewhere"])
+@pytest.mark.parametrize("name", ["..", "a/b", "/other"])
 def test_a_run_stays_in_its_output_folder(whole, name):
     with pytest.raises(fp.ConfigError, match="A run needs a name that a folder can have"):
         list(fp.runs.run(configured(whole / "data", f"name={name}")))
@@ -156,7 +156,7 @@ def test_weights_and_a_tokenizer_that_were_moved_are_found_by_their_new_place(wh
         if isinstance(event, fp.runs.FoldEnded):
             break
     first.rename(second)
-    with pytest.raises(fp.ConfigError, match=f"text.tokenizer: '{first}' is no kind to train .*and nothing is at such a path"):
+    with pytest.raises(fp.ConfigError, match=f"text.tokenizer: '{first}' is neither a kind to train .* nor an existing path"):
         list(fp.runs.resume(tmp_path / "out"))
     assert isinstance(list(fp.runs.resume(tmp_path / "out", overrides=[f"text.tokenizer={second}"]))[-1], fp.runs.Ended)
     assert isinstance(list(fp.runs.resume(tmp_path / "out"))[-1], fp.runs.Ended)  # it is known now

@@ -7,7 +7,7 @@ import pytest
 import mlxfp as fp
 from tests.runs.competitions import competition, configured, texts
 
-SPEC = """name: beside
+SPEC = """name: sizes
 kind: regression
 train: {name: train.csv}
 test: {name: test.csv}

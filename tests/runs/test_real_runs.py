@@ -33,7 +33,7 @@ def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, na
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])
 def test_no_row_of_the_real_files_is_cut_by_its_preset(data_folder, name):
     config = fp.config.load_config(preset=name, overrides=[f"data.path={data_folder / name}"]).config
-    task = fp.tasks.task(config)  # refuses rows that are too long, of any part
-    budgets = [task.recipe.budget(rows) for rows in (task.splits.train, task.splits.valid, task.splits.test)]
+    prepared = fp.runs.prepare(config)  # refuses rows that are too long, of any part
+    budgets = [prepared.recipe.budget(rows) for rows in (prepared.splits.train, prepared.splits.valid, prepared.splits.test)]
     assert max(budget.longest for budget in budgets) <= config.text.max_length
     assert {budget.over for budget in budgets} == {0.0}

@@ -1,7 +1,7 @@
 """What a person should know of a run's folds is said before anything is trained."""
 
 import mlxfp as fp
-from mlxfp.runs.run_warnings import doubts
+from mlxfp.runs.run_warnings import run_warnings
 from tests.runs.competitions import competition, configured
 
 SPEC = """
@@ -21,7 +21,7 @@ def rows(count):
 
 
 def said(tmp_path, train, spec=SPEC):
-    return list(doubts(fp.runs.plan(configured(competition(tmp_path / "data", train, spec=spec)))))
+    return list(run_warnings(fp.runs.plan(configured(competition(tmp_path / "data", train, spec=spec)))))
 
 
 def test_rows_that_are_in_several_folds_are_counted(tmp_path):
@@ -29,10 +29,10 @@ def test_rows_that_are_in_several_folds_are_counted(tmp_path):
     for place in range(6):
         train[place]["x"] = "the same"
     (message,) = said(tmp_path, train)
-    assert message.startswith("6 rows equal one in another fold, in all columns that a model sees")
+    assert message.startswith("6 rows are equal to a row in another fold, in all columns that a model sees")
 
 
-def test_rows_that_differ_raise_no_doubt(tmp_path):
+def test_rows_that_differ_raise_no_warning(tmp_path):
     assert said(tmp_path, rows(20)) == []
 
 

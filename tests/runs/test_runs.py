@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp.kaggle import METRICS, SPECS, check_submission, make_up
+from mlxfp.kaggle import METRICS, SPECS, check_submission, write_synthetic
 from mlxfp.runs import Began, Ended, FoldBegan, FoldEnded, Noted, Trained
 
 SMALL = (
@@ -84,15 +84,15 @@ def test_every_row_is_predicted_once_by_a_model_that_had_not_seen_it(run):
     assert {row["repeat_1"] for row in dealt} == {"1", "2"}
     plan = fp.runs.plan(configured(folder.parent))
     assert [int(row["repeat_1"]) - 1 for row in dealt] == plan.folds.assignments[0].tolist()
-    assert [float(row["target"]) for row in rows] == plan.problem.targets.tolist()
+    assert [float(row["target"]) for row in rows] == plan.data.targets.tolist()
     chances = np.array([float(row["prediction"]) for row in rows])
     assert ((chances > 0) & (chances < 1)).all()
     score = events[-1].score
-    assert score.overall == METRICS["accuracy"](plan.problem.targets, chances)
+    assert score.overall == METRICS["accuracy"](plan.data.targets, chances)
     assert json.loads((folder / "metrics.json").read_text())["oof"] == score.overall
 
 
-def test_the_submission_can_be_handed_in(run):
+def test_the_submission_fits_the_sample(run):
     folder, events = run
     assert events[-1].submission == folder / "submission.csv"
     assert check_submission(folder / "submission.csv", sample=folder / "data" / "gender_submission.csv") == ()
@@ -142,10 +142,10 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
 
 def test_data_that_have_changed_are_refused(tmp_path):
     data = tmp_path / "data"
-    make_up(SPECS["titanic"], data, rows=60, test_rows=20)
+    write_synthetic(SPECS["titanic"], data, rows=60, test_rows=20)
     config = configured(tmp_path, f"data.path={data}", "training.epochs=1")
     events = fp.runs.run(config)
-    assert isinstance(next(events), Noted)  # made-up files have other hashes than Kaggle's
+    assert isinstance(next(events), Noted)  # synthetic files have other hashes than Kaggle's
     events.close()
     lines = (data / "train.csv").read_text().splitlines()
     (data / "train.csv").write_text("\n".join([*lines[:-1], lines[1]]) + "\n")
@@ -228,7 +228,8 @@ def test_cut_rows_are_told(tmp_path):
         ("competition.metric=rmse", "rmse compares values, and titanic has classes"),
         ("competition.ensemble=rank", "ranks are for metrics of order"),
         ("competition.metric=log_loss", None),
-        ("competition.metric=acuracy", "Did you mean 'accuracy'"),
+        ("optimizer.name=adm", r"optimizer\.name: expected .* \(did you mean 'adam'\?\), got 'adm'"),
+        ("competition.metric=acuracy", r"competition\.metric: expected .* \(did you mean 'accuracy'\?\), got 'acuracy'"),
     ],
 )
 def test_what_means_nothing_is_refused_before_training(tmp_path, override, message):
@@ -262,11 +263,11 @@ def test_repeats_have_a_column_each(tmp_path):
     assert len(list((tmp_path / "titanic").glob("fold-*"))) == 4
 
 
-def test_numbers_reach_the_model_beside_the_text(tmp_path):
+def test_numbers_reach_the_model_in_addition_to_the_text(tmp_path):
     *_, end = fp.runs.run(configured(tmp_path, "model.numeric=true", "text.numbers=none", "training.epochs=1"))
     assert isinstance(end, Ended)
     recipe = json.loads((tmp_path / "titanic" / "fold-01" / "recipe.json").read_text())
-    assert {scale["column"] for scale in recipe["scales"]} == {"Age", "SibSp", "Parch", "Fare"}
+    assert {scale["column"] for scale in recipe["scales"]["scales"]} == {"Age", "SibSp", "Parch", "Fare"}
 
 
 @pytest.mark.filterwarnings("ignore")  # MLflow and what it stands on warn of each other
@@ -286,7 +287,7 @@ def test_mlflow_has_a_parent_with_a_child_for_each_fold(tmp_path):
     assert [each.value for each in client.get_metric_history(parent.info.run_id, "fold/accuracy")] == list(end.score.folds)
     assert parent.data.params["training.epochs"] == "1"
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {"submission.csv", "metrics.json", "config.yaml"}
-    assert (tmp_path / "mlflow-artifacts").is_dir()  # beside the database, wherever the process runs
+    assert (tmp_path / "mlflow-artifacts").is_dir()  # next to the database, wherever the process runs
     assert all("train/loss" in run.data.metrics for run in children)
 
 
@@ -304,7 +305,7 @@ def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkey
     calls = []
 
     class Client:
-        """A stand-in for MLflow's client: any method answers, until the server dies."""
+        """A fake of MLflow's client: any method answers, until the server dies."""
 
         def __init__(self, tracking_uri):
             self.answer("a new client" if dies == "between folds" else "")
@@ -327,7 +328,7 @@ def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkey
 
     made = SimpleNamespace(MlflowClient=Client, entities=SimpleNamespace(Metric=lambda *_: 0, Param=lambda *_: 0))
     monkeypatch.setitem(sys.modules, "mlflow", made)
-    events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=stand-in", *TINY)))
+    events = list(fp.runs.run(configured(tmp_path, "observers.mlflow=fake", *TINY)))
     said = [event.event.message for event in events if isinstance(event, Trained) and isinstance(event.event, fp.events.Warned)]
     said += [event.message for event in events if isinstance(event, Noted)]
     assert isinstance(events[-1], Ended)

@@ -112,15 +112,15 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             ("a", "b"),
             {"is_a": 1, "was_a": 0},
             ["competition.metric=log_loss"],
-            "not each is a class of its own: the spec has the classes a, b",
+            "they do not match one class each: the spec has the classes a, b",
         ),
-        (("a", "b"), {"a": 1, "c": 0}, ["competition.metric=log_loss"], "not each is a class of its own"),
+        (("a", "b"), {"a": 1, "c": 0}, ["competition.metric=log_loss"], "they do not match one class each"),
         (("0", "1"), {"y": "0"}, ["competition.metric=map_at_3"], "ranks the classes of a row"),
-        (("0", "1"), {"y": "0"}, ["competition.submission=oof.csv"], "no name of a CSV file that the run does not write"),
+        (("0", "1"), {"y": "0"}, ["competition.submission=oof.csv"], "must be the name of a CSV file, and not of another file of the run"),
         (("0", "1"), {"y": "0"}, ["text.template=Say it."], "has no {column}"),
     ],
 )
-def test_what_can_never_be_handed_in_is_refused_before_any_training(tmp_path, target, guess, overrides, message):
+def test_what_can_never_be_submitted_is_refused_before_any_training(tmp_path, target, guess, overrides, message):
     data = single(tmp_path / "data", lambda place: target[place % len(target)], guess)
     with pytest.raises(fp.MlxfpError, match=message):
         ended(data, *overrides)
@@ -131,7 +131,7 @@ def test_double_ids_are_refused_before_any_training(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
     lines = (data / "test.csv").read_text().splitlines()
     (data / "test.csv").write_text("\n".join([*lines, lines[1]]) + "\n")
-    with pytest.raises(fp.DataError, match="1 ids come more than once") as error:
+    with pytest.raises(fp.DataError, match="1 ids are duplicates") as error:
         ended(data)
     assert "nothing was trained" in error.value.__notes__[-1]
 
@@ -164,9 +164,9 @@ def test_a_run_whose_time_is_up_before_it_was_judged_ends_all_the_same(tmp_path)
     assert ended(data, "observers.minutes=0.000001", "observers.patience=1").submission is not None
 
 
-def test_a_training_that_goes_astray_says_so(tmp_path):
+def test_a_training_that_diverges_says_so(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
-    with pytest.raises(fp.DataError, match=r"predicts NaN or infinity: its training went astray.*lower optimizer\.learning_rate"):
+    with pytest.raises(fp.DataError, match=r"predicts NaN or infinity: its training diverged.*lower optimizer\.learning_rate"):
         ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null")
 
 
@@ -194,7 +194,7 @@ def test_files_may_be_compressed(tmp_path):
     assert fp.runs.predict(end.folder, data / "test.csv.gz")["id"] == ["0900", "0901", "0902", "0903"]
 
 
-def test_a_class_called_none_is_predicted_and_handed_in(tmp_path):
+def test_a_class_called_none_is_predicted_and_submitted(tmp_path):
     data = single(tmp_path / "data", lambda place: ("None", "NA", "null")[place % 3], {"y": "NA"})
     end = ended(data)
     assert {row["y"] for row in table(end.submission)} <= {"None", "NA", "null"}

@@ -87,8 +87,8 @@ def test_an_integer_is_a_number():
         ({"count": 1, "ready": 1}, "ready: expected true or false, got 1"),
         ({"count": 1, "limit": "x"}, "limit: expected an integer, got 'x'"),
         ({}, "count: a value is needed and there is none"),
-        ({"count": 1, "mian": 2}, "mian: no such name. Did you mean 'main'?"),
-        ({"count": 1, "zzz": 2}, "zzz: no such name. Known: count, share, ready, limit, main, parts, words."),
+        ({"count": 1, "mian": 2}, "mian: unknown key; did you mean 'main'?"),
+        ({"count": 1, "zzz": 2}, "zzz: unknown key; known: count, share, ready, limit, main, parts, words"),
         ({"count": 1, "main": 3}, "main: expected names with values, got 3"),
         ({"count": 1, "main": {}}, "main.name: a value is needed and there is none"),
         ({"count": 1, "main": {"name": "last"}}, "main: The first is not the last."),
@@ -116,12 +116,13 @@ def test_mistakes_come_in_the_order_of_the_values_and_with_their_origins():
     with pytest.raises(ConfigError) as caught:
         structure(values, dict[str, Whole], what="the files", origin=lambda place: "mine" if place[0] == "a" else "")
     assert str(caught.value).splitlines() == [
-        "5 mistakes in the files:",
+        "6 mistakes in the files:",
         "  b.words[0]: expected text, got 1",
         "  b.words[2]: expected text, got 2",
         "  b.count: a value is needed and there is none",
         "  a.share (mine): expected a number, got 'x'",
-        "  a.odd (mine): no such name. Known: count, share, ready, limit, main, parts, words.",
+        "  a.count (mine): expected above 0, got -1",
+        "  a.odd (mine): unknown key; known: count, share, ready, limit, main, parts, words",
     ]
 
 

@@ -99,14 +99,14 @@ def test_values_are_plain_however_they_are_written(text, value):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: {c: 1,\n c: 2}", r'a\.yaml:3 is no YAML: found duplicate key "c"'),
-        ("a: [1\nb: 2\n", r"a\.yaml:2 is no YAML: .*Mend the line\."),
-        ("a: *b", r"a\.yaml:1 is no YAML: found undefined alias 'b'\. Mend the line\."),
-        ("a: \x01", r"a\.yaml is no YAML: unacceptable character #x0001.*Mend the file\."),
+        ("a: 1\nb: {c: 1,\n c: 2}", r"a\.yaml:3: duplicate key 'c'; remove one\."),
+        ("a: [1\nb: 2\n", r"a\.yaml:2 is not valid YAML: .*Fix this line\."),
+        ("a: *b", r"a\.yaml:1 is not valid YAML: found undefined alias 'b'\. Fix this line\."),
+        ("a: \x01", r"a\.yaml is not valid YAML: unacceptable character #x0001.*Fix the file\."),
         ("a:\n- b: !mine 3", r"a\.yaml:2 has the tag '!mine'\. Write a plain value: a number, text, a list or names with values\."),
         ("a: !!binary aGk=", r"a\.yaml:1 has a bytes: b'hi'\. Write a plain value"),
-        ("a:\n  b: {1: 2}", r"a\.yaml:2 has the name 1, which is no text\. Put it in quotes\."),
-        ("1: 2", r"a\.yaml has the name 1, which is no text"),
+        ("a:\n  b: {1: 2}", r"a\.yaml:2 has the key 1, which is not text\. Put it in quotes\."),
+        ("1: 2", r"a\.yaml has the key 1, which is not text"),
         ("", r"a\.yaml holds nothing, where names and values belong, as in `name: titanic`\."),
         ("[1]", r"a\.yaml holds a list, where"),
         ("no", r"a\.yaml holds the value 'no', where"),
@@ -121,8 +121,8 @@ def test_what_is_no_document_is_refused_with_its_line(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"a": 1,\n}', r"a\.json:2 is no JSON: .*Mend the line\."),
-        (b'{"b": {"a": 1, "a": 2}}', r"a\.json: the name 'a' is there twice\. Leave one out\."),
+        (b'{"a": 1,\n}', r"a\.json:2 is not valid JSON: .*Fix this line\."),
+        (b'{"b": {"a": 1, "a": 2}}', r"a\.json: duplicate key 'a'; remove one\."),
         (b"\xff", r"a\.json is not text in UTF-8: invalid start byte at byte 0\. Save it as UTF-8\."),
     ],
 )

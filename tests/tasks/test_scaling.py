@@ -63,10 +63,10 @@ def test_numbers_of_ordinary_columns_have_mean_0_and_spread_1(values):
     [
         pytest.param([1, 3], {}, [1, 2, 3], [[-1], [0], [1]], id="plain"),
         pytest.param([1, 3, None], {}, [3, None], [[1, 0], [0, 1]], id="missing"),
-        pytest.param([1, 3], {}, [None, np.nan], [[0], [0]], id="missing elsewhere only"),
+        pytest.param([1, 3], {}, [None, np.nan], [[0], [0]], id="missing in other rows only"),
         pytest.param([1, 3, np.inf], {}, [3, np.inf, -np.inf], [[1], [5], [-5]], id="infinite"),
         pytest.param([0.1] * 3, {}, [0.1, 0.6, 99, None], [[0], [0.5], [5], [0]], id="constant, but for rounding"),
-        pytest.param([0, 1e-100], {}, [0, 1e60, -1e300], [[-1], [5], [-5]], id="tiny, and huge elsewhere"),
+        pytest.param([0, 1e-100], {}, [0, 1e60, -1e300], [[-1], [5], [-5]], id="tiny, and huge in other rows"),
         pytest.param([None, np.nan], {}, [None, 2, -99], [[0, 1], [2, 0], [-5, 0]], id="nothing there"),
         pytest.param([1, 3, -999, None], {"absent": ["-999"]}, [3, -999, None], [[1, 0], [0, 1], [0, 1]], id="absent"),
         pytest.param([0, 0], {"absent": ["0"]}, [0, 1], [[0, 1], [1, 0]], id="all absent"),
@@ -103,11 +103,15 @@ def test_numbers_of_all_types_are_scaled(column):
 
 
 def test_what_cannot_be_scaled_is_refused():
-    with pytest.raises(SchemaError, match=r"The spec of 'ships' has no numerical columns\. Leave model\.numeric out, or name some\."):
+    with pytest.raises(
+        SchemaError, match=r"The spec of 'ships' has no numerical columns\. Leave numeric out \(model\.numeric\), or name some\."
+    ):
         fit_scales(spec_of(columns=[]), from_examples([{"x": 1}]))
-    with pytest.raises(SchemaError, match=r"Column 'x' must hold numbers, got string\. Read it as a number, or say in the spec"):
+    with pytest.raises(
+        SchemaError, match=r"Column 'x' must hold numbers, got string\. Read it as a number, or correct its type in the spec"
+    ):
         fit_scales(spec_of(columns=[ColumnSpec(name="x", type="numerical")]), from_examples([{"x": "1"}]))
-    with pytest.raises(DataError, match=r"Scales are found from training rows, and .* has none\. Give at least one\."):
+    with pytest.raises(DataError, match=r"Scales are fitted on training rows, and .* has none\. Give at least one\."):
         scales_of([])
     with pytest.raises(SchemaError, match="Column 'x' must hold numbers, got string"):
         list(scales_of([1.0])(from_examples([{"x": "1"}])))

@@ -179,7 +179,7 @@ def test_rows_that_do_not_fit_are_refused():
         list(NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": [1]}])))
     with pytest.raises(SchemaError, match="the target needs the column 'y'"):
         list(Labelled(Target(("y",), "class", 2))(from_examples([{"x": 1}])))
-    with pytest.raises(DataError, match=r"The scale of 'y' is found from training rows, and .* has none\. Give at least one\."):
+    with pytest.raises(DataError, match=r"The scale of 'y' is fitted on training rows, and .* has none\. Give at least one\."):
         fit_target(spec_of("regression"), from_table({"y": pa.array([], pa.float64())}))
 
 

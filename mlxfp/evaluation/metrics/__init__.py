@@ -1,7 +1,7 @@
-"""Metrics: what each says of a batch, as a value; `merge` puts such values together in any grouping, `compute` makes numbers of them.
+"""Metrics: each measures a batch as totals; `merge` combines totals in any grouping, `compute` turns them into numbers.
 
-The state of an evaluation is a dict from names to such values: `merge([])`, which is {}, is its start, `merge([state, more])` its
-update, `merge([a, b])` joins those of two machines, and `compute(state)` ends it. All of them are pure. `evaluate` does just that.
+The state of an evaluation is a dict from names to totals: it starts as `merge([])`, which is {}, `merge([state, more])` updates it,
+`merge([a, b])` combines those of two machines, and `compute(state)` ends it. All of these functions are pure; `evaluate` uses them.
 """
 
 from mlxfp.evaluation.metrics.classification import accuracy, f1, log_loss, perplexity, roc_auc

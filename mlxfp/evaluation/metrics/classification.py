@@ -1,4 +1,4 @@
-"""Metrics of classes: hits, F1, likelihood, and the order of scores."""
+"""Metrics of classes: accuracy, F1, log loss, perplexity and ROC AUC."""
 
 from math import exp, inf, log
 from sys import float_info
@@ -11,7 +11,7 @@ from attrs import frozen
 from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, at_labels, class_labels, matching, spread, surprise
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels, surprise
 
 Average = Literal["macro", "micro", "binary"]
 
@@ -23,8 +23,8 @@ def accuracy(
 ) -> tuple[mx.array, mx.array]:
     """Count the rows whose largest logit is the label's: (hits, rows), two scalars.
 
-    `logits` are float[..., C], `labels` int[...]; rows whose label is `ignore_index` do not count, and others as much as
-    `example_weights`, [B], say. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
+    `logits` are float[..., C], `labels` int[...]; rows whose label is `ignore_index` do not count, other rows have the weights
+    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
 
     >>> hits, rows = accuracy(mx.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), mx.array([0, 1, -100]))
     >>> hits.item(), rows.item()
@@ -37,9 +37,9 @@ def accuracy(
 def log_loss(
     logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Add up the negative log-likelihood of the labels: (sum, rows), two scalars; arguments as those of `accuracy`.
+    """Add up the negative log-likelihood of the labels: (sum, rows), two scalars; the arguments are those of `accuracy`.
 
-    Of probabilities, pass the logarithms. A label that is no class makes the sum NaN.
+    For probabilities, pass their logarithms. A label that is not a class makes the sum NaN.
 
     >>> total, rows = log_loss(mx.log(mx.array([[0.5, 0.5], [0.2, 0.8]])), mx.array([0, 0]))
     >>> round(total.item(), 4), rows.item()
@@ -50,7 +50,7 @@ def log_loss(
 
 
 def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, example_weights: mx.array | None = None) -> "PowerOfMean":
-    """Measure e to the power of the mean `log_loss`: among how many equally likely tokens a language model hesitates.
+    """Measure e to the power of the mean `log_loss`: the number of equally likely tokens with the same uncertainty.
 
     >>> from mlxfp.evaluation.metrics import compute
     >>> round(compute({"perplexity": perplexity(mx.zeros((1, 3, 50)), mx.array([[7, 8, -100]]))})["perplexity"], 3)
@@ -62,10 +62,10 @@ def perplexity(logits: mx.array, labels: mx.array, *, ignore_index: int = -100, 
 def f1(
     logits: mx.array, labels: mx.array, *, average: Average, ignore_index: int = -100, example_weights: mx.array | None = None
 ) -> "HitCounts":
-    """Measure F1, the harmonic mean of precision and recall, of the class with the largest logit; arguments as those of `accuracy`.
+    """Measure F1, the harmonic mean of precision and recall, of the class with the largest logit; the arguments are those of `accuracy`.
 
-    "macro" averages the F1 of the classes that are among the labels or the predictions, "micro" pools all rows, which makes
-    it the accuracy, "binary" is the F1 of class 1 of two.
+    "macro" averages the F1 of the classes that occur among the labels or the predictions, "micro" pools all rows, which is the
+    accuracy, "binary" is the F1 of class 1 of two.
 
     >>> from mlxfp.evaluation.metrics import compute
     >>> compute({"f1": f1(mx.eye(2)[mx.array([0, 0, 1, 1])], mx.array([0, 0, 0, 1]), average="binary")})
@@ -74,10 +74,10 @@ def f1(
     check_choice(("macro", "micro", "binary"), average=average)
     classes = logits.shape[-1]
     if average == "binary" and classes != 2:
-        raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Take "macro" or "micro".')
+        raise ArgumentError(f'f1 with average="binary" needs logits of two classes, got {classes}. Use "macro" or "micro".')
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
-    weights = weights * at_labels(mx.ones(classes), labels)  # NaN where a label is no class
+    weights = weights * at_labels(mx.ones(classes), labels)  # NaN where a label is not a class
     counts = [
         _count(where, kept, classes) for where, kept in ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
     ]
@@ -89,21 +89,21 @@ def f1(
 def roc_auc(scores: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> "Ranking":
     """Measure the area under the ROC curve: how likely a positive example has a higher score than a negative one, ties counting half.
 
-    `scores` are numbers [...], such as `logits[:, 1] - logits[:, 0]`; `labels`, in the same shape, are 0 and 1. Exact, so the scores of
-    all examples are kept, 24 bytes each, until `compute` sorts them. That raises `DataError` without positives or without negatives,
-    and for other labels.
+    `scores` are numbers [...], such as `logits[:, 1] - logits[:, 0]`; `labels`, of the same shape, are 0 and 1. The result is exact, so the
+    scores of all examples are kept, 24 bytes each, until `compute` sorts them. `compute` raises `DataError` without positives or without
+    negatives, and for other labels.
 
     >>> from mlxfp.evaluation.metrics import compute
     >>> compute({"auc": roc_auc(mx.array([0.9, 0.4, 0.4, 0.1]), mx.array([1, 1, 0, 0]))})
     {'auc': 0.875}
     """
-    scores, labels = matching("roc_auc", scores, labels)
-    return Ranking(scores.reshape(-1), labels.reshape(-1), spread("roc_auc", example_weights, scores.shape).reshape(-1))
+    scores, labels = check_same_shape("roc_auc", scores, labels)
+    return Ranking(scores.reshape(-1), labels.reshape(-1), broadcast_weights("roc_auc", example_weights, scores.shape).reshape(-1))
 
 
 @frozen
 class PowerOfMean(Measured):
-    """What `perplexity` knows so far."""
+    """The total of `perplexity`."""
 
     total: Any
     weight: Any
@@ -111,14 +111,14 @@ class PowerOfMean(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Raise e to the mean."""
+        """Return e to the power of the mean."""
         average = mean(name, self.total, self.weight)
-        return inf if average > _LARGEST else exp(average)  # exp raises where numpy would say infinity
+        return inf if average > _LARGEST else exp(average)  # exp raises where numpy gives infinity
 
 
 @frozen
 class HitCounts(Measured):
-    """What `f1` knows so far: by class, the rows of it that were found, those predicted and those labelled. Each float[C]."""
+    """The total of `f1`: the correct, the predicted and the labelled rows of each class, float[C] each."""
 
     found: Any
     predicted: Any
@@ -127,18 +127,18 @@ class HitCounts(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Average over the classes that are there."""
+        """Average over the classes that occur."""
         rows = self.predicted + self.labelled
         if not (rows != 0).any():
             raise DataError(
-                f"The metric {name!r} is undefined: there is no example of its classes, labelled or predicted. Check the labels."
+                f"The metric {name!r} is undefined: no example has one of its classes as label or prediction. Check the labels."
             )
         return float(np.mean(2 * self.found[rows != 0] / rows[rows != 0]))
 
 
 @frozen
 class Ranking(Measured):
-    """What `roc_auc` knows so far: the scores, labels and weights of all examples, float[N] each."""
+    """The total of `roc_auc`: the scores, labels and weights of all examples, float[N] each."""
 
     scores: Any
     labels: Any
@@ -152,9 +152,13 @@ class Ranking(Measured):
         labels, weights = self.labels[kept], self.weights[kept]
         others = np.unique(labels[(labels != 0) & (labels != 1)])
         if len(others):
-            raise DataError(f"The metric {name!r} needs labels of 0 and 1, got {others[0]:g}. Compare the labels with the positive class.")
+            raise DataError(
+                f"The metric {name!r} needs labels of 0 and 1, got {others[0]:g}. Convert the labels: 1 for the positive class, else 0."
+            )
         if len(np.unique(labels)) < 2:
-            raise DataError(f"The metric {name!r} needs positive and negative examples, got {len(labels)} of one kind. Evaluate on more.")
+            raise DataError(
+                f"The metric {name!r} needs positive and negative examples, got {len(labels)} of one kind. Evaluate on more examples."
+            )
         if np.isnan(self.scores[kept]).any():
             return float("nan")
         levels, places = np.unique(self.scores[kept], return_inverse=True)

@@ -9,53 +9,53 @@ from attrs import frozen
 
 from mlxfp.core.errors import DataError
 from mlxfp.evaluation.metrics.totals import Measured, added, joined, mean
-from mlxfp.evaluation.rows import add, matching, spread
+from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
 
 
 def mae(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
-    """Add up the absolute differences: (sum, values), two float32 scalars. It is a loss as well.
+    """Add up the absolute differences: (sum, values), two float32 scalars. It is also a loss.
 
-    Both are numbers [...] of one shape, else `ArgumentError`; examples count as much as `example_weights`, [B], say.
+    Both arguments are numbers [...] of one shape, else `ArgumentError` is raised; the examples have the weights `example_weights`, [B].
 
     >>> total, values = mae(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))
     >>> total.item(), values.item()
     (2.0, 2.0)
     """
-    predictions, targets = matching("mae", predictions, targets)
-    return add((predictions - targets).abs(), spread("mae", example_weights, targets.shape))
+    predictions, targets = check_same_shape("mae", predictions, targets)
+    return add((predictions - targets).abs(), broadcast_weights("mae", example_weights, targets.shape))
 
 
 def rmse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "RootOfMean":
-    """Measure the root of the mean squared difference; arguments as those of `mae`.
+    """Measure the root of the mean squared difference; the arguments are those of `mae`.
 
-    Of logarithms, `mx.log1p(predictions)` and `mx.log1p(targets)`, it is what competitions call RMSLE.
+    For logarithms, `mx.log1p(predictions)` and `mx.log1p(targets)`, it is the metric that competitions call RMSLE.
 
     >>> from mlxfp.evaluation.metrics import compute
     >>> compute({"rmse": rmse(mx.array([1.0, 2.0]), mx.array([1.0, 4.0]))})
     {'rmse': 1.4142135623730951}
     """
-    predictions, targets = matching("rmse", predictions, targets)
-    return RootOfMean(*add((predictions - targets).square(), spread("rmse", example_weights, targets.shape)))
+    predictions, targets = check_same_shape("rmse", predictions, targets)
+    return RootOfMean(*add((predictions - targets).square(), broadcast_weights("rmse", example_weights, targets.shape)))
 
 
 def r2(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> "Explained":
-    """Measure the share of the variance of the targets that the predictions explain; arguments as those of `mae`.
+    """Measure the share of the variance of the targets that the predictions explain; the arguments are those of `mae`.
 
-    1 is perfect, 0 no better than the mean of the targets. All values are taken as one list. They are kept, 24 bytes each, until
-    `compute` knows their mean: sums of squares would lose the variance of large targets. That raises `DataError` for targets that
-    are all the same.
+    1 is perfect, 0 is as good as predicting the mean. Values of any shape count as one list. They are kept, 24 bytes each, until
+    `compute` knows their mean: sums of squares would lose the variance of large targets. `compute` raises `DataError` if all targets are
+    equal.
 
     >>> from mlxfp.evaluation.metrics import compute
     >>> compute({"r2": r2(mx.array([1.0, 2.0, 4.0]), mx.array([1.0, 2.0, 3.0]))})
     {'r2': 0.5}
     """
-    predictions, targets = matching("r2", predictions, targets)
-    return Explained(predictions.reshape(-1), targets.reshape(-1), spread("r2", example_weights, targets.shape).reshape(-1))
+    predictions, targets = check_same_shape("r2", predictions, targets)
+    return Explained(predictions.reshape(-1), targets.reshape(-1), broadcast_weights("r2", example_weights, targets.shape).reshape(-1))
 
 
 @frozen
 class RootOfMean(Measured):
-    """What `rmse` knows so far."""
+    """The total of `rmse`."""
 
     total: Any
     weight: Any
@@ -63,13 +63,13 @@ class RootOfMean(Measured):
     join = staticmethod(added)
 
     def value(self, name: str) -> float:
-        """Take the root of the mean."""
+        """Return the root of the mean."""
         return sqrt(mean(name, self.total, self.weight))
 
 
 @frozen
 class Explained(Measured):
-    """What `r2` knows so far: the predictions, targets and weights of all examples, float[N] each."""
+    """The total of `r2`: the predictions, targets and weights of all examples, float[N] each."""
 
     predictions: Any
     targets: Any
@@ -78,7 +78,7 @@ class Explained(Measured):
     join = staticmethod(joined)
 
     def value(self, name: str) -> float:
-        """Compare the squared errors with those of the mean."""
+        """Compare the squared errors with those of predicting the mean."""
         kept = self.weights != 0
         predictions, targets, weights = self.predictions[kept], self.targets[kept], self.weights[kept]
         if len(np.unique(targets)) < 2:

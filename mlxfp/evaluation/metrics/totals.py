@@ -1,7 +1,7 @@
-"""Totals: what is known of metrics so far, as a value that merges with others and is computed at the end.
+"""Totals: the values of metrics before the last division, which merge with others and are computed at the end.
 
-What a metric says of a batch is a pair (sum, weight), or a value of a class below. Either merges with its like in any order and any
-grouping; nothing is divided before the end. So nothing depends on how the examples are batched, or on who saw which of them.
+The total of a metric is a pair (sum, weight), or a value of a subclass of `Measured`. Totals of one metric merge in any order and any
+grouping, and nothing is divided before the end: so the result does not depend on batches, or on which machine saw which examples.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from mlxfp.evaluation.predictions import to_numpy
 
 
 class Measured(ABC):
-    """What a metric says of some examples. Its fields are numbers or arrays; those of a batch may still be on the device.
+    """The total of a metric over some examples. Its fields are numbers or arrays; those of a batch may still be on the device.
 
     >>> from attrs import frozen
     >>> @frozen
@@ -38,21 +38,21 @@ class Measured(ABC):
     @staticmethod
     @abstractmethod
     def join(values: Sequence[Any]) -> Any:
-        """Make one value of a field from those of several batches: by adding them, say."""
+        """Combine the values of a field from several batches, for example by adding them."""
 
     @abstractmethod
     def value(self, name: str) -> float:
-        """Compute the metric. Raises `DataError`, with its name, where the examples do not determine it."""
+        """Compute the metric. Raises `DataError`, with its name, if the metric is undefined for the examples."""
 
 
 Totals = Mapping[str, tuple[float, float] | Measured]
 
 
 def merge(parts: Iterable[Totals]) -> dict[str, Any]:
-    """Merge what is known of metrics, name by name; of nothing it makes {}, which is where to start.
+    """Merge totals, name by name; without parts the result is {}, the start of an evaluation.
 
-    Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. Everything comes from the device: numbers
-    become Python floats and arrays numpy's. Raises `ArgumentTypeError` where one name stands for two kinds of metrics.
+    Sums are exact (`math.fsum`) and rounded once, so the order of the parts does not matter. All values are moved from the device: numbers
+    become Python floats, arrays numpy arrays. Raises `ArgumentTypeError` if one name has two kinds of metrics.
 
     >>> merge([{"accuracy": (3, 4)}, {"accuracy": (1, 4), "loss": (2.5, 4)}])
     {'accuracy': (4.0, 8.0), 'loss': (2.5, 4.0)}
@@ -67,9 +67,9 @@ def merge(parts: Iterable[Totals]) -> dict[str, Any]:
 
 
 def compute(totals: Totals) -> dict[str, float]:
-    """Compute every metric: of a pair, the sum divided by the weight.
+    """Compute every metric: for a pair, the sum divided by the weight.
 
-    Raises `DataError` for a mean over nothing, and for a metric that the examples do not determine, such as `roc_auc` of one class.
+    Raises `DataError` for a mean over nothing, and for a metric that is undefined for the examples, such as `roc_auc` of one class.
 
     >>> compute({"accuracy": (4, 8)})
     {'accuracy': 0.5}
@@ -93,7 +93,7 @@ def added(values: Sequence[Any]) -> Any:
 
 
 def joined(values: Sequence[Any]) -> Any:
-    """Put arrays end to end."""
+    """Concatenate arrays."""
     return np.concatenate(values)
 
 

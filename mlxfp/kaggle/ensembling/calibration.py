@@ -1,6 +1,7 @@
-"""Calibration: probabilities that mean what they say, learned from out-of-fold predictions."""
+"""Calibration of probabilities, learned from out-of-fold predictions."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ Curve = Callable[[Numbers], Numbers]
 
 
 def platt() -> Learn:
-    """Fit a logistic curve to the log-odds of the predictions; for `second_stage`. Two numbers, so a few hundred rows will do.
+    """Fit a logistic curve to the log-odds of the predictions; for `second_stage`. It has two parameters, so a few hundred rows suffice.
 
     Platt, "Probabilistic Outputs for Support Vector Machines", 1999. Several classes are calibrated one by one and scaled to sum to 1.
 
@@ -24,13 +25,13 @@ def platt() -> Learn:
     >>> calibrated((np.array([0.2, 0.8]),)).round(2).tolist()
     [0.0, 1.0]
 
-    See also: `isotonic`, of any shape, for thousands of rows.
+    See also: `isotonic`, a curve of any rising shape, for thousands of rows.
     """
-    return _Calibrating(_fit_platt)
+    return partial(_calibrate, _fit_platt)
 
 
 def isotonic() -> Learn:
-    """Fit a rising step function to the predictions; for `second_stage`. It follows any shape, and needs a thousand rows or more.
+    """Fit a rising step function to the predictions; for `second_stage`. It has any rising shape, and needs a thousand rows or more.
 
     Zadrozny and Elkan, "Transforming Classifier Scores into Accurate Multiclass Probability Estimates", 2002; scikit-learn's
     IsotonicRegression. Several classes are calibrated one by one and scaled to sum to 1.
@@ -39,18 +40,14 @@ def isotonic() -> Learn:
     >>> calibrated((np.array([0.1, 0.25, 0.9]),)).tolist()
     [0.0, 0.5, 1.0]
     """
-    return _Calibrating(_fit_isotonic)
+    return partial(_calibrate, _fit_isotonic)
 
 
-@frozen
-class _Calibrating:
-    fit: Callable[[Numbers, Numbers], Curve]
-
-    def __call__(self, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-        chances = only("Calibration", predictions)
-        if chances.ndim == 1:
-            return _Calibrated((self.fit(targets, chances),))
-        return _Calibrated(tuple(self.fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
+def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = only("Calibration", predictions)
+    if chances.ndim == 1:
+        return _Calibrated((fit(targets, chances),))
+    return _Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
 
 
 @frozen

@@ -1,10 +1,11 @@
-"""One prediction of several: means, votes, greedy selection and stacking.
+"""Ensembles: means, votes, greedy selection and stacking.
 
-`mean`, `rank`, `vote` and what `weighted` returns take a sequence of predictions [N] or [N, C], one a model. `greedy` and `stacking` learn
-from out-of-fold predictions by `second_stage`, which judges them on folds that they did not learn from.
+`mean`, `rank`, `vote` and the functions that `weighted` returns take a sequence of predictions [N] or [N, C], one a model. `greedy` and
+`stacking` learn from out-of-fold predictions by `second_stage`, which scores them on folds that they did not learn from.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,29 +25,29 @@ def mean(predictions: Sequence[ArrayLike]) -> Numbers:
     >>> mean([[0.25, 0.5], [0.75, 0.5]]).tolist()
     [0.5, 0.5]
     """
-    made: Numbers = _stacked(predictions).mean(axis=0)
+    made: Numbers = _stack(predictions).mean(axis=0)
     return made
 
 
 def rank(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Average the ranks of predictions among the rows, from 0 to 1; ties share theirs. For metrics of order, whatever the models' scales.
+    """Average the ranks of predictions among the rows, from 0 to 1; ties get their mean rank. For metrics of order and any scales.
 
     >>> rank([[0.1, 0.2, 0.3], [10, 30, 20]]).round(3).tolist()
     [0.333, 0.833, 0.833]
     """
     ranks = optional("scipy.stats", extra="kaggle", needed_by="ensembles.rank").rankdata
-    stacked = _stacked(predictions)
+    stacked = _stack(predictions)
     made: Numbers = ranks(stacked, axis=1).mean(axis=0) / stacked.shape[1]
     return made
 
 
 def vote(predictions: Sequence[ArrayLike]) -> Numbers:
-    """Return the label that most models give each row, [N], of several the lowest; predictions are labels or probabilities.
+    """Return the label that most models give each row, [N], the lowest of tied ones; predictions are labels or probabilities.
 
     >>> vote([[0.9, 0.2], [0.6, 0.3], [0.1, 0.8]]).tolist()
     [1.0, 0.0]
     """
-    labels = np.stack([labels_of(each) for each in _stacked(predictions)])
+    labels = np.stack([labels_of(each) for each in _stack(predictions)])
     kinds = np.unique(labels)
     made: Numbers = kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)]
     return made
@@ -73,23 +74,23 @@ class Weighted:
     def __call__(self, predictions: Sequence[ArrayLike]) -> Numbers:
         """Average predictions, one array a model."""
         if len(predictions) != len(self.weights):
-            raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}.")
-        made: Numbers = np.tensordot(np.array(self.weights), _stacked(predictions), axes=1)
+            raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
+        made: Numbers = np.tensordot(np.array(self.weights), _stack(predictions), axes=1)
         return made
 
 
 def fixed(combine: Combine) -> Learn:
-    """Learn nothing: what `second_stage` needs to judge `mean`, `rank`, `vote` or a `weighted` on out-of-fold predictions.
+    """Learn nothing, so that `second_stage` scores `mean`, `rank`, `vote` or a `weighted` on out-of-fold predictions.
 
     >>> fixed(mean)(np.array([0.0, 1.0]), ()) is mean
     True
     """
     check_callable(combine=combine)
-    return _Fixed(combine)
+    return partial(_fixed, combine)
 
 
 def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
-    """Choose models one after another, each as often as it helps `metric`, and average them; for `second_stage`.
+    """Average models, each as often as it improves `metric`; for `second_stage`.
 
     Every round adds the model that makes the average best; the best average of all rounds is kept. Caruana et al., "Ensemble Selection
     from Libraries of Models", 2004.
@@ -101,14 +102,14 @@ def greedy(metric: Metric, *, rounds: int = 50) -> Learn:
     """
     check_types(Metric, metric=metric)
     check_positive(rounds=rounds)
-    return _Greedy(metric, rounds)
+    return partial(_greedy, metric, rounds)
 
 
 def stacking(estimator: Any) -> Learn:
-    """Fit a scikit-learn estimator to the predictions of all models, side by side; for `second_stage`.
+    """Fit a scikit-learn estimator to the predictions of all models as columns; for `second_stage`.
 
-    The estimator is cloned for every fit. A classifier (one with `predict_proba`) gives the probability of class 1, [n], if there are two
-    classes, and [n, C] else; another gives values [n]. Wolpert, "Stacked Generalization", 1992.
+    The estimator is cloned for every fit. A classifier (an estimator with `predict_proba`) gives the probability of class 1, [n], for two
+    classes, else [n, C]; other estimators give values [n]. Wolpert, "Stacked Generalization", 1992.
 
     >>> from sklearn.linear_model import Ridge
     >>> targets = np.array([0.0, 1.0, 2.0])
@@ -117,65 +118,48 @@ def stacking(estimator: Any) -> Learn:
     """
     if isinstance(estimator, type) or not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
         raise ArgumentError(f"stacking takes a scikit-learn estimator, got {estimator!r:.60}. Make one, such as LogisticRegression().")
-    return _Stacking(estimator)
+    return partial(_stacking, estimator)
 
 
-@frozen
-class _Fixed:
-    combine: Combine
-
-    def __call__(self, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-        return self.combine
+def _fixed(combine: Combine, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    return combine
 
 
-@frozen
-class _Greedy:
-    metric: Metric
-    rounds: int
-
-    def __call__(self, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-        stacked = _stacked(predictions)
-        total, chosen = np.zeros(stacked.shape[1:]), np.zeros(len(stacked))
-        best, best_score = chosen, None
-        for size in range(1, self.rounds + 1):
-            scores = [self.metric(targets, (total + each) / size) for each in stacked]
-            place = int(np.argmax(scores) if self.metric.greater_is_better else np.argmin(scores))
-            total, chosen = total + stacked[place], chosen + np.eye(len(stacked))[place]
-            if best_score is None or self.metric.better(scores[place], best_score):
-                best, best_score = chosen, scores[place]
-        return weighted(best.tolist())
+def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    stacked = _stack(predictions)
+    total, chosen = np.zeros(stacked.shape[1:]), np.zeros(len(stacked))
+    best, best_score = chosen, None
+    for size in range(1, rounds + 1):
+        scores = [metric(targets, (total + each) / size) for each in stacked]
+        place = int(np.argmax(scores) if metric.greater_is_better else np.argmin(scores))
+        total, chosen = total + stacked[place], chosen + np.eye(len(stacked))[place]
+        if best_score is None or metric.better(scores[place], best_score):
+            best, best_score = chosen, scores[place]
+    return weighted(best.tolist())
 
 
-@frozen
-class _Stacking:
-    estimator: Any
-
-    def __call__(self, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-        clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
-        classes = int(targets.max()) + 1 if hasattr(self.estimator, "predict_proba") else 0
-        return _Stacked(clone(self.estimator).fit(_columns(predictions), targets), classes)
+def _stacking(estimator: Any, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
+    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0
+    return _Stacked(clone(estimator).fit(np.column_stack(predictions), targets), classes)
 
 
 @frozen
 class _Stacked:
     model: Any
-    classes: int  # 0: it gives values
+    classes: int  # 0 if the model gives values
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        columns = _columns(predictions)
+        columns = np.column_stack(predictions)
         if not self.classes:
             return np.asarray(self.model.predict(columns), np.float64)
-        chances = np.zeros((len(columns), self.classes))  # a class that is in none of the rows learned from has no column there
+        chances = np.zeros((len(columns), self.classes))  # the model has no column for a class without training rows
         chances[:, self.model.classes_.astype(np.int64)] = self.model.predict_proba(columns)
         return chances[:, 1] if self.classes == 2 else chances
 
 
-def _stacked(predictions: Sequence[ArrayLike]) -> Numbers:
+def _stack(predictions: Sequence[ArrayLike]) -> Numbers:
     arrays = [finite_numbers(f"The predictions of model {place}", each) for place, each in enumerate(predictions)]
     if not arrays or len({array.shape for array in arrays}) > 1 or arrays[0].ndim not in (1, 2):
         raise ArgumentError(f"Predictions of one shape, [N] or [N, C], are needed, got {[list(array.shape) for array in arrays]}.")
     return np.stack(arrays)
-
-
-def _columns(predictions: Sequence[Numbers]) -> Numbers:
-    return np.column_stack(predictions)

@@ -1,4 +1,4 @@
-"""What is learned from out-of-fold predictions: ensembles, thresholds and calibration, each judged on folds that it was not learned on."""
+"""Learning from out-of-fold predictions: ensembles, thresholds and calibration, scored on folds that they did not learn from."""
 
 from collections.abc import Callable, Sequence
 
@@ -18,7 +18,7 @@ Learn = Callable[[Numbers, tuple[Numbers, ...]], Combine]
 
 @frozen
 class SecondStage:
-    """What was learned, for new rows, and its own out-of-fold predictions, for an honest score; made by `second_stage`.
+    """A function learned from predictions, and its own out-of-fold predictions, to score it; made by `second_stage`.
 
     >>> from mlxfp.kaggle.ensembling.ensembles import fixed, mean
     >>> from mlxfp.kaggle.validation.folds import custom
@@ -32,9 +32,9 @@ class SecondStage:
     oof: OutOfFold
 
     def predict(self, *predictions: ArrayLike) -> Numbers:
-        """Apply what was learned on all rows to predictions of new rows: one array a model, in the order of the models.
+        """Apply the function that was learned on all rows to predictions of new rows: one array a model, in the order of the models.
 
-        Of a model that was trained once a fold, pass the mean over its folds (`ensembles.mean`).
+        For a model that was trained once in each fold, pass the mean over its folds (`ensembles.mean`).
         """
         return combined(self.combine, predictions)
 
@@ -42,12 +42,12 @@ class SecondStage:
 def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     """Learn from out-of-fold predictions of one or more models.
 
-    `learn(targets, predictions)` is given targets [n] and a tuple of one array [n] or [n, C] a model, and returns a function from such a
-    tuple to predictions. It is called once for each fold, with the rows of the others, to predict the rows of that fold (folds in time
-    learn from earlier ones only, so the first has no predictions any more); and once with all rows, for new ones. There is no score of
-    rows that it learned from.
+    `learn(targets, predictions)` takes targets [n] and a tuple of one array [n] or [n, C] a model, and returns a function from such a
+    tuple to predictions. It is called once for each fold, with the rows of the other folds, to predict the rows of that fold (folds in time
+    learn from earlier folds only, so the first has no predictions), and once with all rows, for new rows. So no row is scored by a function
+    that was learned from it.
 
-    Raises `ArgumentError` for models of different folds or targets, which would have seen each other's validation rows.
+    Raises `ArgumentError` for models of different folds or targets: one would have trained on the validation rows of another.
 
     >>> from mlxfp.kaggle.validation.folds import custom
     >>> from mlxfp.kaggle.validation.out_of_fold import score
@@ -67,15 +67,15 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     check_same(oofs)
     folds, targets = oofs[0].folds, oofs[0].targets
     if folds.count < 2:
-        raise ArgumentError(f"second_stage learns from the other folds, and there is one only in {folds!r}. Use two at least.")
-    judged = folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True)
+        raise ArgumentError(f"second_stage learns from the other folds, and there is only one in {folds!r}. Use at least two.")
+    scored = folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True)
     parts, validated = [], folds.assignments >= 0
-    for fold in judged:
+    for fold in scored:
         rows = fold.train[validated[fold.repeat, fold.train]]
         combine = learn(targets[rows], tuple(oof.predictions[fold.repeat, rows] for oof in oofs))
         parts.append(fold_predictions(fold, combined(combine, [oof.predictions[fold.repeat, fold.valid] for oof in oofs])))
     repeated = np.broadcast_to(targets, validated.shape)
-    return SecondStage(learn(repeated[validated], tuple(oof.predictions[validated] for oof in oofs)), out_of_fold(judged, targets, parts))
+    return SecondStage(learn(repeated[validated], tuple(oof.predictions[validated] for oof in oofs)), out_of_fold(scored, targets, parts))
 
 
 def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
@@ -90,16 +90,14 @@ def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
 
 
 def only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
-    """Return the predictions of the one model that `function` takes."""
+    """Return the predictions of the only model; raises `ArgumentError` for several."""
     if len(predictions) != 1:
-        raise ArgumentError(
-            f"{function} takes the predictions of one model, got {len(predictions)}. Make one of them first: ensembles.mean."
-        )
+        raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
     return predictions[0]
 
 
 def positive(function: str, probabilities: Numbers) -> Numbers:
-    """Return the probabilities of class 1 of two, [n], given as such or as [n, 2]."""
+    """Return the probabilities of class 1 of two, [n], from arrays [n] or [n, 2]."""
     if probabilities.ndim == 2 and probabilities.shape[1] != 2:
         raise ArgumentError(f"{function} is for two classes, got {probabilities.shape[1]}.")
     chosen: Numbers = probabilities[:, 1] if probabilities.ndim == 2 else probabilities

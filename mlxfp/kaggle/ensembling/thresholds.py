@@ -1,5 +1,7 @@
 """Thresholds of binary decisions, tuned on out-of-fold predictions."""
 
+from functools import partial
+
 import numpy as np
 from attrs import frozen
 
@@ -12,9 +14,9 @@ _CANDIDATES = 200
 
 
 def threshold(metric: Metric) -> Learn:
-    """Find the probability above which a row is of class 1, so that `metric`, one of labels, is best; for `second_stage`.
+    """Find the probability above which a row is of class 1, so that `metric`, a metric of labels, is best; for `second_stage`.
 
-    Up to 200 quantiles of the probabilities are tried; among equally good ones the middle one is taken.
+    Up to 200 quantiles of the probabilities are tried; of equally good ones the middle one is chosen.
 
     >>> from mlxfp.kaggle.validation.scoring import METRICS
     >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
@@ -23,13 +25,15 @@ def threshold(metric: Metric) -> Learn:
     """
     check_types(Metric, metric=metric)
     if metric.needs != "labels":
-        raise ArgumentError(f"A threshold changes metrics of labels, got {metric.name}, one of {metric.needs}. It needs none.")
-    return _Tuning(metric)
+        raise ArgumentError(
+            f"A threshold changes metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave the threshold out."
+        )
+    return partial(_tune, metric)
 
 
 @frozen
 class Threshold:
-    """A threshold: above it, a row is of class 1; learned by `threshold`.
+    """The probability above which a row is of class 1; learned by `threshold`.
 
     >>> Threshold(0.3)((np.array([0.2, 0.3, 0.4]),)).tolist()
     [0.0, 0.0, 1.0]
@@ -42,15 +46,11 @@ class Threshold:
         return (positive("A threshold", only("A threshold", predictions)) > self.value).astype(np.float64)
 
 
-@frozen
-class _Tuning:
-    metric: Metric
-
-    def __call__(self, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-        chances = positive("A threshold", only("A threshold", predictions))
-        levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
-        between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
-        scores = np.array([self.metric(targets, chances > each) for each in between])
-        best = scores.max() if self.metric.greater_is_better else scores.min()
-        equal = between[scores == best]
-        return Threshold(float(equal[len(equal) // 2]))
+def _tune(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = positive("A threshold", only("A threshold", predictions))
+    levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
+    between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
+    scores = np.array([metric(targets, chances > each) for each in between])
+    best = scores.max() if metric.greater_is_better else scores.min()
+    equal = between[scores == best]
+    return Threshold(float(equal[len(equal) // 2]))

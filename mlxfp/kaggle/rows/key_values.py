@@ -1,4 +1,4 @@
-"""Rows written as "age: 22; sex: female;", read back."""
+"""Reading rows that were written as "age: 22; sex: female;"."""
 
 import re
 
@@ -14,11 +14,11 @@ _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
 
 def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
-    r"""Read a row that was written with `fit_wording(form="key_value")`: the text of each column's value, as a file has it.
+    r"""Read a row that was written with `fit_row_to_text(form="key_value")`: the text of each column's value, as in the file.
 
-    Names of values become the values that they name; numbers are as precise as they were written. What is missing was left out, or reads
-    "unknown" or "none". A backslash stands before what would end a title (`:`) or a value (`;`), and before itself. Raises `DataError` for
-    text that is no such row, `UnknownNameError` for a title that no column has.
+    Names of values become the values that they name; numbers are as precise as they were written. Missing values were left out, or are
+    read as "unknown" or "none". A backslash escapes the end of a title (`:`) or of a value (`;`), and itself. Raises `DataError` for text
+    in another form, `UnknownNameError` for an unknown title.
 
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
     >>> about = {"train": FileSpec(name="train.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
@@ -43,10 +43,10 @@ def read_key_values(text: str, spec: DatasetSpec) -> dict[str, str]:
 
 
 def escape_key(title: str) -> str:
-    """Put a backslash before what would end a title."""
+    """Put a backslash before characters that would end a title."""
     return title.replace("\\", "\\\\").replace(":", "\\:")
 
 
 def escape_values(values: pa.StringArray) -> pa.StringArray:
-    """Put a backslash before what would end a value."""
+    """Put a backslash before characters that would end a value."""
     return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), ";", "\\;")

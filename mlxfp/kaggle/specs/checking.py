@@ -1,4 +1,4 @@
-"""Files against a spec: everything that differs, at once."""
+"""Checking files against a spec: one error lists every mismatch."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,19 +9,21 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import DataError, MlxfpError
-from mlxfp.kaggle.specs.reading import PARTS, Part, are_numbers, folder_of, hash_file, part_file, read_strings, said_values
-from mlxfp.kaggle.specs.specs import CLASSED, SPELLINGS, DatasetSpec, FileSpec
+from mlxfp.kaggle.specs.cells import not_numbers
+from mlxfp.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
+from mlxfp.kaggle.specs.spellings import find_spelling
 
-_SHOWN = 5  # values in a message: enough to see what they are like
+_SHOWN = 5  # values in a message: enough to recognize what is wrong
 
 
 def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     r"""Check the files of a competition's folder against its spec; raise `DataError` that lists every mismatch.
 
-    Checked are: files that are missing or have another hash or number of rows; columns that are missing; ids that are missing or there
-    twice; targets that are missing, none of the classes or no numbers; numerical columns that are not numbers; values without a name, in
-    categorical columns whose values have names; the columns and the spelling of the sample, and whether its ids are those of the test file.
-    Columns that the spec does not name may be anything. Reads the files, one at a time, into memory.
+    Checked are: missing files, and files with another hash or number of rows; missing columns; missing or duplicate ids; targets that are
+    missing, not among the classes, or not numbers; numerical columns with cells that are not numbers; values without a name in categorical
+    columns whose values have names; the columns and the spelling of the sample, and whether its ids are those of the test file. Columns
+    that the spec does not name are ignored. Reads the files, one at a time, into memory.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec
@@ -33,11 +35,11 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     ...     check_spec(spec, folder)
     Traceback (most recent call last):
     mlxfp.core.errors.DataError: 4 mismatches between the spec of 'x' and the files in ...
-      train.csv: the column 'age' is missing; there are 'id', 'size', 'y'
-      train.csv: 1 id is there more than once in 'id': '1'
+      train.csv: the column 'age' is missing; the file has 'id', 'size', 'y'
+      train.csv: 1 duplicate id in 'id': '1'
       train.csv: the target 'y' has 1 value not among the classes '0', '1': '2'
       train.csv: the numerical column 'size' has 1 value not written as numbers: 'big'
-    Mend the files, or change the spec to say what they hold.
+    Fix the files, or change the spec to describe them.
 
     See also: `infer_spec`.
     """
@@ -51,13 +53,13 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
         count = f"{len(problems)} mismatches" if len(problems) > 1 else "A mismatch"
         raise DataError(
             f"{count} between the spec of {spec.name!r} and the files in {str(folder)!r}:{lines}\n"
-            "Mend the files, or change the spec to say what they hold."
+            "Fix the files, or change the spec to describe them."
         )
 
 
 @frozen
 class _Checked:
-    """What was found in a file: problems, and its ids if it has such."""
+    """What was found in a file: problems, and its ids if it has an id column."""
 
     problems: tuple[str, ...] = ()
     ids: pa.ChunkedArray | None = None
@@ -69,12 +71,12 @@ def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> _Checked:
         return _Checked()
     path = folder / file.name
     if not path.is_file():
-        return _Checked((f"{file.name}: there is no such file",))
+        return _Checked((f"{file.name}: the file is missing",))
     try:
-        table = read_strings(path, said_values(spec))
+        table = read_strings(path, kept_null_texts(spec))
     except MlxfpError as error:
         return _Checked((f"{file.name}: {error}",))
-    check = _Check(spec, table)
+    check = _FileCheck(spec, table)
     problems = (*_file_problems(file, path, table.num_rows), *(check.sample() if part == "sample" else check.rows(part)))
     return _Checked(tuple(f"{file.name}: {problem}" for problem in problems), table[spec.id] if spec.id in table.column_names else None)
 
@@ -89,17 +91,17 @@ def _file_problems(file: FileSpec, path: Path, rows: int) -> Iterator[str]:
 def _sample_problems(spec: DatasetSpec, ids: pa.ChunkedArray | None, sampled: pa.ChunkedArray | None) -> list[str]:
     if ids is None or sampled is None or spec.sample is None:
         return []
-    pairs = ((ids, sampled, "misses of the test file"), (sampled, ids, "has beyond the test file"))
+    pairs = ((ids, sampled, "in the test file and not here"), (sampled, ids, "here and not in the test file"))
     return [
-        f"{spec.sample.name}: it {verb} {_count(only, 'id')}: {_shown(only)}"
-        for some, others, verb in pairs
+        f"{spec.sample.name}: {_count(only, 'id')} {where}: {_shown(only)}"
+        for some, others, where in pairs
         if len(only := some.filter(pc.invert(pc.is_in(some, others))))
     ]
 
 
 @frozen
-class _Check:
-    """The rows of one file."""
+class _FileCheck:
+    """The mismatches of one file."""
 
     spec: DatasetSpec
     table: pa.Table
@@ -107,17 +109,17 @@ class _Check:
     def rows(self, part: Part) -> Iterator[str]:
         spec = self.spec
         targets = spec.target if part == "train" else ()
-        beside = [name for name in (spec.id, *targets, spec.group, spec.time) if name is not None]
-        yield from self._columns(list(dict.fromkeys([*beside, *(column.name for column in spec.columns)])))
+        others = [name for name in (spec.id, *targets, spec.group, spec.time) if name is not None]
+        yield from self._columns(list(dict.fromkeys([*others, *(column.name for column in spec.columns)])))
         yield from self._ids()
         for name in targets:
             yield from self._target(name)
         for column in spec.columns:
-            if column.type == "numerical":
-                yield from self._numbers(column.name, f"the numerical column {column.name!r}")
-            elif column.values:
-                known = [value for value, _ in column.values]
-                yield from self._strange(column.name, known, f"the categorical column {column.name!r}", "not named in the spec")
+            what = f"the {column.type} column {column.name!r}"
+            if column.values:
+                yield from self._unknown(column.name, [value for value, _ in column.values], what, "not named in the spec")
+            elif column.name in self.table.column_names:
+                yield from _list(column.kind.unfit(self.table[column.name]), what, f"not written as {column.kind.holds}")
 
     def sample(self) -> Iterator[str]:
         submission = self.spec.submission
@@ -130,20 +132,20 @@ class _Check:
         for name in submission.columns:
             if name != self.spec.id and name in self.table.column_names:
                 values = self.table[name].drop_null()
-                strange = values.filter(pc.invert(pc.match_substring_regex(values, SPELLINGS[submission.spelling])))
-                if len(strange):
-                    yield f"the column {name!r} has {_count(strange, 'value')} not spelled as {submission.spelling}: {_shown(strange)}"
+                distinct = values.unique()
+                spelling = find_spelling(distinct.to_pylist(), submission.spelling)
+                odd = values.filter(
+                    pc.is_in(values, distinct.filter(pa.array([not spelling.fits(cell) for cell in distinct.to_pylist()], pa.bool_())))
+                )
+                if len(odd):
+                    yield f"the column {name!r} has {_count(odd, 'value')} not spelled as {submission.spelling}: {_shown(odd)}"
 
     def _columns(self, wanted: list[str]) -> Iterator[str]:
-        there = ", ".join(map(repr, self.table.column_names))
+        present = ", ".join(map(repr, self.table.column_names))
         missing = [name for name in wanted if name not in self.table.column_names]
         if missing:
-            named = ", ".join(map(repr, missing))
-            yield (
-                f"the column {named} is missing; there are {there}"
-                if len(missing) == 1
-                else f"the columns {named} are missing; there are {there}"
-            )
+            verb = "column {} is" if len(missing) == 1 else "columns {} are"
+            yield f"the {verb.format(', '.join(map(repr, missing)))} missing; the file has {present}"
 
     def _ids(self) -> Iterator[str]:
         name = self.spec.id
@@ -155,7 +157,7 @@ class _Check:
         counted = pc.value_counts(ids.drop_null())
         doubled = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
         if len(doubled):
-            yield f"{_count(doubled, 'id')} {'is' if len(doubled) == 1 else 'are'} there more than once in {name!r}: {_shown(doubled)}"
+            yield f"{_count(doubled, 'duplicate id')} in {name!r}: {_shown(doubled)}"
 
     def _target(self, name: str) -> Iterator[str]:
         if name not in self.table.column_names:
@@ -164,31 +166,19 @@ class _Check:
             yield f"the target {name!r} is missing in {missing} row{'s' if missing > 1 else ''}"
         if self.spec.kind in CLASSED:
             classes = ", ".join(map(repr, self.spec.classes))
-            yield from self._strange(name, self.spec.classes, f"the target {name!r}", f"not among the classes {classes}")
+            yield from self._unknown(name, self.spec.classes, f"the target {name!r}", f"not among the classes {classes}")
         else:
-            yield from self._numbers(name, f"the target {name!r}")
+            yield from _list(not_numbers(self.table[name]), f"the target {name!r}", "not written as numbers")
 
-    def _numbers(self, name: str, what: str) -> Iterator[str]:
-        if name in self.table.column_names:
-            yield from _said(not_numbers(self.table[name]), what, "not written as numbers")
-
-    def _strange(self, name: str, known: Sequence[str], what: str, how: str) -> Iterator[str]:
+    def _unknown(self, name: str, known: Sequence[str], what: str, how: str) -> Iterator[str]:
         if name in self.table.column_names:
             values = self.table[name].drop_null().unique()
-            yield from _said(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), what, how)
+            yield from _list(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), what, how)
 
 
-def not_numbers(texts: pa.ChunkedArray) -> pa.Array:
-    """Return the different texts of a column that a CSV file's column of floats could not hold."""
-    values = texts.drop_null().unique()
-    if are_numbers(values):
-        return values.slice(0, 0)
-    return values.filter(pa.array([not are_numbers(values.slice(place, 1)) for place in range(len(values))]))
-
-
-def _said(strange: pa.Array, what: str, how: str) -> Iterator[str]:
-    if len(strange):
-        yield f"{what} has {_count(strange, 'value')} {how}: {_shown(strange)}"
+def _list(values: pa.Array, what: str, how: str) -> Iterator[str]:
+    if len(values):
+        yield f"{what} has {_count(values, 'value')} {how}: {_shown(values)}"
 
 
 def _count(values: pa.Array, noun: str) -> str:

@@ -1,7 +1,7 @@
-"""A spec proposed from the files themselves: what can be told from them, and no more."""
+"""Inferring a spec from the files of a competition."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ from attrs import evolve, frozen
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, MissingFileError, unknown_name
 from mlxfp.data.sources.csv_files import NULL_VALUES
-from mlxfp.kaggle.specs.checking import not_numbers
+from mlxfp.kaggle.specs.cells import not_numbers
+from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.kaggle.specs.reading import hash_file, read_cells, read_strings, without_missing
-from mlxfp.kaggle.specs.specs import CLASSED, SPELLINGS, ColumnSpec, ColumnType, DatasetSpec, FileSpec, Kind, Spelling, SubmissionSpec
+from mlxfp.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
+from mlxfp.kaggle.specs.spellings import find_spelling
 
-_CLASSES = 20  # whole numbers of so many kinds, from 0 or 1 on, are classes; more are amounts
-_CATEGORIES = 20  # texts of so many kinds are categories, whatever the number of rows, if rows share them
-_SHARE = 0.05  # and so are those that have less than this share of the rows
+_CLASSES = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
 _SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
 _METRICS: dict[Kind, str] = {
     "binary": "accuracy",
@@ -36,19 +36,20 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     r"""Propose a spec for the folder of a competition, or for one CSV file with labels.
 
     A folder has a train file, and perhaps a test and a sample file (`train.csv`, `test.csv`, `sample_submission.csv`; any name with
-    "submission" in it, of several the one with "sample"). What can be told is told:
+    "submission" in it, of several the one with "sample"). The following is inferred:
 
-    - the id: the sample's first column, or one named id, if its values in the train file are all different;
-    - the target, unless `target` says it: what the sample has besides the id; without a sample, what train has and test has not;
-    - the kind, of the target's values: two of them are binary; texts, or whole numbers from 0 or 1 on of at most 20 kinds, are multiclass
-      (in a target of texts, None, NA and the like are classes, and an empty cell is missing);
-      other numbers are regression, a time series if there is a column of dates and those of the test file are all later than those of the
-      train file; several targets of 0 and 1 are multilabel;
-    - the columns: numbers are numerical; texts of few kinds are categorical, others text; columns without any value are left out;
+    - the id: the first column of the sample, or a column named id, if its values in the train file are unique;
+    - the target, unless `target` names it: the columns of the sample other than the id; without a sample, the column that only the train
+      file has;
+    - the kind, from the values of the target: binary if there are two; multiclass if they are texts, or at most 20 consecutive whole
+      numbers from 0 or 1 on (in a target of texts, None, NA and the like are classes, and only an empty cell is missing); other numbers are
+      regression, or a time series if there is a column of dates and all dates of the test file are later than those of the train file;
+      several targets of 0 and 1 are multilabel;
+    - the columns, by their cells: see `ColumnKind`; columns without any value are left out;
     - the hash and the number of rows of each file.
 
-    An ordinal scale, a ranking, groups, names of values and the metric that counts cannot be told: say them with `attrs.evolve`. Reads the
-    files into memory. Raises `MissingFileError` without a train file, `ArgumentError` if the target cannot be told.
+    An ordinal scale, a ranking, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. Reads the files
+    into memory. Raises `MissingFileError` without a train file, `ArgumentError` if the target cannot be inferred.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -58,7 +59,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     >>> spec.kind, spec.id, spec.target, spec.classes, [(column.name, column.type) for column in spec.columns]
     ('binary', 'id', ('purrs',), ('False', 'True'), [('age', 'numerical')])
 
-    See also: `check_spec`; `save_spec`, to go on from the proposal in an editor.
+    See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
     files = _find(path)
     train, test, sample = (None if file is None else read_strings(file) for file in (files.train, files.test, files.sample))
@@ -67,7 +68,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     facts = evolve(facts, train=facts.with_classes(names, read_cells(files.train)))
     found = facts.id(names)
     columns = tuple(facts.columns({*names, *([] if found is None else [found])}))
-    time = facts.later(column.name for column in columns if column.type != "numerical")
+    time = facts.later(column.name for column in columns if not column.kind.is_number)
     kind = _kind(facts, names, time)
     classes = _classes(facts, names) if kind in CLASSED else ()
     return DatasetSpec(
@@ -82,7 +83,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
         time=time,
         columns=columns,
         metric=_METRICS[kind],
-        submission=None if sample is None else SubmissionSpec(columns=sample.column_names, spelling=_spelling(sample, names)),
+        submission=None if sample is None else _submission(sample, names),
     )
 
 
@@ -103,20 +104,20 @@ def _find(path: str | Path) -> _Files:
     if Path(path).is_file():
         return _Files(Path(path))
     if not Path(path).is_dir():
-        raise MissingFileError(f"There is no folder and no file {str(path)!r}. Give the folder of a competition, or a CSV file.")
+        raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a CSV file.")
     every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
     files = [file for file in every if file.name.lower().endswith(_SUFFIXES)]
     train = next(filter(is_train_file, files), None)
     if train is None:
         shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
-        there = ", ".join(shown if files else ["no CSV files", *shown])
+        present = ", ".join(shown if files else ["no CSV files", *shown])
         raise MissingFileError(
-            f"There is no train.csv in {str(path)!r}: it has {there}. Give the folder that holds it, unpacked, or a CSV file; a spec may "
-            "name files of other names."
+            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or a CSV file; a spec may "
+            "use other file names."
         )
     tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in _SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]
-    if len(samples) > 1:  # of which some may be one's own
+    if len(samples) > 1:  # some may be the user's own submissions
         samples = [file for file in samples if "sample" in file.name.lower()]
     return _Files(train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None)
 
@@ -135,12 +136,12 @@ class _Facts:
     sample: pa.Table | None
 
     def with_classes(self, targets: Sequence[str], cells: pa.Table) -> pa.Table:
-        """Return the train rows with targets of texts as they are written: a class called None is a class, only an empty cell is none."""
+        """Return the train rows with targets of texts as they are written: None and NA are classes, and only an empty cell is missing."""
         train = self.train
         for name in targets:
             known = train[name].drop_null()
             if not len(known) or (len(not_numbers(known)) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
-                texts = without_missing(cells[name], said=tuple(value for value in NULL_VALUES if value.strip()))
+                texts = without_missing(cells[name], kept=tuple(value for value in NULL_VALUES if value.strip()))
                 train = train.set_column(train.column_names.index(name), name, texts)
         return train
 
@@ -149,29 +150,23 @@ class _Facts:
         named = [name for name in self.train.column_names if (name in first or name.lower() == "id") and name not in targets]
         return next((name for name in named if _all_different(self.train[name])), None)
 
-    def columns(self, apart: set[str]) -> Iterator[ColumnSpec]:
+    def columns(self, excluded: set[str]) -> Iterator[ColumnSpec]:
         shared = [name for name in self.train.column_names if self.test is None or name in self.test.column_names]
         titles: set[str] = set()
         for name in shared:
-            if name in apart or self.train[name].null_count == self.train.num_rows:
+            if name in excluded or self.train[name].null_count == self.train.num_rows:
                 continue
-            column = ColumnSpec(name=name, type=self._type(name))
-            free = (f"{column.title} {number}" for number in count(2))
-            title = column.title if column.title not in titles else next(title for title in free if title not in titles)
+            known, others = (table[name].drop_null() for table in (self.train, self.train.slice(0, 0) if self.test is None else self.test))
+            kinds = [kind.name for kind in COLUMN_KINDS.values() if kind.recognizes(known, others)]
+            column = ColumnSpec(name=name, type=kinds[-1])
+            numbered = (f"{column.title} {number}" for number in count(2))
+            title = next(title for title in chain([column.title], numbered) if title not in titles)
             titles |= {title}
             yield evolve(column, title=title)
 
     def later(self, names: Iterator[str]) -> str | None:
-        """Find the column of dates by which all test rows are later than the train rows."""
+        """Find a column of dates in which all test rows are later than the train rows."""
         return next((name for name in names if self.test is not None and _is_before(self.train[name], self.test[name])), None)
-
-    def _type(self, name: str) -> ColumnType:
-        both = pa.chunked_array([*self.train[name].chunks, *([] if self.test is None else self.test[name].chunks)], pa.string())
-        if not len(not_numbers(both)):
-            return "numerical"
-        known = self.train[name].drop_null()
-        kinds = len(known.unique())
-        return "categorical" if kinds <= max(_CATEGORIES, _SHARE * len(known)) and 2 * kinds <= len(known) else "text"
 
 
 def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -180,7 +175,7 @@ def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ..
         names = (target,) if isinstance(target, str) else tuple(target)
         check_text(**{f"target {place}": name for place, name in enumerate(names)})
         if not names:
-            raise ArgumentError("target names no column. Name one, or leave target out for it to be told.")
+            raise ArgumentError("target names no column. Name one, or leave target out for it to be inferred.")
         for name in names:
             if name not in train:
                 raise unknown_name(f"column of {facts.path}", name, train)
@@ -192,23 +187,26 @@ def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ..
         return only
     why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
     raise ArgumentError(
-        f"The target in {facts.path!r} cannot be told: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
+        f"The target in {facts.path!r} cannot be inferred: {why}. Name it with target=, or in a spec; "
+        f"columns: {', '.join(map(repr, only))}."
     )
 
 
 def _kind(facts: _Facts, names: tuple[str, ...], time: str | None) -> Kind:
     kinds = [facts.train[name].drop_null().unique() for name in names]
     least = 2 if len(kinds) == 1 else 1
-    poor = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
-    if poor is not None:
-        raise ArgumentError(f"The target {poor[0]!r} in {facts.path!r} has {poor[1]} different values: nothing to learn. Name another one.")
+    constant = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
+    if constant is not None:
+        raise ArgumentError(
+            f"The target {constant[0]!r} in {facts.path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
+        )
     numbers = not any(len(not_numbers(pa.chunked_array([found]))) for found in kinds)
     if len(kinds) > 1:
         if all(set(found.to_pylist()) <= {"0", "1"} for found in kinds):
             return "multilabel"
         if not numbers:
             raise ArgumentError(
-                f"Several targets are 0 and 1, or numbers, and those in {facts.path!r} are not: {', '.join(names)}. Choose one."
+                f"Several targets must be 0 and 1, or numbers, and those in {facts.path!r} are not: {', '.join(names)}. Choose one."
             )
     elif len(kinds[0]) == 2:
         return "binary"
@@ -218,7 +216,7 @@ def _kind(facts: _Facts, names: tuple[str, ...], time: str | None) -> Kind:
 
 
 def _counts_up(texts: pa.Array) -> bool:
-    """Whether few whole numbers follow one another from 0 or 1 on."""
+    """Whether texts are few consecutive whole numbers from 0 or 1 on."""
     return any(set(texts.to_pylist()) == {str(first + place) for place in range(min(len(texts), _CLASSES))} for first in (0, 1))
 
 
@@ -230,13 +228,9 @@ def _classes(facts: _Facts, names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(values.to_pylist(), key=by))
 
 
-def _spelling(sample: pa.Table, names: tuple[str, ...]) -> Spelling:
-    said = pa.chunked_array(
-        [chunk for name in names if name in sample.column_names for chunk in sample[name].chunks], pa.string()
-    ).drop_null()
-    if not len(said):
-        return "text"
-    return next(spelling for spelling, pattern in SPELLINGS.items() if pc.all(pc.match_substring_regex(said, pattern)).as_py())
+def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
+    cells = {cell for name in targets if name in sample.column_names for cell in sample[name].drop_null().unique().to_pylist()}
+    return SubmissionSpec(columns=sample.column_names, spelling=find_spelling(cells).name)
 
 
 def _all_different(column: pa.ChunkedArray) -> bool:
@@ -244,6 +238,6 @@ def _all_different(column: pa.ChunkedArray) -> bool:
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:
-    """Whether both are dates, and those of the first all before those of the second: dates written so sort as text."""
+    """Whether both are dates, all train dates before all test dates. ISO dates sort as text."""
     dated = all(len(part) and not part.null_count and pc.all(pc.match_substring_regex(part, _DATE)).as_py() for part in (train, test))
     return dated and pc.max(train).as_py() < pc.min(test).as_py()

@@ -1,4 +1,4 @@
-"""The files of a competition as rows, with the types that its spec says."""
+"""Reading the files of a competition, with the types of its spec."""
 
 from collections.abc import Mapping
 from hashlib import file_digest
@@ -21,25 +21,26 @@ from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.sources.csv_files import NULL_VALUES, read_csv
 from mlxfp.data.sources.text_files import read_text
+from mlxfp.kaggle.specs.cells import are_numbers
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
 
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
 
-_DELIMITERS = {"\t": "one with tabs", ";": "one with semicolons", "|": "one with bars"}
+_DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
 def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> Dataset[Example]:
     r"""Read a file of a competition's folder, lazily: its train, test or sample file, with the types of the spec.
 
-    Numerical columns are float64, text and categorical ones strings, just as the file writes them: the class 3 is "3", and an id keeps
-    its leading zeros. Targets are strings where they are classes, float64 otherwise; the sample is strings throughout. Columns that the
-    spec does not name are there too, with the types that they look like.
+    Numerical columns are float64, text and categorical columns strings, exactly as in the file: the class 3 is "3", and an id keeps its
+    leading zeros. Targets are strings if they are classes, else float64; all columns of the sample are strings. Columns that the spec does
+    not name are read with inferred types.
 
-    Missing is what pandas takes for missing (an empty cell, NA, None, null, nan and others), but where the spec says otherwise: a class of
-    a target, a value of a column that has a name, and one that is `absent` are values, so a class called None is a class.
+    Missing values are those of pandas (an empty cell, NA, None, null, nan and others), unless the spec says that such a text is a value: a
+    class of a target, a named value of a column, or one in `absent`.
 
-    Raises `MissingFileError` if there is no such file.
+    Raises `MissingFileError` if the file is missing.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec
@@ -65,20 +66,21 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     check_commas(found)
     if part == "sample":
         return read_csv(found, schema=dict.fromkeys(schema(read_csv(found)).names, pa.string()), null_values=[""])
-    types, said = _types(spec, with_target=part == "train"), said_values(spec)
-    if not said:
+    types, kept = _types(spec, with_target=part == "train"), kept_null_texts(spec)
+    if not kept:
         return read_csv(found, schema=types)
-    kept = {value for values in said.values() for value in values}
-    texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in kept])
-    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(said.items()))(texts)
+    values = {value for texts in kept.values() for value in texts}
+    texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
+    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
     return rows
 
 
-def said_values(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
-    """Return what is a value in some columns, for the spec says so, and elsewhere says that there is none: such as the class None."""
-    texts = [column for column in spec.columns if column.type != "numerical"]
-    named = {column.name: (*(value for value, _ in column.values), *column.absent) for column in texts}
-    found = {name: {*values} & {*NULL_VALUES} for name, values in (dict.fromkeys(spec.target, spec.classes) | named).items()}
+def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
+    """Return, by column, the texts that mean "missing" in other columns and that the spec declares as values here: a class None, say."""
+    declared = dict.fromkeys(spec.target, spec.classes) | {
+        column.name: (*(value for value, _ in column.values), *column.absent) for column in spec.columns if not column.kind.is_number
+    }
+    found = {name: {*values} & {*NULL_VALUES} for name, values in declared.items()}
     return {name: tuple(sorted(values)) for name, values in found.items() if values}
 
 
@@ -88,31 +90,30 @@ def part_file(spec: DatasetSpec, part: Part) -> FileSpec | None:
 
 
 def folder_of(path: str | Path) -> Path:
-    """Return the folder of a competition, also where one of its files is given."""
+    """Return a folder itself, and the folder of a file."""
     return Path(path).parent if Path(path).is_file() else Path(path)
 
 
-def read_strings(path: Path, said: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Read a CSV file whole, every column as strings; missing values are null, but those `said` to be values in a column."""
-    table, known = read_cells(path), said or {}
-    return pa.table({name: without_missing(table[name], known.get(name, ())) for name in table.column_names}, table.schema)
+def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
+    """Read a CSV file whole, every column as strings, null where a value is missing; in some columns null texts may be `kept`."""
+    table, kept = read_cells(path), kept or {}
+    return pa.table({name: without_missing(table[name], kept.get(name, ())) for name in table.column_names}, table.schema)
 
 
 def check_commas(path: Path) -> None:
-    """Raise `DataError` for a file of columns with another delimiter, which would be read as one column or not at all."""
+    """Raise `DataError` for a file with another delimiter, which would be read as one column or not at all."""
     lines = [row["text"] for row in pipe(read_text(path), take(2))]
     header = lines[0] if lines else ""
     other = next((mark for mark in _DELIMITERS if all(mark in line.strip(mark) for line in lines)), None)
     if other is not None and header and "," not in header:
         raise DataError(
-            f"The files of a competition have commas between their columns, and {str(path)!r} looks like {_DELIMITERS[other]}: it begins "
-            f"with {header[:60]!r}. Write it anew, as with pandas.read_csv({path.name!r}, sep={other!r}).to_csv({path.name!r}, "
-            "index=False)."
+            f"The columns of a competition's files are separated by commas, and {str(path)!r} looks like one with {_DELIMITERS[other]}: it "
+            f"begins with {header[:60]!r}. Convert it: pandas.read_csv({path.name!r}, sep={other!r}).to_csv({path.name!r}, index=False)."
         )
 
 
 def read_cells(path: Path) -> pa.Table:
-    """Read a CSV file whole, every column as strings, an empty one where nothing is written."""
+    """Read a CSV file whole, every column as strings; an empty cell is an empty string."""
     check_commas(path)
     names = schema(read_csv(path)).names
     rows = read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())
@@ -120,16 +121,16 @@ def read_cells(path: Path) -> pa.Table:
     return pa.Table.from_batches(chunks, pa.schema([(name, pa.string()) for name in names]))
 
 
-def without_missing(texts: pa.Array | pa.ChunkedArray, said: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
-    """Make null what says that there is no value, but what is `said` to be one."""
-    missing = pa.array([value for value in NULL_VALUES if value not in said], pa.string())
+def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
+    """Replace the texts that mean "missing" by null, except those that are `kept`."""
+    missing = pa.array([value for value in NULL_VALUES if value not in kept], pa.string())
     return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
 
 
 def open_text(path: Path) -> TextIO:
     """Open a file of a competition as text, for the csv module; gzip and zstd by suffix.
 
-    Raises `DataError` for what is not UTF-8, and for another delimiter.
+    Raises `DataError` for a file that is not UTF-8, or has another delimiter.
     """
     check_commas(path)
     return TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="")
@@ -142,17 +143,17 @@ def hash_file(path: Path) -> str:
 
 
 def _types(spec: DatasetSpec, *, with_target: bool) -> dict[str, pa.DataType]:
-    beside = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
+    others = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
     target = dict.fromkeys(spec.target if with_target else (), pa.string() if spec.kind in CLASSED else pa.float64())
-    return beside | target | {column.name: pa.float64() if column.type == "numerical" else pa.string() for column in spec.columns}
+    return others | target | {column.name: column.kind.arrow_type for column in spec.columns}
 
 
 @frozen(repr=False)
 class _Typed(RowWise):
-    """Columns of strings as what they are: numbers, or values where the same text elsewhere says that there is none."""
+    """Cast columns of strings to their types; texts that mean "missing" become null, except those that are `kept` in a column."""
 
     types: tuple[tuple[str, pa.DataType], ...]
-    said: tuple[tuple[str, tuple[str, ...]], ...]
+    kept: tuple[tuple[str, tuple[str, ...]], ...]
 
     def schema(self, schema: Schema) -> Schema:
         for name, kind in self.types:
@@ -160,14 +161,14 @@ class _Typed(RowWise):
         return schema
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        said = dict(self.said)
+        kept = dict(self.kept)
         for name, kind in self.types:
-            texts = without_missing(chunk.column(name), said.get(name, ()))
-            chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _numbers(chunk, name, texts))
+            texts = without_missing(chunk.column(name), kept.get(name, ()))
+            chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _to_floats(chunk, name, texts))
         return chunk
 
 
-def _numbers(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleArray:
+def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleArray:
     trimmed = pc.utf8_trim_whitespace(texts)
     try:
         return trimmed.cast(pa.float64())
@@ -177,12 +178,3 @@ def _numbers(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleA
         f"A value does not fit the column {name!r} of numbers: got {texts[place].as_py()!r} in source row "
         f"{int(source_rows(chunk)[place])}. Correct the value, or change the type of the column in the spec."
     )
-
-
-def are_numbers(texts: pa.Array) -> bool:
-    """Whether all texts of an array can be read as floats."""
-    try:
-        pc.utf8_trim_whitespace(texts).cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True

@@ -20,9 +20,9 @@ _SUFFIXES = (".yaml", ".yml", ".json")
 
 
 def save_spec(spec: DatasetSpec, path: str | Path) -> None:
-    """Write a spec to a file; `load_spec` reads the same back. A file that is there is replaced.
+    """Write a spec to a file; `load_spec` reads it back. An existing file is replaced.
 
-    The suffix says the format: `.yaml`, `.yml` or `.json`. Raises `ConfigError` for another.
+    The suffix decides the format: `.yaml`, `.yml` or `.json`. Raises `ConfigError` for another suffix.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.kaggle.specs.catalogue import SPECS
@@ -34,14 +34,14 @@ def save_spec(spec: DatasetSpec, path: str | Path) -> None:
     True
     """
     check_types(DatasetSpec, spec=spec)
-    _write(_plain(spec), path)
+    _write(_to_tree(spec), path)
 
 
 def load_spec(path: str | Path) -> DatasetSpec:
     r"""Read a spec from a YAML or JSON file.
 
-    Raises `MissingFileError`, and `ConfigError` with every mistake in the file, its place and line: a name that a spec does not have or
-    that is there twice, a value of another type, facts that contradict each other.
+    Raises `MissingFileError`, and `ConfigError` with every mistake in the file, its place and line: an unknown or duplicate key, a value
+    of another type, facts that contradict each other.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def load_spec(path: str | Path) -> DatasetSpec:
 
 
 def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
-    """Write a registry of specs to one file; `load_specs` reads the same back.
+    """Write a registry of specs to one file; `load_specs` reads it back.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.kaggle.specs.catalogue import SPECS
@@ -67,7 +67,7 @@ def save_specs(specs: Mapping[str, DatasetSpec], path: str | Path) -> None:
     True
     """
     check_types(Mapping, specs=specs)
-    _write({name: _plain(spec) for name, spec in specs.items()}, path)
+    _write({name: _to_tree(spec) for name, spec in specs.items()}, path)
 
 
 def load_specs(path: str | Path) -> Registry[DatasetSpec]:
@@ -88,20 +88,20 @@ def is_spec_file(path: Path) -> bool:
     return path.suffix in _SUFFIXES
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    """Return a spec as plain values, without those that are as they would be anyway."""
+def _to_tree(value: Any) -> dict[str, Any]:
+    """Return a spec as plain values, without those that are defaults."""
 
-    def plainly(_: Any, field: Any, value: Any) -> Any:
+    def serialize(_: Any, field: Any, value: Any) -> Any:
         if isinstance(value, tuple):
             return dict(value) if field is not None and field.name == "values" else list(value)
         return value
 
-    return asdict(value, filter=lambda field, value: value != field.default, value_serializer=plainly)
+    return asdict(value, filter=lambda field, value: value != field.default, value_serializer=serialize)
 
 
-def _write(plain: dict[str, Any], path: str | Path) -> None:
+def _write(tree: dict[str, Any], path: str | Path) -> None:
     is_json = _suffix(path) == ".json"
-    Path(path).write_text(json.dumps(plain, indent=2, ensure_ascii=False) + "\n" if is_json else write_document(plain), "utf-8")
+    Path(path).write_text(json.dumps(tree, indent=2, ensure_ascii=False) + "\n" if is_json else write_document(tree), "utf-8")
 
 
 def _read(path: str | Path, kind: type[T]) -> T:

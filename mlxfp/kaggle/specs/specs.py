@@ -1,26 +1,19 @@
-"""What a data set of a competition is: facts about its files, its columns and what is asked. Values, without any data."""
+"""Specs: facts about the files, the columns and the target of a competition, as values without any data."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+import pyarrow as pa
 from attrs import Factory, field, frozen
 
 from mlxfp.core.checks import check_choice, check_not_negative, check_text, check_types, check_unique
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS, ColumnKind, ColumnType
+from mlxfp.kaggle.specs.spellings import Spelling
 
 Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]
-ColumnType = Literal["text", "categorical", "numerical"]
-Spelling = Literal["integer", "number", "boolean", "text"]
-
-# What values of a column in a submission look like, from the narrowest spelling to the widest.
-SPELLINGS: Mapping[Spelling, str] = {
-    "integer": r"^-?\d+$",
-    "boolean": "^(True|False)$",
-    "number": r"^-?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$",
-    "text": "",
-}
-CLASSED = ("binary", "multiclass", "multilabel", "ordinal")  # kinds whose targets are one of some classes
+CLASSED = ("binary", "multiclass", "multilabel", "ordinal")  # the kinds whose targets are classes
 _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)")
 
 
@@ -34,7 +27,7 @@ def humanize(name: str) -> str:
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _to_texts(values: Any) -> tuple[str, ...]:
     if isinstance(values, str):
         raise ArgumentTypeError(f"Several texts must be a list, got the string {values!r}. Write [{values!r}].")
     check_types((list, tuple), texts=values)
@@ -42,7 +35,7 @@ def _texts(values: Any) -> tuple[str, ...]:
     return tuple(values)
 
 
-def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
+def _to_pairs(values: Any) -> tuple[tuple[str, str], ...]:
     check_types((Mapping, tuple), values=values)
     pairs = tuple((value, name) for value, name in (values.items() if isinstance(values, Mapping) else values))
     for value, name in pairs:
@@ -50,7 +43,7 @@ def _pairs(values: Any) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
-def _columns(columns: Any) -> tuple["ColumnSpec", ...]:
+def _to_columns(columns: Any) -> tuple["ColumnSpec", ...]:
     check_types((list, tuple), columns=columns)
     check_types(ColumnSpec, **{f"column {place}": column for place, column in enumerate(columns)})
     return tuple(columns)
@@ -78,11 +71,11 @@ class FileSpec:
 
 @frozen(kw_only=True)
 class ColumnSpec:
-    """A column that a model may see: its type, and how people call it and its values.
+    """A column that a model may see: its type, its title, and names for its values.
 
-    `values` gives names to values of a categorical column, written as they are in the file. `absent` are values that say that there is
-    nothing, such as 0 for the area of a pool that is not there: a row written as text leaves them out, or says "none". What either names
-    is a value, even if it is None or NA, which is missing elsewhere: see `read_part`.
+    `values` gives names to the values of a categorical column, which are written as in the file. `absent` are values that mean that there
+    is nothing, such as 0 for the area of a pool of a house without one: a row written as text leaves them out, or says "none". A value in
+    `values` or `absent` is never read as missing, even if it is None or NA: see `read_part`.
 
     >>> ColumnSpec(name="Pclass", type="categorical", title="class", values={"1": "first class"})
     ColumnSpec(name='Pclass', type='categorical', title='class', values=(('1', 'first class'),), absent=())
@@ -91,19 +84,20 @@ class ColumnSpec:
     name: str
     type: ColumnType
     title: str = field(default=Factory(lambda self: humanize(self.name), takes_self=True))
-    values: tuple[tuple[str, str], ...] = field(default=(), converter=_pairs)
-    absent: tuple[str, ...] = field(default=(), converter=_texts)
+    values: tuple[tuple[str, str], ...] = field(default=(), converter=_to_pairs)
+    absent: tuple[str, ...] = field(default=(), converter=_to_texts)
 
     def __attrs_post_init__(self) -> None:
-        """Check that it is a column, and that the names of its values can be told apart."""
+        """Check the type, and that values and their names are unique."""
         check_text(name=self.name, title=self.title)
         check_choice(get_args(ColumnType), type=self.type)
         if not self.name or not self.title:
             raise ArgumentError(f"A column needs a name and a title, got name={self.name!r}, title={self.title!r}.")
-        if self.values and self.type != "categorical":
+        if self.values and not self.kind.has_names:
             raise ArgumentError(f"Column {self.name!r} names its values and is {self.type}. Make it categorical, or leave values out.")
-        if self.type == "numerical":
-            self._check_numbers()
+        unfit = self.kind.unfit(pa.array(self.absent, pa.string())).to_pylist()
+        if unfit:
+            raise ArgumentError(f"Column {self.name!r} holds {self.kind.holds}, and absent has {unfit[0]!r}. Leave it out.")
         check_unique(
             {
                 f"values of column {self.name!r}": [value for value, _ in self.values],
@@ -111,29 +105,25 @@ class ColumnSpec:
             }
         )
 
-    def _check_numbers(self) -> None:
-        for value in self.absent:
-            try:
-                float(value)
-            except ValueError as error:
-                raise ArgumentError(
-                    f"Column {self.name!r} is numerical, and absent has {value!r}, which is no number. Leave it out."
-                ) from error
+    @property
+    def kind(self) -> ColumnKind:
+        """The entry of `COLUMN_KINDS` that says how columns of this type are read, checked and written."""
+        return COLUMN_KINDS[self.type]
 
 
 @frozen(kw_only=True)
 class SubmissionSpec:
-    """What a file to hand in looks like: its columns in order, the id first, and how predictions are spelled in it.
+    """The format of a submission: its columns in order, the id first, and the spelling of predictions.
 
     >>> SubmissionSpec(columns=["PassengerId", "Survived"], spelling="integer").columns
     ('PassengerId', 'Survived')
     """
 
-    columns: tuple[str, ...] = field(converter=_texts)
+    columns: tuple[str, ...] = field(converter=_to_texts)
     spelling: Spelling
 
     def __attrs_post_init__(self) -> None:
-        """Check the spelling and that columns are named once."""
+        """Check the spelling, and that no column is repeated."""
         check_choice(get_args(Spelling), spelling=self.spelling)
         check_unique({"columns": self.columns})
 
@@ -143,9 +133,9 @@ class DatasetSpec:
     """The facts of a competition's data set.
 
     `target` names the columns to predict: several for `multilabel`, and for a `regression` of several numbers. `classes` are the values of
-    targets as the file writes them, in the order of their numbers: two for binary and multilabel, in their order for ordinal. `columns` are
-    those that a model may see; what is in the files and not named here is left alone. Rows of one `group` belong together; `time` says
-    when a row was. The number of features is `len(columns)`, those of samples are in the files.
+    the targets as the file writes them; their places are the numbers of the classes: two classes for binary and multilabel, in ascending
+    order for ordinal. `columns` are those that a model may see; other columns of the files are ignored. Rows with the same value in the
+    column `group` belong together; the column `time` says when a row was recorded.
 
     Raises `ArgumentError` for facts that contradict each other.
 
@@ -161,7 +151,7 @@ class DatasetSpec:
     >>> spec.columns[0].title
     'fur length'
 
-    See also: `infer_spec`, which proposes one; `check_spec`; `SPECS`, those that are known.
+    See also: `infer_spec`, which proposes a spec; `check_spec`; `SPECS`, the shipped specs.
     """
 
     name: str
@@ -170,16 +160,16 @@ class DatasetSpec:
     test: FileSpec | None = None
     sample: FileSpec | None = None
     id: str | None = None
-    target: tuple[str, ...] = field(converter=_texts)
-    classes: tuple[str, ...] = field(default=(), converter=_texts)
+    target: tuple[str, ...] = field(converter=_to_texts)
+    classes: tuple[str, ...] = field(default=(), converter=_to_texts)
     group: str | None = None
     time: str | None = None
-    columns: tuple[ColumnSpec, ...] = field(converter=_columns)
+    columns: tuple[ColumnSpec, ...] = field(converter=_to_columns)
     metric: str
     submission: SubmissionSpec | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that the facts go together."""
+        """Check that the facts do not contradict each other."""
         check_text(name=self.name, metric=self.metric)
         check_choice(get_args(Kind), kind=self.kind)
         check_types((str, type(None)), id=self.id, group=self.group, time=self.time)

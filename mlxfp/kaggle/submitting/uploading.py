@@ -1,4 +1,4 @@
-"""Uploads: a submission handed in through Kaggle's own client, on an explicit yes, and what became of it as a value."""
+"""Uploading a submission with Kaggle's own client, on an explicit yes; the outcome is a value."""
 
 import os
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ Status = Literal["not sent", "failed", "pending", "complete", "error"]
 
 @frozen
 class Verdict:
-    """What became of an upload; made by `submit`.
+    """The outcome of an upload; made by `submit`.
 
-    `status` is "not sent" (there was no yes), "failed" (it did not arrive), "pending" (it did, and was not scored in the time given),
-    "complete" (with the public `score`, if the competition shows one) or "error" (the competition could not score it). `message` says
-    why.
+    `status` is "not sent" (there was no yes), "failed" (it did not arrive), "pending" (it arrived, and was not scored in the given time),
+    "complete" (with the public `score`, if the competition shows one) or "error" (the competition could not score it). `message` gives
+    the reason.
 
     >>> Verdict("complete", "scored 0.78", score=0.78).score
     0.78
@@ -33,13 +33,13 @@ class Verdict:
 
 
 class Client(Protocol):
-    """What `submit` uses of `kaggle.api.kaggle_api_extended.KaggleApi`."""
+    """The methods of `kaggle.api.kaggle_api_extended.KaggleApi` that `submit` calls."""
 
-    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # it is theirs
-        """Upload a file; what is returned has a `ref` and a `message`."""
+    def competition_submit(self, file_name: str, message: str, competition: str, quiet: bool) -> Any:  # noqa: FBT001  # the signature is Kaggle's
+        """Upload a file and return an object with a `ref` and a `message`."""
 
     def competition_submissions(self, competition: str) -> Any:
-        """List submissions, the newest first: each has `ref`, `status`, `public_score` and `error_description`."""
+        """List submissions, newest first: each has `ref`, `status`, `public_score` and `error_description`."""
 
 
 def submit(  # noqa: PLR0913  # each is a plain word of what is done
@@ -54,11 +54,11 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
 ) -> Verdict:
     """Upload a file to a competition if `yes`, and wait up to `wait` seconds for its score, asking every `poll` seconds.
 
-    Whatever goes wrong on the way is in the verdict, and nothing is raised: no network, no credentials, no such competition, its limit of
+    Failures of the upload are in the verdict, and not raised: no network, no credentials, an unknown competition, its limit of
     submissions, a file that it cannot score. Raises `MissingFileError` and `ArgumentError` for mistakes in the call itself.
 
-    Without a `client` it takes Kaggle's own (the package kaggle), which looks for credentials where `credentials_in` says. It is only
-    imported here, as importing it signs in.
+    Without a `client` it uses Kaggle's own (the package kaggle), which finds credentials as `credentials_in` does. The package is imported
+    only then, because importing it signs in.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -67,12 +67,12 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     ...     submit(path, "titanic", message="first", yes=False)
     Verdict(status='not sent', message='submission.csv was not sent to titanic: that takes yes=True.', score=None)
 
-    See also: `check_submission`, first.
+    See also: `check_submission`, which should come first.
     """
     check_text(competition=competition, message=message)
     check_types(bool, yes=yes)
     if not Path(path).is_file():
-        raise MissingFileError(f"No submission is at {os.fspath(path)!r}. Write one first: submission(...).write(path).")
+        raise MissingFileError(f"There is no submission at {os.fspath(path)!r}. Write one first: submission(...).write(path).")
     if not competition or wait < 0 or poll <= 0:
         raise ArgumentError(f"submit needs a competition, wait >= 0 and poll > 0, got {competition!r}, wait={wait} and poll={poll}.")
     if not yes:
@@ -82,8 +82,8 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     try:
         own = client or _official()
         reply = own.competition_submit(os.fspath(path), message, competition, quiet=True)
-    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises whatever the network does, and exits without credentials
-        return Verdict("failed", f"The upload failed: {_said(error)}")
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises all errors of the network, and exits without credentials
+        return Verdict("failed", f"The upload failed: {_reason(error)}")
     ref = getattr(reply, "ref", None)
     if not ref:
         return Verdict("failed", f"The upload was refused: {getattr(reply, 'message', reply)}")
@@ -91,10 +91,10 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
 
 
 def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
-    """Say where Kaggle's client finds credentials, without reading them: the first place, in its order, or None.
+    """Return where Kaggle's client finds credentials, without reading them: the first place in its order, or None.
 
-    The variable KAGGLE_API_TOKEN, a token or the path of one; `access_token` in the folder .kaggle of `home`; KAGGLE_USERNAME with
-    KAGGLE_KEY; `kaggle.json` in KAGGLE_CONFIG_DIR, or else in .kaggle or .config/kaggle; `credentials.json` of `kaggle auth login`.
+    The order: the variable KAGGLE_API_TOKEN, a token or the path of one; `access_token` in the folder .kaggle of `home`; KAGGLE_USERNAME
+    with KAGGLE_KEY; `kaggle.json` in KAGGLE_CONFIG_DIR, or else in .kaggle or .config/kaggle; `credentials.json` of `kaggle auth login`.
 
     >>> credentials_in({"KAGGLE_USERNAME": "ada", "KAGGLE_KEY": "..."}, Path("nowhere"))
     'KAGGLE_USERNAME and KAGGLE_KEY'
@@ -115,7 +115,7 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
 def _official() -> Client:
     module = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit")
     client: Client = module.KaggleApi()
-    client.authenticate()  # type: ignore[attr-defined]  # only Kaggle's own has to sign in
+    client.authenticate()  # type: ignore[attr-defined]  # only Kaggle's own client has to sign in
     return client
 
 
@@ -124,8 +124,8 @@ def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float
     while True:
         try:
             found = next((each for each in client.competition_submissions(competition) or () if each is not None and each.ref == ref), None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # it has arrived: the network may be back at the next try
-            found, trouble = None, f"Its score could not be asked for: {_said(error)}"
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the network may be back at the next try
+            found, trouble = None, f"Its score could not be asked for: {_reason(error)}"
         status = "PENDING" if found is None else str(getattr(found.status, "name", found.status)).upper()
         if found is not None and status == "COMPLETE":
             score = _number(found.public_score)
@@ -140,10 +140,10 @@ def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float
 def _number(score: Any) -> float | None:
     try:
         return float(score)
-    except (TypeError, ValueError):  # competitions without a public score say nothing, or an empty string
+    except (TypeError, ValueError):  # without a public score it is None or an empty string
         return None
 
 
-def _said(error: BaseException) -> str:
-    reason = getattr(getattr(error, "response", None), "text", "")  # why the server refuses, such as rules that are not accepted
+def _reason(error: BaseException) -> str:
+    reason = getattr(getattr(error, "response", None), "text", "")  # the reason of the server, such as rules that were not accepted
     return f"{type(error).__name__}: {error}" + (f": {reason:.300}" if reason else "")

@@ -1,4 +1,4 @@
-"""The fold runner: the only caller of `fit`, so nothing is ever fitted on rows that it is judged by."""
+"""Cross-validation: it alone calls `fit`, so that no model is ever scored on rows that it was fitted on."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -7,7 +7,6 @@ import numpy as np
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable, check_choice, check_columns, check_types
-from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -27,15 +26,15 @@ Stopping = Literal["none", "inner", "validation"]
 
 @runtime_checkable
 class Together(Protocol):
-    """A `fit` that can train all folds in one program."""
+    """A `fit` that can train the models of all folds in one program."""
 
     def together(self, parts: Sequence[Splits]) -> Sequence[Predict]:
-        """Fit on the training rows of each fold; return a model for each, as calling it once for each would."""
+        """Fit on the training rows of each fold; return the models that calling `fit` once for each fold would return."""
 
 
 @frozen
 class Validated:
-    """A fold that has been run: what was fitted, and what it said of the rows that it had not seen."""
+    """A fold that has been run: the fitted model, and its predictions of the validation rows."""
 
     model: Predict
     predictions: FoldPredictions
@@ -43,7 +42,7 @@ class Validated:
 
 @frozen
 class CrossValidation:
-    """All folds: the out-of-fold predictions, and the fitted models in the order of the folds; made by `cross_validate`.
+    """The out-of-fold predictions of all folds, and the fitted models in the order of the folds; made by `cross_validate`.
 
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> from mlxfp.kaggle.validation.folds import custom
@@ -58,14 +57,14 @@ class CrossValidation:
     models: tuple[Predict, ...] = field(repr=False)
 
     def predict(self, rows: Dataset[Any]) -> tuple[Numbers, ...]:
-        """Return what each model says of rows that none has seen, such as the test file's: one array [N] or [N, C] a model.
+        """Predict new rows, such as those of the test file, with each model: one array [N] or [N, C] a model.
 
-        See also: `ensembles`, which make one prediction of several.
+        See also: `ensembles`, which combine several predictions.
         """
         return tuple(finite_numbers("Predictions", model(rows)) for model in self.models)
 
 
-def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
+def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
     folds: Folds,
     rows: Dataset[Any],
     fit: Fit,
@@ -75,19 +74,19 @@ def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
     share: float = 0.1,
     together: bool = False,
 ) -> CrossValidation:
-    """Fit on the training rows of every fold, and predict the rows that were left out.
+    """Fit on the training rows of every fold, and predict the validation rows.
 
-    `fit(parts)` is given the training rows as `parts.train`, and returns a function from rows to predictions: [n] values, or
-    probabilities of class 1, or [n, C] probabilities. What it returns holds all that was learned: vocabulary, scales, bins, medians and
-    encodings as well as weights. The rows to predict come without what `target` names, as those of a test file do.
+    `fit(parts)` takes the training rows as `parts.train`, and returns a function from rows to predictions: [n] values, or probabilities of
+    class 1, or [n, C] probabilities. Everything that is learned belongs to that function: vocabulary, scales, bins, medians and encodings
+    as well as weights. The rows to predict do not have the columns of `target`, like those of a test file.
 
-    `stopping` says what is in `parts.valid`, to stop early by: "none"; "inner", a share of the training rows, taken out of them, where
-    groups stay whole and times stay in order; or "validation", the very rows that are predicted, which makes their score too good.
+    `stopping` says which rows `parts.valid` has, for early stopping: "none"; "inner", a share of the training rows, which are removed from
+    them (groups stay whole, times in order); or "validation", the validation rows themselves, which makes the score too good.
 
-    `together=True` trains all folds in one program, for a `fit` that can, such as those of `small_fit`: it has a method `together`.
+    `together=True` trains all folds in one program, if `fit` has a method `together`, such as those of `small_fit`.
 
-    `rows` needs random access; `target` holds numbers (classes from 0 on), or names several columns that do, such as labels that are each
-    there or not: then predictions are [n, T]. Errors inside `fit` gain a note that names the fold.
+    `rows` needs random access; `target` holds numbers (classes from 0 on), or names several columns of numbers, such as labels that are
+    each 0 or 1: then predictions are [n, T]. Errors inside `fit` gain a note that names the fold.
 
     >>> import numpy as np
     >>> from mlxfp.data.sources.in_memory import from_table
@@ -102,10 +101,11 @@ def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
     >>> round(score(run.oof, METRICS["rmse"]).overall, 6), len(run.models)
     (0.0, 4)
 
-    See also: `validate_fold`, for one fold at a time; `pseudo_label` and others, which make a `fit` of a `fit`.
+    See also: `validate_fold`, for one fold at a time; `pseudo_label`, which makes a `fit` from two others.
     """
     check_types(bool, together=together)
-    targets = _targets(folds, rows, target)
+    check_rows(folds, rows, target)
+    targets = target_numbers(rows, target)
     if together:
         if not isinstance(fit, Together):
             raise ArgumentTypeError(f"together=True needs a fit with a method `together`, as small_fit makes, got {fit!r:.60}.")
@@ -116,10 +116,10 @@ def cross_validate(  # noqa: PLR0913  # each is a plain word of what is done
     return CrossValidation(out_of_fold(folds, targets, [each.predictions for each in done]), tuple(each.model for each in done))
 
 
-def validate_fold(  # noqa: PLR0913  # each is a plain word of what is done
+def validate_fold(  # noqa: PLR0913  # each is one choice of how folds are run
     fold: Fold, rows: Dataset[Any], fit: Fit, *, target: Names, stopping: Stopping = "none", share: float = 0.1
 ) -> Validated:
-    """Run one fold, as `cross_validate` runs all; `out_of_fold` puts the predictions of folds together that ran at different times.
+    """Run one fold, as `cross_validate` does; `out_of_fold` combines the predictions of folds that ran at different times.
 
     >>> import numpy as np
     >>> from mlxfp.data.sources.in_memory import from_table
@@ -145,46 +145,37 @@ def validate_fold(  # noqa: PLR0913  # each is a plain word of what is done
 
 
 def parts_of(fold: Fold, rows: Dataset[Any], stopping: Stopping, share: float) -> Splits:
-    """Return the rows that a fold trains on, and those that it stops by."""
+    """Return the rows that a fold trains on, and those for early stopping."""
     check_choice(("none", "inner", "validation"), stopping=stopping)
     if stopping == "none":
-        return Splits(_chosen(rows, fold.train))
+        return Splits(select(fold.train)(rows))
     train, valid = fold.inner(share, seed=0) if stopping == "inner" else (fold.train, fold.valid)
-    return Splits(_chosen(rows, train), valid=_chosen(rows, valid))
+    return Splits(select(train)(rows), valid=select(valid)(rows))
 
 
 def unseen(fold: Fold, rows: Dataset[Any], target: Names) -> Dataset[Any]:
-    """Return the rows that a fold predicts, without what is to be predicted."""
-    return drop_columns(names_of(target))(_chosen(rows, fold.valid))
+    """Return the validation rows of a fold, without the target."""
+    return drop_columns(names_of(target))(select(fold.valid)(rows))
 
 
 def check_rows(folds: Folds, rows: Dataset[Any], target: Names) -> None:
-    """Raise unless the rows are those that were dealt to the folds, as far as can be told, and have the target."""
+    """Raise unless the rows have random access and the target, and are as many as those of the folds."""
     check_types(Folds, folds=folds)
     check_types(Dataset, rows=rows)
     check_columns(names_of(target), schema(rows).names, "cross_validate")
     count = length(rows)
     if count is None:
-        raise ArgumentError(f"Folds choose rows by their place, and {rows!r} is read in order only. Hold it in memory: pipe(rows, load()).")
+        raise ArgumentError(f"Folds select rows by number, and {rows!r} can only be read in order. Hold it in memory: pipe(rows, load()).")
     if count != folds.size:
         raise ArgumentError(f"The folds are of {folds.size} rows, and there are {count} in {rows!r}. Make folds of these rows.")
 
 
-def _targets(folds: Folds, rows: Dataset[Any], target: Names) -> Numbers:
-    check_rows(folds, rows, target)
-    return target_numbers(rows, target)
-
-
 def names_of(target: Names) -> list[str]:
-    """Return the columns of a target, which are one or several."""
+    """Return the columns of a target as a list."""
     return [target] if isinstance(target, str) else list(target)
 
 
 def target_numbers(rows: Dataset[Any], target: Names) -> Numbers:
-    """Read the numbers to predict: float64[N], of several columns [N, T]; raises `DataError` for such that are missing."""
+    """Read the numbers to predict, float64[N], or [N, T] for several columns; raises `DataError` for missing ones."""
     columns = [finite_numbers(f"The target {name!r}", column_values(rows, name)) for name in names_of(target)]
     return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
-
-
-def _chosen(rows: Dataset[Any], indices: Indices) -> Dataset[Any]:
-    return select(indices)(rows)

@@ -1,4 +1,4 @@
-"""Folds as values: which rows validate in which fold, what may not be parted, and a fingerprint that predictions are held to."""
+"""Folds as values: which rows validate in which fold, which rows stay together, and a fingerprint that predictions refer to."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,13 +15,11 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.tables import to_table
+from mlxfp.kaggle.validation.scoring import read_only
 
 
-def _kept(array: Any) -> Indices:
-    """Copy, and let nobody write to the copy: a fold that changes has another fingerprint."""
-    made = np.array(array, np.int64)
-    made.setflags(write=False)
-    return made
+def _read_only_ints(values: ArrayLike) -> Indices:
+    return read_only(values, np.int64)
 
 
 @frozen(eq=False, repr=False)
@@ -39,19 +37,19 @@ class Fold:
 
     @property
     def valid(self) -> Indices:
-        """The rows that this fold validates with."""
+        """The rows to validate with."""
         return np.flatnonzero(self.folds.assignments[self.repeat] == self.number)
 
     @property
     def train(self) -> Indices:
-        """The rows that it trains on: all others; of folds in time, those of earlier times."""
+        """The rows to train on: all others; for folds in time, those of earlier times."""
         assigned = self.folds.assignments[self.repeat]
         return np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
-        """Cut the training rows into those to train on and those to stop early by, at least one unit each.
+        """Split the training rows into rows to train on and rows for early stopping, at least one unit each.
 
-        Units, which are groups or single rows, stay whole. `share` of the units are held out at random; of folds in time, the last.
+        A unit is a group or a single row, and stays whole. A random `share` of the units is for early stopping; in folds in time, the last.
 
         >>> train, stopping = next(iter(kfold(10, count=2, seed=0))).inner(0.2, seed=0)
         >>> len(train), len(stopping)
@@ -63,14 +61,12 @@ class Fold:
         units = self.folds.units[rows]
         known = np.unique(units)
         if len(known) < 2:
-            raise ArgumentError(
-                f"{self!r} trains on one group only, which cannot be cut in two. Stop early by nothing, or use more groups."
-            )
+            raise ArgumentError(f"{self!r} trains on one group only, which cannot be split. Leave early stopping out, or use more groups.")
         if not self.folds.forward:
             known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
         size = min(max(1, round(share * len(known))), len(known) - 1)
-        held = np.isin(units, known[-size:])
-        return rows[~held], rows[held]
+        stops = np.isin(units, known[-size:])
+        return rows[~stops], rows[stops]
 
     def __repr__(self) -> str:
         """Name the fold."""
@@ -80,10 +76,10 @@ class Fold:
 
 @frozen(repr=False)
 class Folds:
-    """Rows dealt to folds, as a value; made by the functions of this module. Iterating yields every `Fold`, repeat by repeat.
+    """Rows assigned to folds; made by the functions of this module. Iterating yields every `Fold`, repeat by repeat.
 
-    `assignments` is int64[R, N]: the fold that a row validates in, in each repeat; -1 where it only trains. `units` is int64[N]: rows of
-    the same number are never parted. `forward` folds train on lower numbers only.
+    `assignments` is int64[R, N]: the fold that a row validates in, in each repeat; -1 where it only trains. `units` is int64[N]: rows with
+    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers.
 
     >>> folds = kfold(6, count=3, seed=0)
     >>> folds, len(list(folds)), folds.fingerprint == kfold(6, count=3, seed=0).fingerprint
@@ -91,28 +87,28 @@ class Folds:
     """
 
     method: str
-    assignments: Indices = field(converter=_kept, eq=fingerprint)
-    units: Indices = field(converter=_kept, eq=fingerprint)
+    assignments: Indices = field(converter=_read_only_ints, eq=fingerprint)
+    units: Indices = field(converter=_read_only_ints, eq=fingerprint)
     forward: bool = field(default=False, kw_only=True)
 
     @property
     def repeats(self) -> int:
-        """How many times the rows are dealt."""
+        """The number of repeats."""
         return int(self.assignments.shape[0])
 
     @property
     def count(self) -> int:
-        """How many folds there are in a repeat."""
+        """The number of folds in a repeat."""
         return int(self.assignments.max()) + 1
 
     @property
     def size(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return int(self.assignments.shape[1])
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits that identify who validates where; those of equal assignments are equal, whatever made them."""
+        """32 hexadecimal digits that identify the assignments: equal for equal assignments, whichever function made them."""
         return fingerprint((self.assignments, self.forward))
 
     def __iter__(self) -> Iterator[Fold]:
@@ -120,50 +116,50 @@ class Folds:
         return (Fold(self, repeat, number) for repeat in range(self.repeats) for number in range(self.count))
 
     def __repr__(self) -> str:
-        """Say how many rows and folds there are."""
-        repeats = f", dealt {self.repeats} times" if self.repeats > 1 else ""
+        """Print the numbers of rows and folds."""
+        repeats = f", repeated {self.repeats} times" if self.repeats > 1 else ""
         return f"{self.method}: {self.size:,} rows in {self.count} folds{repeats}"
 
 
 def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Deal `size` rows at random to `count` folds whose sizes differ by one at most; with `repeats`, so many times anew.
+    """Assign `size` rows at random to `count` folds whose sizes differ by at most one, `repeats` times.
 
     >>> kfold(7, count=3, seed=0).assignments.tolist()
     [[2, 1, 0, 1, 0, 2, 2]]
 
-    See also: `stratified`, which keeps the shares of classes; `grouped`, if rows belong together; `time`.
+    See also: `stratified`, which keeps the shares of classes; `grouped`, for rows that belong together; `time`.
     """
     check_positive(size=size)
-    return _dealt("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
+    return _assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
 
 
 def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Deal rows so that the number of each class differs by one at most between folds, and so do the sizes of folds.
+    """Assign rows so that the number of rows of each class differs by at most one between folds, and so do the sizes of folds.
 
-    `labels` are the classes, [N]; for numbers to predict, cut them into bins first, or take `kfold`.
+    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`.
 
     >>> [fold.valid.tolist() for fold in stratified([0, 0, 1, 1], count=2, seed=0)]
     [[1, 2], [0, 3]]
     """
-    return _dealt("stratified", _codes("labels", labels), None, count=count, seed=seed, repeats=repeats)
+    return _assign("stratified", _codes("labels", labels), None, count=count, seed=seed, repeats=repeats)
 
 
 def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Deal groups so that all rows of one are in one fold, and folds are about as large as each other: largest groups first.
+    """Assign whole groups to folds of about the same size: largest groups first.
 
     >>> {fold.number: len(fold.valid) for fold in grouped(["a", "a", "b", "c", "a", "b"], count=2, seed=0)}
     {0: 3, 1: 3}
 
-    See also: `duplicates`, which makes groups of equal rows.
+    See also: `duplicates`, which numbers groups of equal rows.
     """
     codes = _codes("groups", groups)
-    return _dealt("grouped", np.zeros_like(codes), codes, count=count, seed=seed, repeats=repeats)
+    return _assign("grouped", np.zeros_like(codes), codes, count=count, seed=seed, repeats=repeats)
 
 
 def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
-    """Deal groups so that all rows of one are in one fold, and classes are spread over folds as evenly as groups let them.
+    """Assign whole groups to folds so that the shares of classes are as even as the groups allow.
 
-    Groups whose classes are most uneven go first, each to the fold that leaves the least variance (as scikit-learn's StratifiedGroupKFold).
+    Groups with the most uneven classes go first, each to the fold that leaves the least variance (as scikit-learn's StratifiedGroupKFold).
 
     >>> folds = stratified_grouped([0, 1, 0, 1], ["a", "a", "b", "b"], count=2, seed=0)
     >>> sorted(sorted(fold.valid.tolist()) for fold in folds)
@@ -172,14 +168,14 @@ def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed
     classes, codes = _codes("labels", labels), _codes("groups", groups)
     if len(classes) != len(codes):
         raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(codes)}.")
-    return _dealt("stratified_grouped", classes, codes, count=count, seed=seed, repeats=repeats)
+    return _assign("stratified_grouped", classes, codes, count=count, seed=seed, repeats=repeats)
 
 
 def time(times: ArrayLike, *, count: int) -> Folds:
-    """Chain folds forward in time: cut rows into `count` + 1 periods; each but the first validates what was trained on all before it.
+    """Make folds that look ahead in time: rows are cut into `count` + 1 periods, and each but the first validates after all before it.
 
-    Periods are about equally large; rows of the same time are in the same one. The first period never validates, so it has no out-of-fold
-    predictions. `times` are numbers, dates or anything that sorts, [N].
+    The periods have about the same size; rows of the same time are in the same period. The first period never validates, so it has no
+    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N].
 
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
     [([1], [2, 3]), ([1, 2, 3], [0])]
@@ -197,10 +193,10 @@ def time(times: ArrayLike, *, count: int) -> Folds:
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
-    """Take folds from elsewhere: for each row the number of the fold that it validates in, from 0 on; -1 if it only ever trains.
+    """Use given folds: for each row the number of the fold that it validates in, from 0 on; -1 if it only trains.
 
-    `assignments` is [N], or [R, N] for R repeats; `groups` names what inner splits must not part. Raises `ArgumentError` where a fold has
-    no rows, nothing is left to train on, or a group is in several folds.
+    `assignments` is [N], or [R, N] for R repeats; `groups`, [N], stay whole in inner splits. Raises `ArgumentError` if a fold has no rows
+    or no rows to train on, or if a group is in several folds.
 
     >>> [fold.valid.tolist() for fold in custom([1, 0, 0, -1])]
     [[1, 2], [0]]
@@ -214,20 +210,20 @@ def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
     for assigned in array:
         found = np.unique(assigned)
         if found[found >= 0].tolist() != list(range(array.max() + 1)) or found[0] < -1 or array.max() < 0:
-            raise ArgumentError(f"assignments must name every fold from 0 to the highest, or -1 for none, got {found.tolist()}.")
+            raise ArgumentError(f"assignments must have every number from 0 to the highest, or -1 for no fold, got {found.tolist()}.")
         if len(found) < 2:
             raise ArgumentError("assignments must leave rows to train on, got all rows in fold 0. Use at least two folds.")
         pairs = np.unique(np.stack([units, assigned]), axis=1)[0]
         if len(pairs) > len(np.unique(units)):
-            parted = pairs[:-1][pairs[1:] == pairs[:-1]][0]
-            raise ArgumentError(f"A group must be in one fold, got group {np.asarray(groups)[units == parted][0]} in several.")
+            split = pairs[:-1][pairs[1:] == pairs[:-1]][0]
+            raise ArgumentError(f"A group must be in one fold, got group {np.asarray(groups)[units == split][0]} in several.")
     return Folds("custom", array, units)
 
 
 def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> Indices:
-    """Give the rows of a dataset numbers, int64[N], so that equal ones share one: groups that keep a row and its copy in one fold.
+    """Return a number for each row of a dataset, int64[N], the same for equal rows: groups that keep a row and its copies in one fold.
 
-    `columns` are those compared, all by default: leave out the id. Reads the rows.
+    `columns` are compared, all by default: leave out the id. Reads the rows.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> duplicates(from_examples([{"id": 1, "x": 5}, {"id": 2, "x": 6}, {"id": 3, "x": 5}]), columns=["x"]).tolist()
@@ -240,7 +236,7 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
     return np.array([seen.setdefault(fingerprint(row), len(seen)) for row in table.to_pylist()], np.int64)
 
 
-def _dealt(  # noqa: PLR0913  # what the functions above take
+def _assign(  # noqa: PLR0913  # the arguments of the functions above
     method: str, classes: Indices, groups: Indices | None, *, count: int, seed: int, repeats: int
 ) -> Folds:
     check_positive(count=count, repeats=repeats)
@@ -257,7 +253,7 @@ def _dealt(  # noqa: PLR0913  # what the functions above take
 
 
 def _deal(classes: Indices, count: int, chance: np.random.Generator) -> Indices:
-    """Shuffle, put class after class, and deal as cards are: every class and every fold comes out even."""
+    """Shuffle, sort by class, and deal rows to the folds in turn: every class and every fold is even."""
     order = chance.permutation(len(classes))
     order = order[np.argsort(classes[order], kind="stable")]
     assigned = np.empty(len(classes), np.int64)
@@ -271,22 +267,24 @@ def _deal_groups(classes: Indices, groups: Indices, count: int, chance: np.rando
     order = chance.permutation(len(table))
     order = order[np.lexsort((-table[order].sum(axis=1), -table[order].std(axis=1)))]
     totals, filled, assigned = table.sum(axis=0), np.zeros((count, table.shape[1])), np.empty(len(table), np.int64)
-    for group in order:  # an empty fold is always the most even choice, so none stays empty
-        trials = filled + np.eye(count)[:, :, None] * table[group]  # [fold that gets it, fold, class]
+    for group in order:  # an empty fold is always the most even choice, so no fold stays empty
+        trials = filled + np.eye(count)[:, :, None] * table[group]  # [fold that gets the group, fold, class]
         uneven = (trials / totals).std(axis=1).mean(axis=1)
-        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # of equally even ones, the smallest
+        assigned[group] = np.lexsort((filled.sum(axis=1), np.round(uneven, 12)))[0]  # of equally even folds, the smallest
         filled[assigned[group]] += table[group]
     return assigned[groups]
 
 
 def _codes(name: str, values: ArrayLike) -> Indices:
-    """Return values as numbers of their kinds, in their order, [N]."""
+    """Return values as the numbers of their distinct values in sorted order, [N]."""
     array = np.asarray(values)
     if array.ndim != 1 or not array.size:
         raise ArgumentTypeError(f"{name} must be one value a row, [N], got {array.dtype}{list(array.shape)}.")
     missing = array != array if array.dtype.kind in "fmM" else np.array([value is None or value != value for value in array.tolist()])
     if missing.any():
-        raise ArgumentError(f"{name} must not be missing, got {array[missing][0]} in row {int(np.argmax(missing))}. Fill them in.")
+        raise ArgumentError(
+            f"{name} must not be missing, got {array[missing][0]} in row {int(np.argmax(missing))}. Fill in missing values."
+        )
     try:
         return np.unique(array, return_inverse=True)[1].astype(np.int64)
     except TypeError:

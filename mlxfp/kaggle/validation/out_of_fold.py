@@ -1,8 +1,7 @@
-"""Out-of-fold predictions: what every row was said to be by a model that never saw it, and what can be told from that."""
+"""Out-of-fold predictions: each row predicted by a model that was not trained on it; scores and comparisons of runs."""
 
 from collections.abc import Iterable
 from math import isnan
-from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -13,18 +12,12 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle.validation.folds import Fold, Folds
-from mlxfp.kaggle.validation.scoring import Metric, Numbers, finite_numbers, is_shaped
-
-
-def _kept(array: Any) -> Numbers:
-    made = np.array(array, np.float64)
-    made.setflags(write=False)
-    return made
+from mlxfp.kaggle.validation.scoring import Metric, Numbers, finite_numbers, is_shaped, read_only
 
 
 @frozen(repr=False)
 class FoldPredictions:
-    """What the model of one fold said of the rows that the fold validates with, in their order; made by `fold_predictions`.
+    """The predictions of one fold's model for the validation rows of the fold, in their order; made by `fold_predictions`.
 
     `folds` is the fingerprint of the folds, `predictions` float64[n] or [n, C].
 
@@ -36,7 +29,7 @@ class FoldPredictions:
     folds: str
     repeat: int
     number: int
-    predictions: Numbers = field(converter=_kept, eq=fingerprint)
+    predictions: Numbers = field(converter=read_only, eq=fingerprint)
 
     def __repr__(self) -> str:
         """Name the fold."""
@@ -47,8 +40,8 @@ class FoldPredictions:
 class OutOfFold:
     """The predictions of all folds, with the folds and the targets; made by `out_of_fold`.
 
-    `targets` is float64[N], of several columns [N, T]; `predictions` is float64[R, N] or [R, N, C] for R repeats, NaN in rows that never
-    validate.
+    `targets` is float64[N], or [N, T] for several columns; `predictions` is float64[R, N] or [R, N, C] for R repeats, NaN in rows that
+    never validate.
 
     >>> from mlxfp.kaggle.validation.folds import custom
     >>> folds = custom([0, 1])
@@ -58,20 +51,20 @@ class OutOfFold:
     """
 
     folds: Folds
-    targets: Numbers = field(converter=_kept, eq=fingerprint)
-    predictions: Numbers = field(converter=_kept, eq=fingerprint)
+    targets: Numbers = field(converter=read_only, eq=fingerprint)
+    predictions: Numbers = field(converter=read_only, eq=fingerprint)
 
     def of(self, fold: Fold) -> tuple[Numbers, Numbers]:
-        """Return targets and predictions of the rows of one fold."""
+        """Return the targets and predictions of the validation rows of one fold."""
         return self.targets[fold.valid], self.predictions[fold.repeat][fold.valid]
 
     def __repr__(self) -> str:
-        """Say what they belong to."""
+        """Name the folds."""
         return f"OutOfFold({self.folds!r})"
 
 
 def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
-    """Check the predictions of the rows `fold.valid`, [n] or [n, C], and mark them with their fold.
+    """Check the predictions of the rows `fold.valid`, [n] or [n, C], and label them with their fold.
 
     Raises `DataError` for NaN and infinity, `ArgumentError` for another number of rows.
 
@@ -90,9 +83,9 @@ def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
 
 
 def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPredictions]) -> OutOfFold:
-    """Put the predictions of all folds together, each row where it belongs.
+    """Combine the predictions of all folds, each row in its place.
 
-    Raises `ArgumentError` for predictions of other folds, for a fold that comes twice or never, and where shapes differ.
+    Raises `ArgumentError` for predictions of other folds, for duplicate or missing folds, and where shapes differ.
 
     >>> from mlxfp.kaggle.validation.folds import custom
     >>> folds = custom([0, 1, 0, -1])
@@ -109,10 +102,10 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
         if part.folds != folds.fingerprint:
             raise ArgumentError(
                 f"{part!r} belongs to other folds, {part.folds}, not to these, {folds.fingerprint}. Predictions of different folds "
-                "cannot be mixed: rows that one model validated with, another has trained on."
+                "cannot be mixed: one model has trained on the validation rows of another."
             )
         if (part.repeat, part.number) in known:
-            raise ArgumentError(f"{part!r} comes twice. Every row is predicted once in a repeat.")
+            raise ArgumentError(f"{part!r} is a duplicate. Every row is predicted once in a repeat.")
         known[part.repeat, part.number] = part.predictions
     missing = [repr(fold) for fold in folds if (fold.repeat, fold.number) not in known]
     if missing:
@@ -130,7 +123,7 @@ def out_of_fold(folds: Folds, targets: ArrayLike, parts: Iterable[FoldPrediction
 class Score:
     """A metric of out-of-fold predictions: in each fold, and overall; made by `score`.
 
-    A fold in which the metric is undefined, such as roc_auc of rows of one class, is NaN, and left out of mean and standard deviation.
+    A fold where the metric is undefined, such as roc_auc of rows of one class, is NaN, and left out of mean and standard deviation.
 
     >>> Score("accuracy", (0.75, 0.85), 0.8)
     accuracy 0.8000, in folds 0.8000 +- 0.0707
@@ -142,12 +135,12 @@ class Score:
 
     @property
     def mean(self) -> float:
-        """The mean over folds; NaN where none has a score."""
+        """The mean over folds; NaN if no fold has a score."""
         return float(np.mean(known)) if (known := self._known) else float("nan")
 
     @property
     def sd(self) -> float:
-        """The standard deviation over folds (of a sample); NaN for one fold."""
+        """The sample standard deviation over folds; NaN for one fold."""
         return float(np.std(known, ddof=1)) if len(known := self._known) > 1 else float("nan")
 
     @property
@@ -160,9 +153,9 @@ class Score:
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:
-    """Measure out-of-fold predictions: each fold, and all validated rows together (with repeats, the mean over them).
+    """Score out-of-fold predictions: in each fold, and over all validation rows (with repeats, the mean over them).
 
-    Raises `DataError` where the metric is undefined on all rows together.
+    Raises `DataError` if the metric is undefined over all rows.
 
     >>> from mlxfp.kaggle.validation.folds import custom
     >>> from mlxfp.kaggle.validation.scoring import METRICS
@@ -212,10 +205,10 @@ class Comparison:
 
 
 def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
-    """Compare two runs fold by fold; positive differences mean that `run` is the better one.
+    """Compare two runs fold by fold; positive differences mean that `run` is better.
 
-    The interval is the 95 % one of Student's t with the variance corrected for training rows that folds share (Nadeau and Bengio,
-    "Inference for the Generalization Error", 2003): the plain one is far too narrow. More repeats make it narrower.
+    The interval is the 95 % interval of Student's t, with the variance corrected for training rows that folds share (Nadeau and Bengio,
+    "Inference for the Generalization Error", 2003): without the correction it is far too narrow. More repeats make it narrower.
     Raises `ArgumentError` unless both runs have the same folds and targets.
 
     >>> from mlxfp.kaggle.validation.folds import kfold
@@ -236,10 +229,10 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     if np.isnan(differences).any():
         place = int(np.argmax(np.isnan(differences)))
         raise DataError(
-            f"{metric.name} is undefined on fold {place + 1}, so the runs cannot be compared by it. Choose another, or stratify."
+            f"{metric.name} is undefined on fold {place + 1}, so it cannot compare the runs. Choose another metric, or stratify."
         )
     if count < 2:
-        raise DataError("A comparison needs two folds at least, got one.")
+        raise DataError("A comparison needs at least two folds, got one. Use more folds.")
     shared = np.mean([len(fold.valid) / len(fold.train) for fold in run.folds])
     t = optional("scipy.stats", extra="kaggle", needed_by="compare").t.ppf(0.975, count - 1)
     mean, sd = float(differences.mean()), float(differences.std(ddof=1))
@@ -248,7 +241,7 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
 
 
 def check_same(oofs: Iterable[OutOfFold]) -> None:
-    """Raise `ArgumentError` unless out-of-fold predictions are of the same folds and targets: else one has seen what others predict."""
+    """Raise `ArgumentError` unless folds and targets are the same: else one model has trained on the validation rows of another."""
     first, *others = oofs
     for other in others:
         if other.folds.fingerprint != first.folds.fingerprint:

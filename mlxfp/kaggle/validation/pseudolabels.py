@@ -1,4 +1,4 @@
-"""Pseudo-labels: rows without a label, labelled by a teacher that the fold's own training rows made."""
+"""Pseudo-labels: in each fold a teacher, fitted on its training rows, labels further rows for a student."""
 
 from typing import Any
 
@@ -22,10 +22,10 @@ from mlxfp.kaggle.validation.scoring import finite_numbers
 
 @frozen
 class Confidence:
-    """Which rows are worth a pseudo-label: those whose likeliest class has a probability of `threshold`, within limits.
+    """Which rows get a pseudo-label: those whose likeliest class has at least the probability `threshold`, within limits.
 
-    At least the share `least` of the rows, the most confident ones if too few reach the threshold, and at most the share `most`. No class
-    takes more of these places than its share among the labelled rows, so that a frequent class cannot crowd out the others. (Thresholds
+    At least the share `least` of the rows is chosen, the most confident ones if too few reach the threshold, and at most the share `most`.
+    No class gets more of these rows than its share among the labelled rows, so that a frequent class cannot displace the others. (Threshold
     and limits are those of AutoGluon.)
 
     >>> Confidence().choose([[0.99, 0.01], [0.4, 0.6], [0.97, 0.03], [0.02, 0.98], [0.01, 0.99]], [0, 1, 1])
@@ -37,7 +37,7 @@ class Confidence:
     most: float = 0.6
 
     def __attrs_post_init__(self) -> None:
-        """Check that these are probabilities and shares."""
+        """Check the ranges."""
         if not 0 < self.threshold <= 1 or not 0 <= self.least <= self.most <= 1 or self.most == 0:
             raise ArgumentError(
                 f"Confidence needs 0 < threshold <= 1 and 0 <= least <= most <= 1, got threshold={self.threshold}, least={self.least}, "
@@ -47,7 +47,7 @@ class Confidence:
     def choose(self, probabilities: ArrayLike, labels: ArrayLike) -> tuple[Indices, Indices]:
         """Return the numbers of the chosen rows, ascending, and their classes, int64[n] each.
 
-        `probabilities` are [N] of class 1 or [N, C]; `labels` are the known ones, whose shares are those of the classes.
+        `probabilities` are [N] of class 1 or [N, C]; `labels` are those of the labelled rows.
         """
         chances = finite_numbers("The teacher's predictions", probabilities)
         if chances.ndim == 1:
@@ -65,15 +65,15 @@ class Confidence:
         return chosen, classes[chosen]
 
 
-def pseudo_label(  # noqa: PLR0913  # each is a plain word of what is done
+def pseudo_label(  # noqa: PLR0913  # each is one choice of how rows are labelled
     teacher: Fit, student: Fit, unlabelled: Dataset[Any], *, target: str, confidence: Confidence | None = None, weight: float = 1.0
 ) -> Fit:
-    """Make a `fit` that trains a student on labelled rows and on those that a teacher is sure of.
+    """Make a `fit` that trains a student on labelled rows and on rows that a teacher labels with confidence.
 
-    In each fold the teacher is fitted on the training rows of that fold, and labels `unlabelled` rows for the student of that fold alone;
-    it never sees a label that the fold validates with. Pseudo-labelled rows only train: they are in no fold and in no rows to stop by.
-    The student's rows have a column `weight`: 1 for labelled rows, `weight` for the others. `unlabelled` has the columns of the training
-    rows; a column `target` in it is not looked at. Rows are held in memory. Lee, "Pseudo-Label", 2013.
+    In each fold the teacher is fitted on the training rows of the fold, and labels `unlabelled` rows for the student of that fold only, so
+    no validation label is ever used. Pseudo-labelled rows are only trained on: they are in no fold, and not among the rows for early
+    stopping. The student's rows have a column `weight`: 1 for labelled rows, `weight` for the others. `unlabelled` has the columns of the
+    training rows; its column `target`, if it has one, is ignored. Rows are held in memory. Lee, "Pseudo-Label", 2013.
 
     >>> from mlxfp.kaggle.specs.tables import column_values
     >>> from mlxfp.kaggle.validation.folds import custom
@@ -112,12 +112,12 @@ class _PseudoLabelling:
         train = to_table(parts.train)
         check_columns([name for name in train.column_names if name != self.target], schema(self.unlabelled).names, "pseudo_label")
         taught = self.teacher(parts)
-        check_callable(**{"what teacher returns": taught})  # a model in place of a fit gives predictions here
+        check_callable(**{"what teacher returns": taught})  # a model given as a fit returns predictions here
         rows, labels = self.confidence.choose(taught(self.unlabelled), train.column(self.target).to_numpy())
         added = to_table(self.unlabelled).take(pa.array(rows)).append_column(self.target, pa.array(labels))
-        both = pa.concat_tables([_weighed(train, 1.0), _weighed(added, self.weight)], promote_options="permissive")
+        both = pa.concat_tables([_with_weight(train, 1.0), _with_weight(added, self.weight)], promote_options="permissive")
         return self.student(Splits(from_table(both.select([*train.column_names, "weight"])), valid=parts.valid))
 
 
-def _weighed(table: pa.Table, weight: float) -> pa.Table:
+def _with_weight(table: pa.Table, weight: float) -> pa.Table:
     return table.append_column("weight", pa.array(np.full(len(table), weight)))

@@ -1,9 +1,11 @@
-"""Metrics of competitions by name, computed on whole arrays as the competition computes them.
+"""The metrics of competitions: each is one entry of `METRICS`, and all that depends on the metric asks its entry.
 
-`mlxfp.evaluation.metrics` measures while a model runs; these are for what a run leaves behind: out-of-fold predictions and submissions.
+On the host a metric is computed on whole arrays in float64, as competitions do. `mlxfp.evaluation.metrics` has the forms that measure
+batches on the device while a model runs.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -13,18 +15,28 @@ from numpy.typing import ArrayLike, NDArray
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.evaluation.metrics import accuracy, f1, log_loss, mae, r2, rmse, roc_auc
+from mlxfp.evaluation.metrics.classification import Ranking
+from mlxfp.evaluation.metrics.regression import Explained
 from mlxfp.settings.registries import Registry
 
 Numbers = NDArray[np.float64]
 Needs = Literal["labels", "probabilities", "values"]
+Ranks = Literal["rows", "classes"]
+Errors = Literal["squared", "absolute", "logarithmic"]
 
 
 @frozen
 class Metric:
     """A metric of competitions; calling it with targets and predictions gives a number.
 
-    `needs` says what it compares: "labels" (class numbers), "probabilities" ([N] of class 1, or [N, C]) or "values". `kaggle` is
-    Kaggle's name for it.
+    - `kaggle`: Kaggle's name for it.
+    - `needs`: what it compares: "labels" (class numbers), "probabilities" ([N] of class 1, or [N, C]) or "values".
+    - `function`: targets float64[N] and predictions to a number, on the host.
+    - `device`: its form for batches on the device, if it has one: (logits, labels), of roc_auc (scores, labels), of values (values,
+      targets) to totals that `mlxfp.metrics.merge` merges.
+    - `ranks`: "rows" if only the order of the rows' predictions matters, "classes" if only that of the classes in each row.
+    - `errors`: which errors of values a model should learn to make small.
 
     >>> METRICS["rmse"].greater_is_better, METRICS["qwk"].needs, METRICS["qwk"].kaggle
     (False, 'labels', 'Quadratic Weighted Kappa')
@@ -35,12 +47,15 @@ class Metric:
     needs: Needs
     function: Callable[[Numbers, Numbers], float]
     greater_is_better: bool = field(kw_only=True)
+    device: Callable[..., Any] | None = field(kw_only=True, default=None)
+    ranks: Ranks | None = field(kw_only=True, default=None)
+    errors: Errors = field(kw_only=True, default="squared")
 
     def __call__(self, targets: ArrayLike, predictions: ArrayLike) -> float:
-        """Score predictions [N] or [N, C] against targets [N]; of several targets [N, T], predictions [N, T]: the mean over them.
+        """Score predictions [N] or [N, C] against targets [N]; for several targets [N, T] and predictions [N, T], return the mean.
 
-        A metric of labels takes probabilities too, and the likeliest class of each row (see `labels_of`). Raises `ArgumentError` for
-        arrays that do not belong together, and `DataError` for NaN and where the metric is undefined.
+        A metric of labels also takes probabilities, and uses the likeliest class of each row (see `labels_of`). Raises `ArgumentError` for
+        arrays of shapes that do not fit, and `DataError` for NaN and where the metric is undefined.
 
         >>> METRICS["accuracy"]([0, 1, 1], [0.2, 0.7, 0.4]), METRICS["accuracy"]([0, 1, 1], [0, 1, 0])
         (0.666..., 0.666...)
@@ -54,7 +69,7 @@ class Metric:
         if truth.ndim != 1 or not len(truth) or not is_shaped(guesses, len(truth)):
             raise ArgumentError(
                 f"{self.name} needs targets [N] and predictions [N], or [N, C] for 2 classes or more, got {list(truth.shape)} and "
-                f"{list(guesses.shape)}. Of several targets both are [N, T]."
+                f"{list(guesses.shape)}. For several targets both are [N, T]."
             )
         if self.needs == "labels":
             guesses = labels_of(guesses)
@@ -62,13 +77,19 @@ class Metric:
             raise ArgumentError(f"{self.name} needs one value for each row, [N], got {list(guesses.shape)}.")
         return float(self.function(truth, guesses))
 
+    def measure(self, outputs: Any, labels: Any) -> Any:
+        """Measure a batch on the device: return totals, see `device`. Raises `ArgumentError` if the metric has no form for batches."""
+        if self.device is None:
+            raise ArgumentError(f"{self.name} needs all predictions at once, and cannot be measured by batches. Call it with arrays.")
+        return self.device(outputs, labels)
+
     def better(self, a: float, b: float) -> bool:
         """Tell whether `a` is a better score than `b`."""
         return a > b if self.greater_is_better else a < b
 
 
 def finite_numbers(name: str, values: ArrayLike) -> Numbers:
-    """Return an array of finite float64; raises `ArgumentTypeError` for what is no number and `DataError` for NaN and infinity."""
+    """Return an array of finite float64; raises `ArgumentTypeError` for other values and `DataError` for NaN and infinity."""
     try:
         array = np.asarray(values).astype(np.float64)
     except (TypeError, ValueError):
@@ -79,8 +100,15 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
     return array
 
 
+def read_only(values: Any, dtype: Any = np.float64) -> NDArray[Any]:
+    """Copy values to an array that cannot be written to: a value that changes has another fingerprint."""
+    copied = np.array(values, dtype)
+    copied.setflags(write=False)
+    return copied
+
+
 def is_shaped(predictions: Numbers, count: int) -> bool:
-    """Tell whether predictions are [count], or [count, C] for two classes or more: of [count, 1], class 0 would be the likeliest.
+    """Tell whether predictions are [count], or [count, C] for two classes or more: in [count, 1], class 0 would be the likeliest.
 
     >>> is_shaped(np.zeros(3), 3), is_shaped(np.zeros((3, 2)), 3), is_shaped(np.zeros((3, 1)), 3)
     (True, True, False)
@@ -89,9 +117,9 @@ def is_shaped(predictions: Numbers, count: int) -> bool:
 
 
 def labels_of(predictions: ArrayLike) -> Numbers:
-    """Turn predictions into labels [N]: of [N, C] the likeliest class; of [N], class 1 where its probability is above one half.
+    """Turn predictions into labels [N]: the likeliest class of [N, C]; for [N], class 1 where its probability is above one half.
 
-    What is whole numbers already stays as it is. Raises `ArgumentError` for other values outside 0 and 1.
+    Whole numbers are labels already, and do not change. Raises `ArgumentError` for other values outside 0 and 1.
 
     >>> labels_of([[0.2, 0.8], [0.5, 0.5]]).tolist(), labels_of([0.4, 0.6]).tolist(), labels_of([3, 1]).tolist()
     ([1.0, 0.0], [0.0, 1.0], [3.0, 1.0])
@@ -109,26 +137,22 @@ def labels_of(predictions: ArrayLike) -> Numbers:
 
 
 def map_at(count: int) -> Metric:
-    """Make the mean average precision at `count`, for one right class a row: 1 / its rank among the predicted classes, 0 below `count`.
+    """Make the mean average precision at `count`, for one right class a row: 1 / its rank among the predicted classes, 0 beyond `count`.
 
-    Classes of equal probability rank in their order. It needs probabilities [N, C].
+    Classes of equal probability rank in the order of their numbers. It needs probabilities [N, C].
 
     >>> map_at(2)([2, 0, 1], [[0.1, 0.2, 0.7], [0.3, 0.6, 0.1], [0.4, 0.1, 0.5]])
     0.5
     """
     check_positive(count=count)
-    return Metric(f"map_at_{count}", f"MAP@{count}", "probabilities", _Ranked(count), greater_is_better=True)
+    return Metric(f"map_at_{count}", f"MAP@{count}", "probabilities", partial(_map_at, count), greater_is_better=True, ranks="classes")
 
 
-@frozen
-class _Ranked:
-    count: int
-
-    def __call__(self, targets: Numbers, predictions: Numbers) -> float:
-        truth = _classes(targets, predictions)
-        order = np.argsort(-predictions, axis=1, kind="stable")
-        ranks = np.argmax(order == truth[:, None], axis=1) + 1
-        return float(np.where(ranks <= self.count, 1 / ranks, 0).mean())
+def _map_at(count: int, targets: Numbers, predictions: Numbers) -> float:
+    truth = _classes(targets, predictions)
+    order = np.argsort(-predictions, axis=1, kind="stable")
+    ranks = np.argmax(order == truth[:, None], axis=1) + 1
+    return float(np.where(ranks <= count, 1 / ranks, 0).mean())
 
 
 def _sklearn(name: str) -> Any:
@@ -140,14 +164,11 @@ def _accuracy(targets: Numbers, labels: Numbers) -> float:
 
 
 def _roc_auc(targets: Numbers, scores: Numbers) -> float:
-    """Area under the curve; of several classes the mean of each against the rest, by their share (sklearn's weighted one-vs-rest)."""
-    if len(np.unique(targets)) < 2:
-        raise DataError(f"roc_auc needs rows of two classes at least, got {len(targets)} rows of one. Evaluate on more, or stratify.")
+    """Area under the curve; for several classes the mean of each against the rest, by their share (sklearn's weighted one-vs-rest)."""
     if scores.ndim == 1 or scores.shape[1] == 2:
-        return float(_sklearn("roc_auc_score")(targets, scores if scores.ndim == 1 else scores[:, 1]))
-    truth = _classes(targets, scores)
-    kinds, counts = np.unique(truth, return_counts=True)
-    areas = [_sklearn("roc_auc_score")(truth == kind, scores[:, kind]) for kind in kinds]
+        return Ranking(scores if scores.ndim == 1 else scores[:, 1], targets, np.ones(len(targets))).value("roc_auc")
+    kinds, counts = np.unique(_classes(targets, scores), return_counts=True)
+    areas = [Ranking(scores[:, kind], targets == kind, np.ones(len(targets))).value("roc_auc") for kind in kinds]
     return float(np.average(areas, weights=counts))
 
 
@@ -168,18 +189,6 @@ def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
     if average == "binary" and not np.isin(np.concatenate([targets, labels]), (0, 1)).all():
         raise ArgumentError("f1 is that of class 1 of two, 0 and 1, got other labels. Take f1_macro or f1_micro.")
     return float(_sklearn("f1_score")(targets, labels, average=average, zero_division=0.0))
-
-
-def _f1_binary(targets: Numbers, labels: Numbers) -> float:
-    return _f1("binary", targets, labels)
-
-
-def _f1_macro(targets: Numbers, labels: Numbers) -> float:
-    return _f1("macro", targets, labels)
-
-
-def _f1_micro(targets: Numbers, labels: Numbers) -> float:
-    return _f1("micro", targets, labels)
 
 
 def _qwk(targets: Numbers, labels: Numbers) -> float:
@@ -209,10 +218,7 @@ def _mae(targets: Numbers, values: Numbers) -> float:
 
 
 def _r2(targets: Numbers, values: Numbers) -> float:
-    spread = np.square(targets - targets.mean()).sum()
-    if spread == 0:
-        raise DataError(f"r2 compares with the spread of the targets, and all {len(targets)} targets are equal. Evaluate on more rows.")
-    return float(1 - np.square(targets - values).sum() / spread)
+    return Explained(values, targets, np.ones(len(targets))).value("r2")
 
 
 def _spearman(targets: Numbers, values: Numbers) -> float:
@@ -236,24 +242,34 @@ def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
     return classes
 
 
-def _all() -> tuple[Metric, ...]:
-    return (
-        Metric("accuracy", "Categorization Accuracy", "labels", _accuracy, greater_is_better=True),
-        Metric("roc_auc", "Area Under Receiver Operating Characteristic Curve", "probabilities", _roc_auc, greater_is_better=True),
-        Metric("log_loss", "Log Loss", "probabilities", _log_loss, greater_is_better=False),
-        Metric("f1", "F1 Score", "labels", _f1_binary, greater_is_better=True),
-        Metric("f1_macro", "Macro F1 Score", "labels", _f1_macro, greater_is_better=True),
-        Metric("f1_micro", "Micro F1 Score", "labels", _f1_micro, greater_is_better=True),
-        Metric("qwk", "Quadratic Weighted Kappa", "labels", _qwk, greater_is_better=True),
-        Metric("mcc", "Matthews Correlation Coefficient", "labels", _mcc, greater_is_better=True),
-        Metric("rmse", "Root Mean Squared Error", "values", _rmse, greater_is_better=False),
-        Metric("rmsle", "Root Mean Squared Logarithmic Error", "values", _rmsle, greater_is_better=False),
-        Metric("mae", "Mean Absolute Error", "values", _mae, greater_is_better=False),
-        Metric("r2", "R2 Score", "values", _r2, greater_is_better=True),
-        Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True),
-        map_at(3),
-        map_at(5),
-    )
+_TABLE = (
+    Metric("accuracy", "Categorization Accuracy", "labels", _accuracy, greater_is_better=True, device=accuracy),
+    Metric(
+        "roc_auc",
+        "Area Under Receiver Operating Characteristic Curve",
+        "probabilities",
+        _roc_auc,
+        greater_is_better=True,
+        device=roc_auc,
+        ranks="rows",
+    ),
+    Metric("log_loss", "Log Loss", "probabilities", _log_loss, greater_is_better=False, device=log_loss),
+    Metric("f1", "F1 Score", "labels", partial(_f1, "binary"), greater_is_better=True, device=partial(f1, average="binary")),
+    Metric("f1_macro", "Macro F1 Score", "labels", partial(_f1, "macro"), greater_is_better=True, device=partial(f1, average="macro")),
+    Metric("f1_micro", "Micro F1 Score", "labels", partial(_f1, "micro"), greater_is_better=True, device=partial(f1, average="micro")),
+    Metric("qwk", "Quadratic Weighted Kappa", "labels", _qwk, greater_is_better=True),
+    Metric("mcc", "Matthews Correlation Coefficient", "labels", _mcc, greater_is_better=True),
+    Metric("rmse", "Root Mean Squared Error", "values", _rmse, greater_is_better=False, device=rmse),
+    Metric("rmsle", "Root Mean Squared Logarithmic Error", "values", _rmsle, greater_is_better=False, errors="logarithmic"),
+    Metric("mae", "Mean Absolute Error", "values", _mae, greater_is_better=False, device=mae, errors="absolute"),
+    Metric("r2", "R2 Score", "values", _r2, greater_is_better=True, device=r2),
+    Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True, ranks="rows"),
+    map_at(3),
+    map_at(5),
+)
+METRICS: Registry[Metric] = Registry("metric", {metric.name: metric for metric in _TABLE})
 
 
-METRICS: Registry[Metric] = Registry("metric", {metric.name: metric for metric in _all()})
+def errors_of(name: str) -> Errors:
+    """Return the `errors` of the metric of this name; "squared" for a metric that is not in the table."""
+    return METRICS[name].errors if name in METRICS else "squared"

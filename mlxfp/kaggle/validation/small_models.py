@@ -1,4 +1,4 @@
-"""Small models whose rows fit in memory: trained fold by fold, or all folds in one program."""
+"""Training small models on rows in memory: fold by fold, or all folds in one program."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -29,7 +29,7 @@ Encode = Callable[[Dataset[Any]], Arrays]
 Prepare = Callable[[Dataset[Any]], Encode]
 
 
-def small_fit(  # noqa: PLR0913  # each is a plain word of training
+def small_fit(  # noqa: PLR0913  # each is one choice of how to train
     model: nn.Module,
     loss: Loss,
     optimizer: optimizers.Optimizer,
@@ -42,13 +42,13 @@ def small_fit(  # noqa: PLR0913  # each is a plain word of training
 ) -> "SmallFit":
     """Make a `fit` that trains a model for `steps` updates on batches of `size` rows; it can train all folds in one program.
 
-    `prepare(rows)` learns what is to be learned of the training rows (means, vocabulary) and returns a function from rows to numpy arrays
-    by name, one row each; it is also called with rows that have no target. `loss(model, batch)` returns (sum, weight), as for
-    `train_step`; `outputs(model, batch)` returns predictions [n] or [n, C]. Every epoch has another order; epochs follow each other
-    without a break, so every batch is full. Each fold starts from the weights of `model`, which does not change.
+    `prepare(rows)` learns from the training rows (means, vocabulary) and returns a function from rows to numpy arrays by name, one row
+    each; that function is also called with rows without a target. `loss(model, batch)` returns (sum, weight), as for `train_step`;
+    `outputs(model, batch)` returns predictions [n] or [n, C]. Every epoch has another order; batches continue from one epoch to the next,
+    so every batch is full. Each fold starts from the weights of `model`, which does not change.
 
     `cross_validate(..., together=True)` stacks the parameters of all folds and trains them at once by `mx.vmap`: the same models, to
-    float precision, in less time where a step of one is too small to fill the device. MLX cannot do that with convolutions.
+    float precision, in less time if a step of one model is too small to fill the device. MLX cannot do this with convolutions.
 
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> from mlxfp.kaggle.validation.folds import kfold
@@ -114,7 +114,7 @@ class SmallFit:
         return self._trained(trees, encode)
 
     def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
-        """Train all folds in one program; raises `ArgumentError` for a model that MLX cannot do that with."""
+        """Train all folds in one program; raises `ArgumentError` for a model with functions that `mx.vmap` does not support."""
         encodes, batches = zip(*map(self._batches, parts), strict=True)
         structure, leaves = flatten(self.first)
         leaves = [mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)) for leaf in leaves]
@@ -138,7 +138,7 @@ class SmallFit:
             if not any(word in str(error) for word in ("vmap", "[conv]")):
                 raise
             raise ArgumentError(
-                f"Folds of this model cannot be trained together: {error} MLX has no vmap of convolutions and some other functions. "
+                f"Folds of this model cannot be trained together: {error} mx.vmap does not support convolutions and some other functions. "
                 "Leave together=True out."
             ) from error
         return stepped
@@ -155,9 +155,11 @@ class SmallFit:
 
     def _batches(self, parts: Splits) -> tuple[Encode, Iterator[Arrays]]:
         if parts.valid is not None:
-            raise ArgumentError("A small model trains for a number of steps and does not stop early. Leave stopping out, or choose steps.")
+            raise ArgumentError(
+                "A small model trains for a given number of steps and cannot stop early. Leave stopping out, and choose steps."
+            )
         encode = self.prepare(parts.train)
-        arrays = _checked(encode(parts.train))
+        arrays = _check_arrays(encode(parts.train))
         count = len(next(iter(arrays.values())))
         epochs = range(-(-self.steps * self.size // count))
         orders = [generator(fold_in(0, "small_fit", self.seed, epoch)).permutation(count) for epoch in epochs]
@@ -178,17 +180,17 @@ class _Trained:
     outputs: Callable[[Any, dict[str, mx.array]], mx.array]
 
     def __call__(self, rows: Dataset[Any]) -> NDArray[Any]:
-        batch = {name: mx.array(array) for name, array in _checked(self.encode(rows)).items()}
+        batch = {name: mx.array(array) for name, array in _check_arrays(self.encode(rows)).items()}
         predictions, _ = self.module.apply(self.outputs, self.params, self.buffers, batch)
         made: NDArray[Any] = to_numpy(predictions)
         return made
 
 
-def _checked(arrays: Mapping[str, Any]) -> Arrays:
+def _check_arrays(arrays: Mapping[str, Any]) -> Arrays:
     kinds = {name: type(array).__name__ for name, array in arrays.items() if not isinstance(array, np.ndarray)}
     if kinds or not arrays:
-        raise ArgumentTypeError(f"What prepare returns must turn rows into numpy arrays by name, got {kinds or 'none'}.")
+        raise ArgumentTypeError(f"The function that prepare returns must return numpy arrays by name, got {kinds or 'none'}.")
     sizes = {name: len(array) for name, array in arrays.items()}
     if len(set(sizes.values())) > 1 or not min(sizes.values()):
-        raise ArgumentError(f"Arrays of one length are needed, at least one row, got {sizes}.")
+        raise ArgumentError(f"Arrays must have the same length, at least one row, got {sizes}.")
     return arrays

@@ -1,4 +1,4 @@
-"""Test-time augmentation: the same rows seen in several ways, and one prediction of all."""
+"""Test-time augmentation: the mean of predictions for several views of the same rows."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,9 +18,9 @@ View = Callable[[Dataset[Any]], Dataset[Any]]
 def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
     """Predict every view of the rows and average: probabilities or values, [N] or [N, C].
 
-    A view is a stage that keeps rows and their order: `template(form, seed=0)`, `template(form, seed=1)`, ... write the columns in other
-    orders; `map` with a function of your own does anything else. To be judged with it, let `fit` return the augmented model. Raises
-    `ArgumentError` if views differ in their number of rows.
+    A view is a stage that keeps the rows and their order: `template(form, seed=0)`, `template(form, seed=1)`, ... write the columns in
+    different orders; `map` does anything else. To score it, let `fit` return the augmented model. Raises `ArgumentError` if views differ in
+    their number of rows.
 
     >>> from mlxfp.data.rows.map_filter import map
     >>> from mlxfp.data.sources.in_memory import from_table
@@ -38,7 +38,7 @@ def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
     return _Augmented(model, tuple(views))
 
 
-test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # else pytest takes it for a test wherever it is imported
+test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # else pytest collects it as a test where it is imported
 
 
 @frozen

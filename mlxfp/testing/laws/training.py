@@ -99,9 +99,9 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
 
     whole, expected = _told(fit(step, state, batches, steps=steps))
     first, begun = _told(fit(step, state, batches, steps=stop))
-    save_state(folder / "law.safetensors", first.state, cursor=first.cursor)
+    save_state(folder / "law.safetensors", first.state, cursor=first.cursor, running=first.running)
     checkpoint = load_state(folder / "law.safetensors", state)
-    rest, said = _told(fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor))
+    rest, said = _told(fit(step, checkpoint.state, batches, steps=steps, cursor=checkpoint.cursor, running=checkpoint.running))
     assert rest.state == whole.state, (
         f"stopping, saving and loading change nothing, "
         f"but after stopping at step {stop} the run differs at {_where(rest.state, _bytes(whole.state))}"

@@ -1,7 +1,7 @@
-"""Checkpoints: a state, a cursor and what else a run needs in one file, written so that a crash leaves either the old one or the new.
+"""Checkpoints: a state, a cursor and what else a run needs, in one file. After a crash there is either the old file or the new one.
 
-The file is safetensors, with the rest as JSON in its metadata; nothing in it is ever executed. Arrays are named by their place in the
-state: `params.layers[0].weight`.
+The file is safetensors, with everything but the arrays as JSON in its metadata; nothing in it is ever executed. Arrays are named by
+their place in the state: `params.layers[0].weight`.
 """
 
 import base64
@@ -20,20 +20,20 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.trees import paths
+from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.events import Evaluation
-from mlxfp.training.loop.running_metrics import Tally, numbers
+from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
-from mlxfp.training.steps.state import TrainState, flat_state, leaves_of
+from mlxfp.training.steps.state import TrainState, trees_of
 
-_FORMAT = ("mlxfp.state", 2)  # name and version
+_FORMAT = ("mlxfp.state", 3)  # name and version
 
 
 @frozen
 class Checkpoint:
-    """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history)` continues the run.
+    """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history, running=it.running)` continues it.
 
-    `config` is whatever was saved with it, and `history` the evaluations so far.
+    `history` has the evaluations so far, `running` the metrics of the epoch so far, and `config` what was saved with them.
 
     >>> Checkpoint(TrainState({}, {}, {}, step=7, seed=0)).fingerprint is None
     True
@@ -43,26 +43,28 @@ class Checkpoint:
     cursor: Cursor | None = None
     history: tuple[Evaluation, ...] = ()
     config: Mapping[str, Any] = field(factory=dict)
+    running: RunningMetrics = field(factory=RunningMetrics, eq=False, repr=False)
 
     @property
     def fingerprint(self) -> str | None:
-        """What identifies the pipeline that the cursor belongs to: two runs with the same one see the same batches."""
+        """The fingerprint of the cursor's pipeline: two runs with the same one see the same batches."""
         return None if self.cursor is None else fingerprint(self.cursor.identity)
 
 
-def save_state(
+def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
     path: str | os.PathLike[str],
     state: TrainState,
     *,
     cursor: Cursor | None = None,
     history: Sequence[Evaluation] = (),
+    running: RunningMetrics | None = None,
     config: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a state, and what belongs to it, to a file; the folder must exist. `config` is anything that JSON can hold.
+    """Write a state, and what a run needs to continue from it, to a file; the folder must exist. `config` is anything that JSON can hold.
 
-    The file is complete and on the disk before it takes the place of an older one. Raises `CheckpointError` for arrays that
-    safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for a
-    cursor of a pipeline that nothing identifies.
+    The file is complete and on the disk before it replaces an older one. Raises `CheckpointError` for arrays that
+    safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for the
+    cursor of a pipeline without a fingerprint.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn
@@ -76,17 +78,19 @@ def save_state(
     """
     check_types(TrainState, state=state)
     check_types((type(None), Cursor), cursor=cursor)
-    structure, leaves = leaves_of(state)
+    check_types((type(None), RunningMetrics), running=running)
+    structure, leaves = flatten(trees_of(state))
     arrays = dict(zip(paths(structure), leaves, strict=True))
     wrong = [name for name, array in arrays.items() if array.dtype == mx.float64]
     if wrong:
         raise CheckpointError(f"A checkpoint cannot hold float64, got it in {', '.join(wrong)}. Train in float32.")
+    running = running or RunningMetrics()
     rest = {
         "format": _FORMAT[0],
         "version": _FORMAT[1],
         "step": state.step,
         "seed": state.seed,
-        "tally": {"totals": state.tally.totals, "unread": numbers(state.tally.unread)},
+        "running": {"totals": running.totals, "unread": read_numbers(running.unread)},
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
         "history": [(each.step, dict(each.metrics)) for each in history],
         "config": dict(config or {}),
@@ -114,8 +118,8 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, others, rest = _read(Path(path))
-    structure, leaves = leaves_of(like)
+    arrays, numbers, rest = _read(Path(path))
+    structure, leaves = flatten(trees_of(like))
     expected = dict(zip(paths(structure), leaves, strict=True))
     differences = [f"missing: {name} {kind(array)}" for name, array in expected.items() if name not in arrays]
     differences += [f"unexpected: {name} {kind(array)}" for name, array in sorted(arrays.items()) if name not in expected]
@@ -128,7 +132,7 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
         listed = "\n  ".join(differences)
         hint = "another model or optimizer, or a state without start() of a step with options?"
         raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
-    return Checkpoint(flat_state(structure, [arrays[name] for name in expected], **others), **rest)
+    return Checkpoint(TrainState(**unflatten(structure, [arrays[name] for name in expected]), **numbers), **rest)
 
 
 def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
@@ -149,7 +153,7 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
 
 
 def name_of(step: int) -> str:
-    """Give the name of the checkpoint of a step; the zeros make names sort like numbers.
+    """Return the file name of the checkpoint of a step, with zeros so that names sort like numbers.
 
     >>> name_of(1200)
     'step-00001200.safetensors'
@@ -158,7 +162,7 @@ def name_of(step: int) -> str:
 
 
 def numbered(folder: Path) -> dict[int, Path]:
-    """Find the checkpoints in a folder by their step; none where there is no folder.
+    """Find the checkpoints in a folder by their step; none if the folder does not exist.
 
     >>> numbered(Path("no such folder"))
     {}
@@ -168,7 +172,7 @@ def numbered(folder: Path) -> dict[int, Path]:
 
 
 def remove_unfinished(folder: Path, name: str) -> None:
-    """Remove what a process that was killed while it wrote checkpoints of this name, or glob pattern, has left in a folder.
+    """Remove the unfinished files of a process that was killed while it wrote checkpoints of this name or glob pattern.
 
     >>> remove_unfinished(Path("no such folder"), "step-*")
     """
@@ -177,7 +181,7 @@ def remove_unfinished(folder: Path, name: str) -> None:
 
 
 def json_text(rest: Mapping[str, Any]) -> str:
-    """Write what a checkpoint holds besides arrays; raises `ArgumentTypeError` for a configuration that JSON cannot hold.
+    """Write everything in a checkpoint but its arrays as JSON; raises `ArgumentTypeError` for a configuration that JSON cannot hold.
 
     >>> json_text({"config": {"rate": 0.1}})
     '{"config": {"rate": 0.1}}'
@@ -199,36 +203,39 @@ def _replace(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str
         with written_whole(path, suffix=".safetensors") as file:  # MLX would add this ending to any other
             mx.save_safetensors(str(file), dict(arrays), metadata)
     except RuntimeError as error:  # of MLX
-        hint = "Is the disk full, or is writing not allowed there? What was there before is as it was."
+        hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
 
-def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, Any], dict[str, Any]]:
-    """Return the arrays of a checkpoint, what else its state has, and the rest."""
+def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], dict[str, Any]]:
+    """Return the arrays of a checkpoint, the numbers of its state, and the other fields of `Checkpoint`."""
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         arrays, metadata = loaded
-        mx.eval(arrays)  # now: MLX reads when it needs to, and by then the file may be another one
+        mx.eval(arrays)  # now: MLX reads lazily, and later there may be another file at the path
         rest = json.loads(metadata["mlxfp"])
         version = rest["format"], rest["version"]
-        state, others, cursor = _plain(rest) if version == _FORMAT else ({}, {}, None)
+        numbers, others, cursor = _fields(rest) if version == _FORMAT else ({}, {}, None)
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
     if version != _FORMAT:
         raise CheckpointError(
             f"{path} has the format {version}, and this version of mlxfp reads {_FORMAT}. Read it with the mlxfp that wrote it."
         )
-    return arrays, state, {**others, "cursor": None if cursor is None else Cursor.from_bytes(cursor)}
+    return arrays, numbers, {**others, "cursor": None if cursor is None else Cursor.from_bytes(cursor)}
 
 
-def _plain(rest: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], bytes | None]:
-    tally = Tally(
-        {name: (float(total), float(weight)) for name, (total, weight) in rest["tally"]["totals"].items()},
-        tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["tally"]["unread"]),
+def _fields(rest: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any], bytes | None]:
+    running = RunningMetrics(
+        {name: (float(total), float(weight)) for name, (total, weight) in rest["running"]["totals"].items()},
+        tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["running"]["unread"]),
     )
-    state = {"step": int(rest["step"]), "seed": int(rest["seed"]), "tally": tally}
     history = tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"])
-    others = {"history": history, "config": dict(rest["config"])}
-    return state, others, rest["cursor"] and base64.b64decode(rest["cursor"], validate=True)
+    others = {"history": history, "config": dict(rest["config"]), "running": running}
+    return (
+        {"step": int(rest["step"]), "seed": int(rest["seed"])},
+        others,
+        rest["cursor"] and base64.b64decode(rest["cursor"], validate=True),
+    )

@@ -1,45 +1,54 @@
-"""Events: what happens in a run, as frozen values. `fit` yields them, observers see and add to them."""
+"""Events: what happens in a run, as frozen values. `fit` yields them; observers read them and add events of their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, TypeVar
 
 from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
+from mlxfp.training.loop.running_metrics import RunningMetrics
 from mlxfp.training.steps.state import TrainState
 
-Change = Callable[[TrainState], TrainState]
-
-
-def _ignore(change: Change, reason: str) -> None:
-    """Steer nothing: the events are of no run that goes on."""
+E = TypeVar("E", bound="Event")
 
 
 @frozen
 class Event:
-    """Something that happened in a run. The state and the cursor after it are a checkpoint: `fit` continues exactly from there.
+    """Something that happened in a run.
 
-    What else happens at the same step, such as an evaluation, happens again then, unless it is in the history that `fit` is given.
-    Epochs count from 0. The cursor is None where the batches are not a dataset, or none was read yet.
+    The state, the cursor and the running metrics after it are a checkpoint: `fit` continues exactly from there. What else happens at
+    the same step, such as an evaluation, happens again then, unless it is in the history that `fit` is given. Epochs count from 0. The
+    cursor is None where the batches are not a dataset, and before the first batch.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Event(state, None, 0).step
+    >>> Event(TrainState({}, {}, {}, 7, 0), None, 0).step
     7
     """
 
     state: TrainState
     cursor: Cursor | None
     epoch: int
+    # kw_only, as subclasses have fields without a default; not compared, as its arrays may still be on the device
+    running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
 
     @property
     def step(self) -> int:
         """The number of steps made."""
         return self.state.step
 
+    def derive(self, kind: type[E], *own: Any) -> E:
+        """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.
+
+        >>> event = Event(TrainState({}, {}, {}, 7, 0), None, 0)
+        >>> event.derive(Warned, "no connection").message
+        'no connection'
+        """
+        return kind(self.state, self.cursor, self.epoch, *own, running=self.running)
+
 
 @frozen
 class Evaluation:
-    """What an evaluation found, without the state: what checkpoints keep of it, for observers that remember.
+    """The metrics of an evaluation without the state: what checkpoints keep of it, for observers that need earlier evaluations.
 
     >>> Evaluation(100, {"accuracy": 0.9}).step
     100
@@ -51,27 +60,21 @@ class Evaluation:
 
 @frozen
 class RunStarted(Event):
-    """A run begins. `total` is the number of steps when it will be done, where that is known; `history` what `fit` was given.
+    """A run begins. `total` is the number of steps at its end, where that is known, and `history` is the argument of `fit`.
 
-    `steer(change, reason)` is the one way back from an observer to the run: before its next step the run goes on with
-    `change(state)`, and says so with a `Steered` event.
-
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> RunStarted(state, None, 0, total=100).total
+    >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
     """
 
     total: int | None
     history: tuple[Evaluation, ...] = ()
-    steer: Callable[[Change, str], None] = field(default=_ignore, eq=False, repr=False)
 
 
 @frozen
 class Stepped(Event):
-    """A step was made. `metrics` are the means since the last reading, `weight` among them; empty where none were read.
+    """A step was made. `metrics` are the means since the last reading, with `weight`; empty unless they were read.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Stepped(state, None, 0, {"loss": 0.5}).metrics
+    >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
@@ -80,10 +83,9 @@ class Stepped(Event):
 
 @frozen
 class EpochEnded(Event):
-    """All batches of an epoch were used. `metrics` are the means over its steps, `weight` among them.
+    """All batches of an epoch were used. `metrics` are the means over its steps, with `weight`.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> EpochEnded(state, None, 0, {"loss": 0.5}).metrics
+    >>> EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
@@ -91,11 +93,10 @@ class EpochEnded(Event):
 
 
 @frozen
-class Steered(Event):
-    """The state was changed between two steps, as an observer had asked; this is the new one.
+class StateChanged(Event):
+    """The state was changed between two steps, as an observer had requested (see `Control`); this event has the new state.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Steered(state, None, 0, reason="learning rate x 0.5").reason
+    >>> StateChanged(TrainState({}, {}, {}, 7, 0), None, 0, reason="learning rate x 0.5").reason
     'learning rate x 0.5'
     """
 
@@ -106,8 +107,7 @@ class Steered(Event):
 class Evaluated(Event):
     """The state was evaluated, by `evaluate_every`.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Evaluated(state, None, 0, {"accuracy": 0.9}).metrics
+    >>> Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.9}).metrics
     {'accuracy': 0.9}
     """
 
@@ -116,10 +116,9 @@ class Evaluated(Event):
 
 @frozen
 class CheckpointSaved(Event):
-    """A checkpoint of this state, which may be some steps old by now, was written by `checkpoint`: the file is complete.
+    """A checkpoint was written by `checkpoint`: the file is complete. The state is the one in it, some steps old by now.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> CheckpointSaved(state, None, 0, path=Path("best.safetensors")).path.name
+    >>> CheckpointSaved(TrainState({}, {}, {}, 7, 0), None, 0, path=Path("best.safetensors")).path.name
     'best.safetensors'
     """
 
@@ -128,10 +127,9 @@ class CheckpointSaved(Event):
 
 @frozen
 class MemoryRead(Event):
-    """The memory of MLX, in bytes, as `memory` found it: in use, the most so far, and kept for reuse.
+    """The memory of MLX, in bytes, as `log_memory` read it: in use, the peak so far, and kept for reuse.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> MemoryRead(state, None, 0, active=1000, peak=3000, cache=500).peak
+    >>> MemoryRead(TrainState({}, {}, {}, 7, 0), None, 0, active=1000, peak=3000, cache=500).peak
     3000
     """
 
@@ -142,10 +140,9 @@ class MemoryRead(Event):
 
 @frozen
 class Warned(Event):
-    """Something went wrong that is no reason to stop, such as a tracking server that is away.
+    """Something went wrong that does not end the run, such as a tracking server that does not answer.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Warned(state, None, 0, message="log_mlflow: no connection").message
+    >>> Warned(TrainState({}, {}, {}, 7, 0), None, 0, message="log_mlflow: no connection").message
     'log_mlflow: no connection'
     """
 
@@ -154,10 +151,9 @@ class Warned(Event):
 
 @frozen
 class Stopped(Event):
-    """A run ends: all its `epochs` or all its `steps` are done, or an observer ended it and gives its own name as the reason.
+    """A run ends: all its `epochs` or all its `steps` are done, or an observer ended it: `reason` says which.
 
-    >>> state = TrainState({}, {}, {}, step=7, seed=0)
-    >>> Stopped(state, None, 0, reason="epochs").reason
+    >>> Stopped(TrainState({}, {}, {}, 7, 0), None, 0, reason="epochs").reason
     'epochs'
     """
 

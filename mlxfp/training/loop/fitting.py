@@ -21,15 +21,17 @@ from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge
 from mlxfp.evaluation.predictions import to_numpy
 from mlxfp.runtime import warn_if_slow
-from mlxfp.training.loop.events import Change, EpochEnded, Evaluated, Evaluation, Event, RunStarted, Steered, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, watch
-from mlxfp.training.loop.running_metrics import Tally, numbers, total
-from mlxfp.training.steps.batches import arrays_of, telling
-from mlxfp.training.steps.nonfinite import Place, check_finite
-from mlxfp.training.steps.state import TrainState, with_tally
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped
+from mlxfp.training.loop.nonfinite import check_finite
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
+from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, sum_and_weight
 from mlxfp.training.steps.transforms import functional, jit
 
+E = TypeVar("E", bound=Event)
 R = TypeVar("R")
 
 Fed = tuple[Batch, Cursor | None]
@@ -45,18 +47,23 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     steps: int | None = None,
     cursor: Cursor | None = None,
     history: Sequence[Evaluation] = (),
+    running: RunningMetrics | None = None,
+    control: Control | None = None,
     log_every: int = 10,
 ) -> Iterator[Event]:
-    """Train, lazily: yield an event for the start, every step, the end of every epoch, and the end.
+    """Train, lazily: yield an event at the start, after every step, at the end of every epoch, and at the end.
 
     The run ends after `epochs` or when the state has made `steps`, whichever comes first; after one epoch if neither is given. Both
-    count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, which
-    is iterated anew each epoch, from `cursor` on if there is one; or anything else that can be iterated every epoch. `history` is for
-    observers that remember evaluations, such as `early_stopping`: a checkpoint has it.
+    count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, or
+    another iterable that can be iterated once for every epoch.
+
+    Three arguments continue a run from a checkpoint or an event: `cursor` is where to go on in a dataset, `history` the evaluations
+    so far, for observers such as `early_stopping`, and `running` the metrics of the epoch so far, for the means at its end. With
+    `control`, observers can change the state between two steps (see `Control`).
 
     The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
-    Nothing happens until the events are consumed, and whoever stops consuming stops the run. Raises `DataError` for an epoch without
-    batches, and `NonFiniteError`, when the metrics are read, for a loss that was no number in any step since the last reading.
+    Nothing happens until the events are consumed, and to stop consuming them stops the run. Raises `DataError` for an epoch without
+    batches, and `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
 
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -71,15 +78,20 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
 
     See also: `mlxfp.training.observers` for what to do with the events, `load_latest` to continue a run.
     """
-    plan = _Plan(1 if epochs is None and steps is None else epochs, steps, log_every, cursor, tuple(history))
     check_callable(step=step)
     check_types(TrainState, state=state)
     check_types((type(None), Cursor), cursor=cursor)
+    check_types((type(None), RunningMetrics), running=running)
+    check_types((type(None), Control), control=control)
     _check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
-    plan.check(state)
-    return _run(step, state, batches, plan)
+    run = _Run(step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control())
+    if running is None or cursor is None:  # without a cursor the epoch begins again
+        running = RunningMetrics()
+    begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
+    run.check(begin)
+    return _trained(run, begin, tuple(history))
 
 
 def last(events: Iterable[Event]) -> Event:
@@ -107,11 +119,11 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     >>> best(evaluations, "loss", mode="min").step
     2
     """
-    watched, found = watch(metric, mode), None
+    tracker, found = PlateauTracker.of(metric, mode), None
     for event in events:
         if isinstance(event, Evaluated):
-            before, watched = watched, watched.after(event.metrics)
-            found = event if watched.best != before.best else found
+            before, tracker = tracker, tracker.after(event.metrics)
+            found = event if tracker.best != before.best else found
     if found is None:
         raise ArgumentError(f"No evaluation has a number for {metric!r}, so none is the best. Put evaluate_every into the pipe.")
     return found
@@ -120,9 +132,9 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
 def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
     """Make a function (state, batches) -> {name: number} that evaluates states of the model.
 
-    `measure(model, batch)` returns what metrics say of a batch by name: (sum, weight), or what one of `mlxfp.metrics` returns. These
+    `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
     are merged over the batches and computed at the end, so the numbers do not depend on how the examples are batched. Dropout is off.
-    Compiled once, so make it once. What it makes raises `DataError` if there are no batches or a metric has no weight.
+    Compiled once, so make it once. The function raises `DataError` if there are no batches or a metric has no weight.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -151,7 +163,7 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
     """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
 
-    `forward(model, batch)` returns MLX arrays; what the iterator yields are copies that are safe to keep, bfloat16 as float32.
+    `forward(model, batch)` returns MLX arrays; the iterator yields copies that are safe to keep, bfloat16 as float32.
     Dropout is off. Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -166,100 +178,131 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
 
 
 @frozen
-class _Plan:
+class _Run:
+    """What stays the same during a run: the arguments of `fit`."""
+
+    step: Step
+    batches: Iterable[Batch]
     epochs: int | None
     steps: int | None
     log_every: int
-    cursor: Cursor | None
-    history: tuple[Evaluation, ...]
+    control: Control
 
-    def check(self, state: TrainState) -> None:
+    def check(self, begin: "_Progress") -> None:
         counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
         check_positive(**{name: value for name, value in counts.items() if value is not None})
-        if self.steps is not None and state.step > self.steps:
-            raise ArgumentError(f"The state has made {state.step} steps, more than steps={self.steps}; steps counts from the start.")
-        if self.epochs is not None and self.cursor is not None and self.cursor.epoch >= self.epochs:
+        if self.steps is not None and begin.state.step > self.steps:
+            raise ArgumentError(f"The state has made {begin.state.step} steps, more than steps={self.steps}; steps counts from the start.")
+        if self.epochs is not None and begin.cursor is not None and begin.epoch >= self.epochs:
             raise ArgumentError(
-                f"The cursor is in epoch {self.cursor.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
+                f"The cursor is in epoch {begin.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
                 "epochs counts from the start of training."
             )
 
-    def epochs_from(self, first: int) -> Iterable[int]:
-        return count(first) if self.epochs is None else range(first, self.epochs)
-
-    def total(self, state: TrainState, batches: Iterable[Batch]) -> int | None:
-        """Say how many steps there will be at the end, if that is known."""
-        size = length(batches) if isinstance(batches, Dataset) else len(batches) if isinstance(batches, Sized) else None
-        by_epochs = None if self.epochs is None or size is None else self.epochs * size + (state.step if self.cursor is None else 0)
+    def total(self, begin: "_Progress") -> int | None:
+        """Return how many steps there will be at the end, if that is known."""
+        size = length(self.batches) if isinstance(self.batches, Dataset) else len(self.batches) if isinstance(self.batches, Sized) else None
+        before = begin.state.step if begin.cursor is None else 0  # epochs are counted from the cursor's first, or from here
+        by_epochs = None if self.epochs is None or size is None else self.epochs * size + before
         if self.epochs is not None and by_epochs is None:
             return None
         return min(total for total in (by_epochs, self.steps) if total is not None)
 
+    def epochs_from(self, begin: "_Progress") -> Iterable[int]:
+        if self.done(begin):
+            return ()
+        return count(begin.epoch) if self.epochs is None else range(begin.epoch, self.epochs)
 
-def _run(step: Step, state: TrainState, batches: Iterable[Batch], plan: _Plan) -> Iterator[Event]:
+    def done(self, progress: "_Progress") -> bool:
+        return progress.state.step == self.steps
+
+
+@frozen
+class _Progress:
+    """What changes during a run: what an event shows, and the cursors before the batches whose metrics are unread."""
+
+    state: TrainState
+    cursor: Cursor | None
+    epoch: int
+    running: RunningMetrics
+    unread: tuple[Cursor | None, ...] = ()
+
+    def event(self, kind: type[E], *own: Any) -> E:
+        return kind(self.state, self.cursor, self.epoch, *own, running=self.running)
+
+
+def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) -> Iterator[Event]:
+    """Run the whole loop: feed batches to the step, read its metrics where that is due, and report what happened."""
     warn_if_slow()
-    asked: deque[tuple[Change, str]] = deque()
-    resume = cursor = plan.cursor
-    first = 0 if resume is None else resume.epoch
-    yield RunStarted(state, cursor, first, plan.total(state, batches), plan.history, lambda *change: asked.append(change))
-    epoch = first
-    for epoch in plan.epochs_from(first) if state.step != plan.steps else ():
-        tally = Tally() if resume is None else state.tally
-        state, cursor = with_tally(state, tally), resume or _beginning(batches, epoch)
-        places = [Place(state.step - back, None) for back in reversed(range(len(tally.unread)))]  # of steps that are unread
-        with closing(_feed(batches, resume, epoch)) as feed:  # whoever prepares the batches must hear of it if the run fails
+    run.control.take()  # requests from before the run
+    yield progress.event(RunStarted, run.total(progress), history)
+    resume = progress.cursor
+    for epoch in run.epochs_from(progress):
+        if resume is None:
+            progress = _Progress(progress.state, _epoch_start(run.batches, epoch), epoch, RunningMetrics())
+        with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
             for batch, after in feed:
-                if asked:
-                    state = yield from _steered(state, cursor, epoch, asked)
-                state, metrics = step(state, batch)  # the only reference to a state here, so the one before can go
-                mx.eval(tally.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
-                tally = tally.after(metrics)
-                places.append(Place(state.step, cursor))
-                cursor, due = after, state.step % plan.log_every == 0
-                new = _read(tally, places, batches) if due or state.step == plan.steps else {}
-                if due:
-                    tally, places = Tally(merge([tally.totals, new])), []
-                means, state = compute(new), with_tally(state, tally)
-                yield Stepped(state, cursor, epoch, means)
-                if state.step == plan.steps:
+                progress = yield from _changed(run, progress)
+                progress, means = _read(run, _stepped(run.step, progress, batch, after))
+                yield progress.event(Stepped, means)
+                if run.done(progress):
                     break
             else:
-                yield EpochEnded(state, cursor, epoch, compute(merge([tally.totals, _read(tally, places, batches)])))
+                yield progress.event(EpochEnded, compute(merge([progress.running.totals, _unread_totals(run, progress)])))
         resume = None
-        if state.step == plan.steps:
+        if run.done(progress):
             break
-    if asked:
-        state = yield from _steered(state, cursor, epoch, asked)
-    yield Stopped(state, cursor, epoch, "steps" if state.step == plan.steps else "epochs")
-
-
-def _read(tally: Tally, places: Sequence[Place], batches: Iterable[Batch]) -> Totals:
-    """Read the metrics that are unread."""
-    values = numbers(tally.unread)
-    check_finite(values, places, batches)
-    return total(values)
-
-
-def _beginning(batches: Iterable[Batch], epoch: int) -> Cursor | None:
-    return evolve(start(epoch, None), owner=batches) if isinstance(batches, Dataset) else None
-
-
-def _steered(state: TrainState, cursor: Cursor | None, epoch: int, asked: deque[tuple[Change, str]]) -> Generator[Event, None, TrainState]:
-    while asked:
-        change, reason = asked.popleft()
-        state = change(state)
-        check_types(TrainState, state=state)
-        yield Steered(state, cursor, epoch, reason)
-    return state
+    progress = yield from _changed(run, progress)
+    yield progress.event(Stopped, "steps" if run.done(progress) else "epochs")
 
 
 def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[Fed, None, None]:
+    """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
     empty = cursor is None  # after a cursor there may be nothing left of its epoch
     for fed in iterate(batches, cursor, epoch=epoch) if isinstance(batches, Dataset) else ((batch, None) for batch in batches):
         empty = False
         yield fed
     if empty:
         raise DataError(f"There was no batch in epoch {epoch}. Give fit a dataset or a list; a generator can be read once only.")
+
+
+def _epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
+    """Return the cursor before the first batch of an epoch."""
+    return evolve(start(epoch, None), owner=batches) if isinstance(batches, Dataset) else None
+
+
+def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
+    """Make the changes of the state that observers requested."""
+    for change, reason in run.control.take():
+        state = change(progress.state)
+        check_types(TrainState, state=state)
+        progress = evolve(progress, state=state)
+        yield progress.event(StateChanged, reason)
+    return progress
+
+
+def _stepped(step: Step, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
+    state, metrics = step(progress.state, batch)
+    mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
+    unread = (*progress.unread, progress.cursor)
+    return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)
+
+
+def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
+    """Read the metrics of the steps since the last reading if that is due: return their means."""
+    due = progress.state.step % run.log_every == 0
+    if not due and not run.done(progress):
+        return progress, {}
+    totals = _unread_totals(run, progress)
+    if due:  # at the last step they stay unread, so that a run with more steps reads them when this one would have
+        progress = evolve(progress, running=RunningMetrics(merge([progress.running.totals, totals])), unread=())
+    return progress, compute(totals)
+
+
+def _unread_totals(run: _Run, progress: _Progress) -> Totals:
+    values = read_numbers(progress.running.unread)
+    check_finite(values, progress.state.step, progress.unread, run.batches)
+    return total(values)
 
 
 def _check_batches(function: str, batches: Iterable[Batch]) -> None:
@@ -278,7 +321,7 @@ def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, An
 
     def call(state: TrainState, batch: Batch) -> R:
         arrays = arrays_of(batch)
-        with telling(name, batch):
+        with with_batch_note(name, batch):
             return run(state.params, state.buffers, arrays)
 
     return call

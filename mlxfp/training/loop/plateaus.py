@@ -1,4 +1,4 @@
-"""The best value of a metric so far, and how long ago it was: what early stopping, checkpoints and plateaus have in common."""
+"""The best value of a metric so far, and how long ago it was: for early stopping, the best checkpoint, and plateaus of the rate."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -12,59 +12,57 @@ from mlxfp.training.loop.events import Evaluation, Event, Stopped, Warned
 Mode = Literal["min", "max"]
 
 
-def watch(metric: str, mode: Mode) -> "Watch":
-    """Check the arguments that observers of a metric share, and start to watch it.
-
-    >>> watch("loss", "min").after({"loss": 0.5}).after({"loss": 0.7})
-    Watch(metric='loss', mode='min', best=0.5, waited=1)
-    """
-    check_text(metric=metric)
-    check_choice(("min", "max"), mode=mode)
-    return Watch(metric, mode)
-
-
 @frozen
-class Watch:
-    """A metric, its best value, and the number of evaluations since then. NaN is never the best."""
+class PlateauTracker:
+    """A metric, its best value, and the number of evaluations since then. NaN is never the best.
+
+    >>> PlateauTracker.of("loss", "min").after({"loss": 0.5}).after({"loss": 0.7})
+    PlateauTracker(metric='loss', mode='min', best=0.5, waited=1)
+    """
 
     metric: str
     mode: Mode
     best: float | None = None
     waited: int = 0
 
-    def after(self, metrics: Mapping[str, float]) -> "Watch":
-        """Take an evaluation into account. One of another `evaluate_every`, which has another name in front, is passed over.
+    @classmethod
+    def of(cls, metric: str, mode: Mode) -> "PlateauTracker":
+        """Check the arguments that observers of a metric share, and begin before the first evaluation."""
+        check_text(metric=metric)
+        check_choice(("min", "max"), mode=mode)
+        return cls(metric, mode)
+
+    def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
+        """Take an evaluation into account, unless it is of another `evaluate_every`, whose metrics have another name in front.
 
         Raises `UnknownNameError` for an evaluation of the same name without the metric.
         """
         if self.metric not in metrics:
-            alike = [name for name in metrics if family(name) == family(self.metric)]
-            if alike:
+            if any(evaluation_of(name) == evaluation_of(self.metric) for name in metrics):
                 raise unknown_name("metric", self.metric, metrics)
             return self
         value = float(metrics[self.metric])
         better = value == value if self.best is None else value < self.best if self.mode == "min" else value > self.best
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
-    def after_all(self, history: Iterable[Evaluation]) -> "Watch":
+    def after_all(self, history: Iterable[Evaluation]) -> "PlateauTracker":
         """Take the evaluations of a run that continues into account."""
         new = self
         for evaluation in history:
             new = new.after(evaluation.metrics)
         return new
 
+    def warn_if_unused(self, observer: str, event: Event) -> Iterator[Warned]:
+        """Warn, at the end of a run, that an observer saw no evaluation: before `evaluate_every` in the pipe, it sees none."""
+        if isinstance(event, Stopped) and self.best is None:
+            message = f"{observer} saw no evaluation with a number for {self.metric!r}, so it did nothing. Put evaluate_every before it."
+            yield event.derive(Warned, message)
 
-def unseen(observer: str, watched: Watch, event: Event) -> Iterator[Warned]:
-    """Warn, at the end of a run, that an observer saw no evaluation: one that stands before `evaluate_every` would never say why."""
-    if isinstance(event, Stopped) and watched.best is None:
-        message = f"{observer} saw no evaluation with a number for {watched.metric!r}, so it did nothing. Put evaluate_every before it."
-        yield Warned(event.state, event.cursor, event.epoch, message)
 
+def evaluation_of(name: str) -> str:
+    """Return the name of the evaluation that a metric belongs to, which is in front of its own.
 
-def family(name: str) -> str:
-    """Return the name of the evaluation that a metric belongs to: what stands before its own name.
-
-    >>> family("hard/accuracy"), family("accuracy")
+    >>> evaluation_of("hard/accuracy"), evaluation_of("accuracy")
     ('hard', '')
     """
     return name.rpartition("/")[0]

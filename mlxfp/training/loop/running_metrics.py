@@ -1,4 +1,4 @@
-"""What the steps of an epoch have measured so far, as a value: a part of the state, so a run that continues tells the same numbers."""
+"""The metrics of an epoch so far, as a value: the loop keeps it, and a checkpoint holds it, so a resumed run reports the same means."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,44 +12,46 @@ from mlxfp.evaluation.metrics.totals import Totals, merge
 
 
 @frozen
-class Tally:
-    """What the steps of an epoch have measured: `totals` up to a reading of the metrics, and the metrics of every step since.
+class RunningMetrics:
+    """The metrics of the steps of an epoch so far: `totals` up to the last reading, and `unread`, those of every step since.
 
-    These may still be on the device. Sums are rounded once a reading, so they are kept apart until then.
+    The unread ones may still be on the device. Sums are rounded at each reading, so both are kept apart until then.
 
-    >>> tally = Tally().after({"loss": mx.array(0.5), "weight": mx.array(4.0)})
-    >>> total(numbers(tally.unread))
+    >>> running = RunningMetrics().after({"loss": mx.array(0.5), "weight": mx.array(4.0)})
+    >>> total(read_numbers(running.unread))
     {'weight': (4.0, 1.0), 'loss': (2.0, 4.0)}
     """
 
     totals: Totals = field(factory=dict)
     unread: tuple[Mapping[str, Any], ...] = ()
 
-    def after(self, metrics: Mapping[str, Any]) -> "Tally":
-        """Take a step into account."""
-        return Tally(self.totals, (*self.unread, metrics))
+    def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
+        """Add the metrics of a step."""
+        return RunningMetrics(self.totals, (*self.unread, metrics))
 
 
-def numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
-    """Read the metrics of steps from the device. Raises `ArgumentTypeError` for what is no number."""
+def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
+    """Read the metrics of steps from the device. Raises `ArgumentTypeError` for values that are not numbers."""
     mx.eval(metrics)
     return [{name: _number(name, value) for name, value in each.items()} for each in metrics]
 
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
-    """Add up the metrics of steps by weight; the weight itself, and whether a step was skipped, count once a step."""
-    return merge(map(_weighed, values))
+    """Add up the metrics of steps by weight. The weight itself, and whether a step was skipped, count once for each step."""
+    return merge(map(_weighted, values))
 
 
 def _number(name: str, value: Any) -> float:
     if value is None or isinstance(value, str) or np.size(value) != 1:
         shape = list(np.shape(value)) if np.ndim(value) else ""
-        raise ArgumentTypeError(f"The metrics of a step are numbers, got {type(value).__name__}{shape} for {name!r}. Return its mean, say.")
+        raise ArgumentTypeError(
+            f"The metrics of a step are numbers, got {type(value).__name__}{shape} for {name!r}. Return a single number, such as its mean."
+        )
     number: Any = value.item() if hasattr(value, "item") else value  # not by numpy, which has no bfloat16
     return float(number)
 
 
-def _weighed(values: Mapping[str, float]) -> Totals:
+def _weighted(values: Mapping[str, float]) -> Totals:
     weight, skipped = values.get("weight", 1.0), values.get("skipped", 0.0)
     once = {name: (value, 1.0) for name, value in ({"weight": 1.0} | dict(values)).items() if name in ("weight", "skipped")}
     rest = {name: (value * weight, weight) for name, value in values.items() if name not in once and weight > 0 and not skipped}

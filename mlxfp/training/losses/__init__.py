@@ -1,4 +1,4 @@
-"""Losses, as a sum and a weight, never a mean: so accumulation, partitions of a batch and data parallelism average by weight."""
+"""Losses, as a sum and a weight, never a mean, so that accumulation and data parallelism can average by weight."""
 
 from mlxfp.evaluation.metrics import mae
 from mlxfp.training.losses.classification import binary_cross_entropy, cross_entropy, linear_cross_entropy

@@ -1,4 +1,4 @@
-"""Losses of classes: cross-entropy of one class out of several, also of very many, and of yes-or-no questions."""
+"""Losses for classes: cross-entropy of one of several classes, also of very many, and of yes-or-no labels."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.evaluation.rows import add, at_labels, class_labels, matching, spread
+from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
 from mlxfp.training.losses.chunking import logsumexp_of_products
 
 
@@ -23,9 +23,9 @@ def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and 
     """Add up the negative log-likelihood of the labels: (sum, weight), two float32 scalars.
 
     `logits` are float[..., C], `labels` int[...]; labels of `ignore_index` do not count. Each other counts 1, or the weight of its class
-    in `class_weights` (C numbers), times that of its example in `example_weights` ([B]). With `label_smoothing` a label is only 1 - s
-    sure, and the rest is shared by all classes (Szegedy et al., "Rethinking the Inception Architecture", 2016). sum / weight is what
-    PyTorch's `cross_entropy` gives.
+    in `class_weights` (C numbers), times that of its example in `example_weights` ([B]). With `label_smoothing` s a label has the
+    probability 1 - s, and the rest is shared by all classes (Szegedy et al., "Rethinking the Inception Architecture", 2016).
+    sum / weight is the result of PyTorch's `cross_entropy`.
 
     Computed in float32 whatever the logits are. A label outside [0, C) makes the sum NaN: a compiled step cannot raise, and must not go
     on as if nothing was wrong. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
@@ -78,7 +78,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
     labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
     sums = logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
-    rows = matrix[mx.clip(labels, 0, classes - 1)]  # where a label is no class, `at_labels` makes NaN of its bias
+    rows = matrix[mx.clip(labels, 0, classes - 1)]  # a label that is not a class becomes NaN by `at_labels` of its bias
     scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
     average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
     return rules.add(labels, counts, sums, scores, average)
@@ -87,7 +87,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
 def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
     """Add up the negative log-likelihood of yes-or-no labels, each for itself: (sum, weight), two float32 scalars.
 
-    `logits` are float[...]: [B] for one question, [B, C] for several labels that do not exclude each other. `labels`, in the same shape,
+    `logits` are float[...]: [B] for one label, [B, C] for several labels that do not exclude each other. `labels`, in the same shape,
     are 0, 1, or a probability; others make the sum NaN. The weight is the number of labels, each counting as its example does in
     `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit.
 
@@ -95,15 +95,15 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     >>> round(total.item(), 4), weight.item()
     (1.3863, 4.0)
     """
-    logits, labels = matching("binary_cross_entropy", logits, labels)
+    logits, labels = check_same_shape("binary_cross_entropy", logits, labels)
     each = mx.logaddexp(logits, 0) - logits * labels
     each = mx.where((labels >= 0) & (labels <= 1), each, mx.nan)
-    return add(each, spread("binary_cross_entropy", example_weights, labels.shape))
+    return add(each, broadcast_weights("binary_cross_entropy", example_weights, labels.shape))
 
 
 @frozen
 class _Rules:
-    """How sure the labels are and what the classes weigh. `shares` are the weights divided by their sum, float32[C]."""
+    """The label smoothing and the weights of the classes. `shares` are the weights divided by their sum, float32[C]."""
 
     smoothing: float
     class_weights: mx.array | None

@@ -1,22 +1,22 @@
-"""The loss that tells pairs from strangers."""
+"""The contrastive loss of pairs."""
 
 import mlx.core as mx
 
 from mlxfp.core.errors import ArgumentError
-from mlxfp.evaluation.rows import spread
+from mlxfp.evaluation.rows import broadcast_weights
 from mlxfp.training.losses.classification import cross_entropy
 
 
 def contrastive(
     queries: mx.array, keys: mx.array, *, temperature: float = 0.05, example_weights: mx.array | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Add up how hard it is to find the key of each query among those of the batch (InfoNCE): (sum, queries), two float32 scalars.
+    """Add up the cross-entropy of finding the key of each query among those of the batch (InfoNCE): (sum, queries), two float32 scalars.
 
-    Row i of `queries` and of `keys`, float[B, D] both, belong together, and all other rows are taken for strangers. Cosines divided by
-    `temperature` are the logits of a cross-entropy. Examples of weight 0, which pad a batch, are no strangers either. For both
+    Row i of `queries` and of `keys`, float[B, D] both, are a pair, and all other rows are negatives. Cosines divided by
+    `temperature` are the logits of a cross-entropy. Examples of weight 0, which pad a batch, are not negatives either. For both
     directions, as in CLIP, add those of (queries, keys) and of (keys, queries). Raises `ArgumentError` if the shapes do not fit.
 
-    The strangers come from the batch, so unlike all other losses this one is another one for batches of another size.
+    The negatives come from the batch, so unlike all other losses this one depends on the size of the batch.
     van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018.
 
     >>> total, weight = contrastive(mx.eye(3), 2 * mx.eye(3), temperature=1.0)
@@ -28,7 +28,7 @@ def contrastive(
     if not temperature > 0:
         raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
     size = queries.shape[0]
-    weights = spread("contrastive", example_weights, (size,))
+    weights = broadcast_weights("contrastive", example_weights, (size,))
     logits = _directions(queries) @ _directions(keys).T / temperature
     seen = (weights != 0) | mx.eye(size, dtype=mx.bool_)
     return cross_entropy(mx.where(seen, logits, -mx.inf), mx.arange(size), example_weights=weights)

@@ -12,8 +12,9 @@ from mlxfp.training.losses.classification import cross_entropy
 def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
     """Add up the cross-entropy of the next tokens in a batch of `collators.causal`: (sum, tokens predicted), two float32 scalars.
 
-    The labels are shifted there already, and -100, which does not count, on padding, on prompts and between documents. The model is
-    called as `models.CausalLM` is, with `segment_ids` and `positions` of packed rows; rows count as the batch's `weight` says, if any.
+    The collator has shifted the labels, and set them to -100, which does not count, on padding, on prompts and between documents. The
+    model is called like `models.CausalLM`, with `segment_ids` and `positions` of packed rows. Each row counts as much as the `weight` of
+    the batch says, if it has one.
 
     >>> from mlxfp.collators import causal
     >>> from mlxfp.models import create
@@ -30,8 +31,8 @@ def causal_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.array]:
     """Add up the cross-entropy of the hidden tokens in a batch of `collators.masked`: (sum, tokens predicted), two float32 scalars.
 
-    The labels are -100, which does not count, but on tokens that were chosen. The model is called as `models.MaskedLM` is, with
-    `token_type_ids` where the batch has them; rows count as the batch's `weight` says, if it has one.
+    The labels are -100, which does not count, except for the tokens that were chosen. The model is called like `models.MaskedLM`,
+    with `token_type_ids` where the batch has them. Each row counts as much as the `weight` of the batch says, if it has one.
 
     >>> from mlxfp.models import create
     >>> model = create("bert", size="tiny", head="masked_lm", vocab_size=20)

@@ -1,9 +1,9 @@
-"""Losses of numbers."""
+"""Losses for numbers."""
 
 import mlx.core as mx
 
 from mlxfp.core.errors import ArgumentError
-from mlxfp.evaluation.rows import add, matching, spread
+from mlxfp.evaluation.rows import add, broadcast_weights, check_same_shape
 
 
 def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array | None = None) -> tuple[mx.array, mx.array]:
@@ -16,8 +16,8 @@ def mse(predictions: mx.array, targets: mx.array, *, example_weights: mx.array |
     >>> total.item(), weight.item()
     (4.0, 2.0)
     """
-    predictions, targets = matching("mse", predictions, targets)
-    return add((predictions - targets).square(), spread("mse", example_weights, targets.shape))
+    predictions, targets = check_same_shape("mse", predictions, targets)
+    return add((predictions - targets).square(), broadcast_weights("mse", example_weights, targets.shape))
 
 
 def huber(
@@ -33,7 +33,7 @@ def huber(
     """
     if not delta > 0:
         raise ArgumentError(f"delta must be above 0, got delta={delta!r}.")
-    predictions, targets = matching("huber", predictions, targets)
+    predictions, targets = check_same_shape("huber", predictions, targets)
     size = (predictions - targets).abs()
     near = mx.minimum(size, delta)  # so that a huge difference is not squared
-    return add(near * (size - near / 2), spread("huber", example_weights, targets.shape))
+    return add(near * (size - near / 2), broadcast_weights("huber", example_weights, targets.shape))

@@ -1,6 +1,6 @@
-"""Observers: functions from an event stream to an event stream, composed with `pipe`. They are what callbacks are elsewhere.
+"""Observers: functions from an event stream to an event stream, composed with `pipe`. Other libraries have callbacks for this.
 
-An observer passes every event on as it is, and may add events of its own or end the stream, which stops the run.
+An observer passes every event on unchanged, and may add events of its own or end the stream, which stops the run.
 """
 
 from mlxfp.training.observers.evaluating import evaluate_every
@@ -8,7 +8,7 @@ from mlxfp.training.observers.logs import log_metrics
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
-from mlxfp.training.observers.resources import memory
+from mlxfp.training.observers.resources import log_memory
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from mlxfp.training.observers.stopping import early_stopping, time_budget
 from mlxfp.training.observers.tracking import log_mlflow
@@ -18,9 +18,9 @@ __all__ = [
     "checkpoint_best",
     "early_stopping",
     "evaluate_every",
+    "log_memory",
     "log_metrics",
     "log_mlflow",
-    "memory",
     "on_event",
     "progress",
     "reduce_on_plateau",

@@ -5,7 +5,7 @@ from functools import partial
 
 from mlxfp.core.checks import check_callable, check_positive, check_text
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
-from mlxfp.training.loop.plateaus import family
+from mlxfp.training.loop.plateaus import evaluation_of
 from mlxfp.training.steps.state import TrainState
 
 Validate = Callable[[TrainState], Mapping[str, float]]
@@ -14,8 +14,8 @@ Validate = Callable[[TrainState], Mapping[str, float]]
 def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None) -> Observer:
     """Evaluate the state after every epoch, or after every `steps` steps, and add an `Evaluated` event with the metrics.
 
-    For several validation datasets put in several, and tell them apart by `name`: the metrics are called `name/metric` then. When a
-    run continues, an evaluation that was due at its first step is made if it is not in the history.
+    For several validation datasets use several, each with a `name`: the metrics are then called `name/metric`. When a run continues, an
+    evaluation that was due at its first step is made if it is not in the history.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> events = [EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {})]
@@ -37,10 +37,10 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
     for event in events:
         yield event
         if isinstance(event, RunStarted):
-            made = {each.step for each in event.history if any(family(name) == prefix[:-1] for name in each.metrics)}
+            made = {each.step for each in event.history if any(evaluation_of(name) == prefix[:-1] for name in each.metrics)}
         if _due(event, steps) and event.step not in made:
             metrics = {f"{prefix}{metric}": value for metric, value in _validated(validate, event).items()}
-            yield Evaluated(event.state, event.cursor, event.epoch, metrics)
+            yield event.derive(Evaluated, metrics)
 
 
 def _validated(validate: Validate, event: Event) -> dict[str, float]:
@@ -49,7 +49,7 @@ def _validated(validate: Validate, event: Event) -> dict[str, float]:
     except Exception as error:
         error.add_note(
             f"while running validate(state) of evaluate_every at step {event.step}; it takes a state and returns numbers by name. "
-            "Of what evaluate(...) made, make it with: lambda state: check(state, batches)"
+            "With check = evaluate(...), pass lambda state: check(state, batches)."
         )
         raise
 

@@ -20,19 +20,19 @@ from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import Event, Observer, Stepped
 from mlxfp.training.observers.numbers import numbers_of
 
-_WORDS = ("total", "reason", "message", "path")  # what events have besides numbers
+_WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 
 def log_metrics(path: str | os.PathLike[str]) -> Observer:
     """Write the events to a log: a line of JSON each in a `.jsonl` file, a line for each number in a `.csv` file.
 
-    A line has `event`, the name of its class; `step`, `epoch` and `seconds` since the start; and what the event has: `metrics`, with
-    the learning rate after readings of the step, `reason`, `path`. Steps without a reading are left out. JSON has null for numbers
-    that are not finite. A run from step 0 begins a new log; one that continues goes on with the log there is, without what it says of
-    later events, so the log of a run that was killed is that of one that was not. For the console there is `progress`.
+    A line has `event`, the name of its class; `step`, `epoch` and `seconds` since the start; and the fields of the event: `metrics`,
+    with the learning rate where the metrics of steps were read, `reason`, `path`. Steps without a reading are left out. JSON has null
+    for numbers that are not finite. A run from step 0 begins a new log; one that continues drops the lines of later events and appends,
+    so a run that was killed and continued has the same log as one that was not. For the console there is `progress`.
 
-    Stands last: what follows is not in the log. Raises `ArgumentError` for another kind of file.
+    Put it last: events of the observers after it are not in the log. Raises `ArgumentError` for another kind of file.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.core.pipelines import pipe
@@ -45,7 +45,7 @@ def log_metrics(path: str | os.PathLike[str]) -> Observer:
     >>> line["event"], line["step"], line["metrics"]
     ('Evaluated', 7, {'accuracy': 0.5})
 
-    See also: `plot_run` draws it, `on_event` writes elsewhere.
+    See also: `plot_run` draws a log; with `on_event` a function of your own can write events.
     """
     suffix = Path(path).suffix
     if suffix not in _KINDS:
@@ -73,7 +73,7 @@ def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Itera
                 file = stack.enter_context(path.open("a", encoding="utf-8", newline=""))
             if not isinstance(event, Stepped) or event.metrics:
                 file.write(kind.write(_record(event, monotonic() - began)))
-                file.flush()  # a run that is killed leaves what it has said
+                file.flush()  # so that a killed run leaves a log
             yield event
 
 
@@ -104,27 +104,27 @@ def _csv_lines(record: Mapping[str, Any]) -> str:
     return text.getvalue()
 
 
-def _of_json(line: str) -> tuple[str, int, float]:
+def _parse_json(line: str) -> tuple[str, int, float]:
     record = json.loads(line)
     return str(record["event"]), int(record["step"]), float(record["seconds"])
 
 
-def _of_csv(line: str) -> tuple[str, int, float]:
+def _parse_csv(line: str) -> tuple[str, int, float]:
     event, step, _, seconds, _, _ = next(csv.reader([line]))
     return event, int(step), float(seconds)
 
 
-_KINDS = {".jsonl": _Kind("", _json_line, _of_json), ".csv": _Kind(",".join(_CSV) + "\n", _csv_lines, _of_csv)}
+_KINDS = {".jsonl": _Kind("", _json_line, _parse_json), ".csv": _Kind(",".join(_CSV) + "\n", _csv_lines, _parse_csv)}
 
 
 def _begin(path: Path, kind: _Kind, first: Event) -> float:
-    """Leave in a log what comes before the first event of a run that continues; return how many seconds that took."""
+    """Keep the lines of a log before the first event of a run; return the seconds of the last one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    over = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))  # else the rest of the step happens again
+    finished = any(evaluation.step == first.step for evaluation in getattr(first, "history", ()))  # else the rest of the step happens again
     kept = [
         (line, seconds)
         for line, event, step, seconds in (_lines(path, kind) if path.exists() else ())
-        if step < first.step or (step == first.step > 0 and (event == "Stepped" or (over and event != "Stopped")))
+        if step < first.step or (step == first.step > 0 and (event == "Stepped" or (finished and event != "Stopped")))
     ]
     write_whole(path, (kind.header + "".join(line for line, _ in kept)).encode())
     return kept[-1][1] if kept else 0.0

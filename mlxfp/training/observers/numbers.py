@@ -1,4 +1,4 @@
-"""The numbers in events, by name: what logs and trackers write."""
+"""The numbers in events, by name, for logs and trackers."""
 
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Stepped
 from mlxfp.training.optimization.learning_rates import learning_rates

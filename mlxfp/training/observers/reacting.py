@@ -1,4 +1,4 @@
-"""Functions of one's own as observers."""
+"""Functions as observers."""
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -14,7 +14,7 @@ E = TypeVar("E", bound=Event)
 def on_event(kind: type[E], function: Callable[[E], object]) -> Observer:
     """Call `function(event)` for every event of a kind, before it is passed on; `events.Event` is all of them.
 
-    An error in the function ends the run. What it returns is not used; to add events or to stop, write an observer: a generator
+    An error in the function ends the run. Its result is not used. To add events or to end the run, write an observer: a generator
     function of the events.
 
     >>> from mlxfp.core.pipelines import pipe

@@ -1,4 +1,4 @@
-"""The progress of a run, for people."""
+"""The progress of a run on the console."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from typing import TextIO
 
 from attrs import evolve, frozen
 
-from mlxfp.training.loop.events import Evaluated, Event, Observer, RunStarted, Steered, Stepped, Stopped, Warned
+from mlxfp.training.loop.events import Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 
 _REDRAW = 0.1  # seconds between two drawings of the bar: ten a second look live, and cost nothing
 _BAR = 12  # its width in characters: with it, the line of a long run fits into 80 columns
@@ -17,10 +17,10 @@ _ERASE = "\r\x1b[K"  # to the start of the line, and clear it (ECMA-48)
 
 
 def progress(*, file: TextIO | None = None) -> Observer:
-    """Show how the run goes, on standard error unless a file is given: step, loss, steps per second, time left, evaluations, the end.
+    """Show the progress of the run on standard error, or in `file`: step, loss, steps per second, time left, evaluations, the end.
 
-    On a terminal one line is drawn over and over; elsewhere a line is written for every reading of the metrics. It shows the events of
-    the observers before it, so it stands last.
+    On a terminal one line is drawn again and again; otherwise a line is written for every reading of the metrics. It shows the events of
+    the observers before it, so put it last.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
@@ -46,7 +46,7 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
                 out.write(f"{_ERASE}{line[: get_terminal_size().columns - 1]}")
                 out.flush()
                 drawn = now
-            elif _news(event) or isinstance(event, Stopped) or (isinstance(event, Stepped) and event.metrics and not live):
+            elif _text_between_steps(event) or isinstance(event, Stopped) or (isinstance(event, Stepped) and event.metrics and not live):
                 out.write(f"{_ERASE if drawn else ''}{line}\n")
                 out.flush()
                 drawn = 0.0
@@ -73,9 +73,9 @@ class _View:
         return self
 
     def line(self, event: Event, now: float, *, live: bool) -> str:
-        news = _news(event)
-        if news:
-            return f"epoch {event.epoch + 1}  step {event.step}{news}"
+        text = _text_between_steps(event)
+        if text:
+            return f"epoch {event.epoch + 1}  step {event.step}{text}"
         first, then = self.start or (event.step, now)
         rate = (event.step - first) / (now - then) if event.step > first and now > then else 0.0
         done = f"{event.step}/{self.total}" if self.total else f"{event.step}"
@@ -89,13 +89,13 @@ class _View:
         return f"{end}epoch {event.epoch + 1}  step {done}{bar}{self.loss}{speed}{left}{took}"
 
 
-def _news(event: Event) -> str:
-    """Say what happened between two steps, if it was one of these."""
+def _text_between_steps(event: Event) -> str:
+    """Return the text for an event between two steps, or nothing."""
     match event:
         case Evaluated(metrics=metrics):
             return _words(metrics, metrics)
-        case Steered(reason=text) | Warned(message=text):
-            return f"  {text}"
+        case StateChanged(reason=said) | Warned(message=said):
+            return f"  {said}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What a run takes of the machine."""
+"""The memory that a run uses."""
 
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -9,28 +9,28 @@ from mlxfp.core.checks import check_positive
 from mlxfp.training.loop.events import Event, MemoryRead, Observer, Stepped
 
 
-def memory(*, limit: int | None = None) -> Observer:
+def log_memory(*, limit: int | None = None) -> Observer:
     """Add a `MemoryRead` event after every reading of the metrics: bytes in use, at the peak, and kept for reuse.
 
-    If those in use and those kept are more than `limit` together, the kept ones are given back (`mx.clear_cache`); the event says how
-    many there were. Without a limit, that of MLX itself (`mx.get_memory_limit`) is the only one.
+    If those in use and those kept are more than `limit` together, the kept ones are released (`mx.clear_cache`); the event has the numbers
+    from before. Without `limit` only the limit of MLX itself applies (`mx.get_memory_limit`).
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
     >>> events = [Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5})]
-    >>> [type(event).__name__ for event in pipe(events, memory(limit=8 * 2**30))]
+    >>> [type(event).__name__ for event in pipe(events, log_memory(limit=8 * 2**30))]
     ['Stepped', 'MemoryRead']
     """
     if limit is not None:
         check_positive(limit=limit)
-    return partial(_memory, limit=limit)
+    return partial(_log_memory, limit=limit)
 
 
-def _memory(events: Iterable[Event], *, limit: int | None) -> Iterator[Event]:
+def _log_memory(events: Iterable[Event], *, limit: int | None) -> Iterator[Event]:
     for event in events:
         yield event
         if isinstance(event, Stepped) and event.metrics:
             active, cache = mx.get_active_memory(), mx.get_cache_memory()
             if limit is not None and active + cache > limit:
                 mx.clear_cache()
-            yield MemoryRead(event.state, event.cursor, event.epoch, active, mx.get_peak_memory(), cache)
+            yield event.derive(MemoryRead, active, mx.get_peak_memory(), cache)

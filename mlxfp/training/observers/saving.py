@@ -1,4 +1,4 @@
-"""Observers that write checkpoints, in a thread beside the training."""
+"""Observers that write checkpoints, in a thread of their own."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,14 +9,15 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Self
 
+import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.loop.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
 from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, Watch, unseen, watch
-from mlxfp.training.steps.state import settle
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.steps.state import evaluate_state
 
 Write = Callable[[Event, tuple[Evaluation, ...]], Path]
 
@@ -32,11 +33,11 @@ def checkpoint(
     """Write checkpoints to a folder: after every epoch, or every `steps` steps, or every `seconds`; and one at the end.
 
     They are called `step-00001200.safetensors`, and the last `keep` are kept. `load_latest` continues the run from them, bit for bit.
-    Files are written beside the training, one at a time, and take their place when they are complete; a `CheckpointSaved` event says
-    so, some steps later. A checkpoint is due at the first reading of the metrics after its time, so no state is saved after a loss that
-    was no number. It is the moment after a step: an evaluation at that step is made again when the run continues.
+    Files are written in a thread, one at a time, and get their names when they are complete; a `CheckpointSaved` event says so, some
+    steps later. A checkpoint is due at the first reading of the metrics after its time, so no state is saved after a loss that was not
+    finite. It is the state after a step: an evaluation at that step is made again when the run continues.
 
-    Stands after `evaluate_every` and after what may end the run. Raises an error of writing at one of the next events, and
+    Put it after `evaluate_every` and after observers that may end the run. An error of writing is raised at one of the next events, and
     `ArgumentError` at the start for a folder with later checkpoints than the run's first state: they would be taken for its own.
 
     >>> from tempfile import TemporaryDirectory
@@ -54,9 +55,7 @@ def checkpoint(
     See also: `checkpoint_best`, `save_state`.
     """
     if steps is not None and seconds is not None:
-        raise ArgumentError(
-            f"Give one of steps and seconds, got steps={steps!r} and seconds={seconds!r}. For both, put in checkpoint twice."
-        )
+        raise ArgumentError(f"Give one of steps and seconds, got steps={steps!r} and seconds={seconds!r}. For both, use checkpoint twice.")
     if steps is not None:
         check_positive(steps=steps)
     if seconds is not None and not seconds > 0:
@@ -67,9 +66,9 @@ def checkpoint(
 
 
 def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None) -> Observer:
-    """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Stands after `evaluate_every`.
+    """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Put it after `evaluate_every`.
 
-    Otherwise as `checkpoint`. A run that continues from a checkpoint with its history knows what was best before.
+    Otherwise like `checkpoint`. A run that continues from a checkpoint with its history knows the best value so far.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -84,7 +83,7 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
     1
     """
     json_text(config or {})
-    return partial(_checkpoint_best, path=Path(path), watched=watch(metric, mode), config=config)
+    return partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker.of(metric, mode), config=config)
 
 
 def _checkpoint(
@@ -107,20 +106,20 @@ def _checkpoint(
         yield from saver.wait()
 
 
-def _checkpoint_best(events: Iterable[Event], *, path: Path, watched: Watch, config: Mapping[str, Any] | None) -> Iterator[Event]:
+def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTracker, config: Mapping[str, Any] | None) -> Iterator[Event]:
     with _Saver(partial(_write, path=path, config=config)) as saver:
         for event in events:
             yield from saver.saved(event)
             if isinstance(event, RunStarted):
                 remove_unfinished(path.parent, path.name)
-                watched = watched.after_all(event.history)
+                tracker = tracker.after_all(event.history)
             elif isinstance(event, Evaluated):
-                before, watched = watched, watched.after(event.metrics)
-                if watched.best != before.best:
+                before, tracker = tracker, tracker.after(event.metrics)
+                if tracker.best != before.best:
                     yield from saver.save(event, saver.history)
             elif isinstance(event, Stopped):
                 yield from saver.wait()
-            yield from unseen("checkpoint_best", watched, event)
+            yield from tracker.warn_if_unused("checkpoint_best", event)
             yield event
         yield from saver.wait()
 
@@ -160,7 +159,7 @@ class _Saver:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Wait for what is being written. An error in that must not hide the one that ended the run."""
+        """Wait for the writing. Its error must not hide the one that ended the run."""
         try:
             list(self.wait())
         except Exception as failed:
@@ -171,7 +170,7 @@ class _Saver:
             self._pool.shutdown()
 
     def saved(self, event: Event) -> Iterator[CheckpointSaved]:
-        """Take an event into account, and say what has been written meanwhile."""
+        """Take an event into account, and report a file that has been written meanwhile."""
         if isinstance(event, RunStarted):
             self.history = event.history
         elif isinstance(event, Evaluated):
@@ -180,25 +179,26 @@ class _Saver:
             yield from self.wait()
 
     def history_before(self, step: int) -> tuple[Evaluation, ...]:
-        """Return the evaluations of earlier steps: what happens at this one is not over."""
+        """Return the evaluations of earlier steps: others at this step may follow."""
         return tuple(evaluation for evaluation in self.history if evaluation.step < step)
 
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
-        """Begin to write, once what was being written is."""
+        """Begin to write, after the file before is written."""
         yield from self.wait()
-        settle(event.state)  # here, and not in the thread
+        evaluate_state(event.state)  # here: another thread can only read arrays that are computed
+        mx.eval(event.running.unread)
         self._writing = event, self._pool.submit(self._write, event, history)
 
     def wait(self) -> Iterator[CheckpointSaved]:
         """Wait until nothing is being written."""
         if self._writing is not None:
             (event, future), self._writing = self._writing, None
-            yield CheckpointSaved(event.state, event.cursor, event.epoch, future.result())
+            yield event.derive(CheckpointSaved, future.result())
 
 
 def _write(event: Event, history: tuple[Evaluation, ...], *, path: Path, config: Mapping[str, Any] | None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_state(path, event.state, cursor=event.cursor, history=history, config=config)
+    save_state(path, event.state, cursor=event.cursor, history=history, running=event.running, config=config)
     return path
 
 

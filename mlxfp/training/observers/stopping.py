@@ -7,14 +7,14 @@ from time import monotonic
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, Watch, unseen, watch
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 
 
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     """End the run after `patience` evaluations in a row without a new best `metric`, with a `Stopped` event.
 
-    Stands after `evaluate_every`, and before what should see the end. A run that continues from a checkpoint with its history stops
-    where it would have stopped. Raises `UnknownNameError` for an evaluation without the metric.
+    Put it after `evaluate_every`, and before observers that should see the end. A run that continues from a checkpoint with its
+    history stops where it would have stopped. Raises `UnknownNameError` for an evaluation without the metric.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
@@ -27,7 +27,7 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     See also: `best`, the evaluation with the best state.
     """
     check_positive(patience=patience)
-    return partial(_early_stopping, watched=watch(metric, mode), patience=patience)
+    return partial(_early_stopping, tracker=PlateauTracker.of(metric, mode), patience=patience)
 
 
 def time_budget(seconds: float) -> Observer:
@@ -46,15 +46,15 @@ def time_budget(seconds: float) -> Observer:
     return partial(_time_budget, seconds=seconds)
 
 
-def _early_stopping(events: Iterable[Event], *, watched: Watch, patience: int) -> Iterator[Event]:
+def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patience: int) -> Iterator[Event]:
     for event in events:
-        yield from unseen("early_stopping", watched, event)
+        yield from tracker.warn_if_unused("early_stopping", event)
         yield event
         if isinstance(event, RunStarted):
-            watched = watched.after_all(event.history)
+            tracker = tracker.after_all(event.history)
         elif isinstance(event, Evaluated):
-            before, watched = watched, watched.after(event.metrics)
-            if watched.waited >= patience and watched != before:
+            before, tracker = tracker, tracker.after(event.metrics)
+            if tracker.waited >= patience and tracker != before:
                 yield _stopped(events, event, "early_stopping")
                 return
 
@@ -71,5 +71,5 @@ def _time_budget(events: Iterable[Event], *, seconds: float) -> Iterator[Event]:
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
     close = getattr(events, "close", None)
     if close is not None:
-        close()  # now, and not when the last reference goes: threads may be preparing batches
-    return Stopped(event.state, event.cursor, event.epoch, reason)
+        close()  # now, and not when the last reference is gone: threads may be preparing batches
+    return event.derive(Stopped, reason)

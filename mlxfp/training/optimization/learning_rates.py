@@ -1,4 +1,4 @@
-"""The learning rates in the state of an optimizer: read and scaled, for any optimizer of MLX and any nest of them."""
+"""Read and scale the learning rates in the state of any optimizer of MLX, nested ones too."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def learning_rates(opt: Any) -> list[float]:
 
 
 def scaled_rates(opt: Any, factor: float) -> Any:
-    """Return an optimizer's state with every learning rate multiplied, and all else as it was.
+    """Return an optimizer's state with every learning rate multiplied and the rest unchanged.
 
     >>> scaled_rates({"step": mx.array(3), "learning_rate": mx.array(0.5)}, 0.5)
     {'step': array(3, dtype=int32), 'learning_rate': array(0.25, dtype=float32)}

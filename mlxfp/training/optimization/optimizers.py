@@ -1,6 +1,7 @@
-"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, AdamW with the defaults one means, and groups of parameters.
+"""Optimizers: any `mlx.optimizers.Optimizer` as two pure functions, groups of parameters, and a table of optimizers by name.
 
-An optimizer object is configuration here. Its state lives in `TrainState.opt`; the object itself is never changed.
+An optimizer object is configuration here. Its state is in `TrainState.opt`; the object itself is never changed. To offer another
+optimizer in configurations, add an entry to `OPTIMIZERS`.
 """
 
 import copy
@@ -17,6 +18,7 @@ from mlxfp.core.checks import check_callable, check_text
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import Part, brief
 from mlxfp.core.trees import difference, flatten, tree_map
+from mlxfp.settings.registries import Registry
 from mlxfp.training.optimization.schedules import Schedule
 
 Where = Callable[[str, mx.array], bool]
@@ -35,12 +37,27 @@ def adamw(
     return optimizers.AdamW(learning_rate, betas=list(betas), eps=eps, weight_decay=weight_decay, bias_correction=True)
 
 
+def by_name(name: str, learning_rate: float | Schedule, *, weight_decay: float = 0.0) -> optimizers.Optimizer:
+    """Make an optimizer of the table `OPTIMIZERS`; the weights of matrices decay, and vectors do not (see `vectors`).
+
+    What decay is depends on the method: adamw, lion and adafactor shrink the weights themselves (decoupled: Loshchilov and Hutter,
+    2019), adam and sgd add it to the gradients (an L2 penalty), so adam with decay is another method than adamw.
+
+    >>> [each.weight_decay for each in by_name("sgd", 0.1, weight_decay=0.01).optimizers]
+    [0.0, 0.01]
+    """
+    make = OPTIMIZERS[name]
+    if not weight_decay:
+        return make(learning_rate, 0.0)
+    return grouped((vectors, make(learning_rate, 0.0)), rest=make(learning_rate, weight_decay))
+
+
 def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimizer) -> optimizers.Optimizer:
-    """Update groups of parameters each with an optimizer of its own; `rest` takes what is in none.
+    """Update groups of parameters, each with an optimizer of its own, and all other parameters with `rest`.
 
     A group is (where, optimizer): `where(path, array)` says whether a parameter is in it, such as `vectors` or `matching("body.*")`;
-    paths are those of `Module.parameters()`, as "layers.0.weight". The first group that says yes takes it. A group without any
-    parameter is a mistake in its name, and raises `ArgumentError` when a state is made.
+    paths are those of `Module.parameters()`, as "layers.0.weight". A parameter belongs to the first group that says so. A group without
+    parameters must be a mistake in a name, and raises `ArgumentError` when a state is made.
 
     >>> no_decay, decay = adamw(1e-3, weight_decay=0.0), adamw(1e-3, weight_decay=0.1)
     >>> optimizer = grouped((matching("body.*"), frozen()), (vectors, no_decay), rest=decay)
@@ -59,8 +76,8 @@ def grouped(*groups: tuple[Where, optimizers.Optimizer], rest: optimizers.Optimi
 def frozen() -> optimizers.Optimizer:
     """Leave parameters as they are: for a group of `grouped`.
 
-    There are no moments, and as nothing asks for their gradients, none are computed. Where something does (`clip_norm` measures all
-    gradients), freeze the module itself instead, with `model.body.freeze()`: then they are no parameters at all.
+    They have no moments, and no gradients are computed for them. Only `clip_norm`, which measures all gradients, still computes them:
+    then freeze the module itself, with `model.body.freeze()`, so that they are not parameters at all.
 
     >>> params = {"w": mx.ones(2)}
     >>> state = start(frozen(), params)
@@ -71,7 +88,7 @@ def frozen() -> optimizers.Optimizer:
 
 
 def matching(*patterns: str) -> Where:
-    """Choose parameters by their path: those that fit one of the patterns, where `*` stands for any text, dots too.
+    """Choose parameters by their path: those that fit one of the patterns, where `*` matches any text, dots too.
 
     >>> where = matching("body.layers.1.*", "*.norm.*")
     >>> [where(path, mx.zeros(1)) for path in ("body.layers.1.weight", "body.layers.10.weight", "body.layers.10.norm.weight")]
@@ -124,6 +141,31 @@ def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: 
     return _like(params, updated), own.state
 
 
+class _Adam(optimizers.Adam):
+    """Adam whose gradients include those of decay * |w|^2 / 2, as in PyTorch: MLX's has no decay."""
+
+    def __init__(self, learning_rate: Any, decay: float) -> None:
+        super().__init__(learning_rate, bias_correction=True)
+        self.decay = decay
+
+    def apply_single(self, gradient: mx.array, parameter: mx.array, state: dict[str, Any]) -> mx.array:
+        updated: mx.array = super().apply_single(gradient + self.decay * parameter, parameter, state)
+        return updated
+
+
+# The optimizers that configurations can name: functions of a learning rate, or schedule, and a weight decay.
+OPTIMIZERS: Registry[Callable[[Any, float], optimizers.Optimizer]] = Registry(
+    "optimizer",
+    {
+        "adamw": lambda rate, decay: adamw(rate, weight_decay=decay),
+        "adam": _Adam,
+        "sgd": lambda rate, decay: optimizers.SGD(rate, momentum=0.9, weight_decay=decay),
+        "lion": lambda rate, decay: optimizers.Lion(rate, weight_decay=decay),
+        "adafactor": lambda rate, decay: optimizers.Adafactor(rate, relative_step=False, scale_parameter=False, weight_decay=decay),
+    },
+)
+
+
 class _Frozen(optimizers.Optimizer):
     def init_single(self, parameter: mx.array, state: dict[str, Any]) -> None:
         """Keep nothing."""
@@ -142,7 +184,7 @@ class _Matching(Part):
 
 
 def _like(tree: Any, other: Any) -> Any:
-    """Arrange the arrays of `other` as those of `tree`, which keeps what is not there: MultiOptimizer merges in any order."""
+    """Arrange the arrays of `other` as in `tree`, and keep those that are only in `tree`: MultiOptimizer merges in any order."""
     if isinstance(tree, dict):
         return {key: _like(value, other[key]) if key in other else value for key, value in tree.items()}
     if isinstance(tree, list):
@@ -157,7 +199,7 @@ def _check(optimizer: optimizers.Optimizer) -> None:
     used = [state for state in states if isinstance(state, Mapping) and int(state["step"]) > 0]
     if used:
         raise ArgumentError(
-            f"{type(optimizer).__name__} has made {int(used[0]['step'])} updates elsewhere; here its state is a part of TrainState. "
+            f"{type(optimizer).__name__} has made {int(used[0]['step'])} updates already. Here its state is a part of TrainState. "
             "Pass a new optimizer."
         )
 

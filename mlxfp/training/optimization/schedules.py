@@ -1,24 +1,36 @@
 """Schedules: pure functions of the step. Pass one as the `learning_rate` of an optimizer.
 
-The step counts updates already made, so the first update asks for step 0. It is a part of the optimizer's state, so a run that continues
+The step is the number of updates made, so the first update has step 0. It is a part of the optimizer's state, so a run that continues
 from a checkpoint continues its schedule. With a warmup of w updates, update i (from 0) has the rate `rate * (i + 1) / w`: the first one
-is small and not zero.
+is small and not zero. To offer another schedule in configurations, add an entry to `SCHEDULES`.
 """
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable
 from math import pi
 
 import mlx.core as mx
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_callable, check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.nodes import Part, brief
+from mlxfp.settings.registries import Registry
 
 Schedule = Callable[[mx.array | int], mx.array]
+
+
+def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Schedule:
+    """Make a schedule of the table `SCHEDULES` for a run of so many updates, of which the share `warmup` are for rising to `rate`.
+
+    >>> by_name("cosine", 1e-3, steps=100, warmup=0.1)
+    cosine_decay(rate=0.001, steps=100, warmup=10)
+    """
+    check_positive(steps=steps)
+    return SCHEDULES[name](rate, steps, round(warmup * steps))
 
 
 def constant(rate: float, *, warmup: int = 0) -> Schedule:
@@ -50,7 +62,7 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     _check_steps(steps, warmup)
     if not power > 0:
         raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
-    return _PolynomialDecay(rate, steps, power, warmup, end)
+    return _PolynomialDecay(rate, steps, warmup, end, power=power)
 
 
 def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
@@ -69,7 +81,7 @@ def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
     """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, both as half a cosine.
 
     Smith and Topin, "Super-Convergence: Very Fast Training of Neural Networks Using Large Learning Rates", 2018, with the cosines and
-    the two quotients that fastai and PyTorch made the custom. After `steps` it stays where it is.
+    the two quotients that fastai and PyTorch made usual. After `steps` it stays where it is.
 
     >>> [round(one_cycle(1.0, steps=10)(step).item(), 3) for step in (0, 1, 3, 5, 10, 11)]
     [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
@@ -104,47 +116,65 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
     figure.savefig(os.fspath(path))
 
 
+# The schedules that configurations can name: functions of the highest rate, the number of updates, and how many of them are a warmup.
+SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
+    "schedule",
+    {
+        "constant": lambda rate, steps, warmup: constant(rate, warmup=warmup),
+        "linear": lambda rate, steps, warmup: linear_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
+        "cosine": lambda rate, steps, warmup: cosine_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
+    },
+)
+
+
 @frozen(repr=False)
 class _Constant(Part):
     rate: float
     warmup: int = 0
 
     def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, mx.array(self.rate))
+        return _after_warmup(self, _updates(step), mx.array(self.rate))
 
 
 @frozen(repr=False)
-class _LinearDecay(Part):
+class _Decay(Part):
+    """Rises for `warmup` updates, and falls from `rate` to `end`; a subclass says how."""
+
     rate: float
     steps: int
     warmup: int = 0
     end: float = 0.0
 
     def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, _between(self.end, self.rate, 1 - _share_done(self, step)))
+        done = _updates(step)
+        share = mx.clip((done - self.warmup) / (self.steps - self.warmup), 0, 1)
+        return _after_warmup(self, done, self.after(share))
+
+    @abstractmethod
+    def after(self, share: mx.array) -> mx.array:
+        """Return the rate after a share of the decay, from 0 to 1."""
+
+
+class _LinearDecay(_Decay):
+    __slots__ = ()
+
+    def after(self, share: mx.array) -> mx.array:
+        return _between(self.end, self.rate, 1 - share)
+
+
+class _CosineDecay(_Decay):
+    __slots__ = ()
+
+    def after(self, share: mx.array) -> mx.array:
+        return _between(self.rate, self.end, _half_cosine(share))
 
 
 @frozen(repr=False)
-class _PolynomialDecay(Part):
-    rate: float
-    steps: int
-    power: float
-    warmup: int = 0
-    end: float = 0.0
+class _PolynomialDecay(_Decay):
+    power: float = field(kw_only=True)
 
-    def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, _between(self.end, self.rate, (1 - _share_done(self, step)) ** self.power))
-
-
-@frozen(repr=False)
-class _CosineDecay(Part):
-    rate: float
-    steps: int
-    warmup: int = 0
-    end: float = 0.0
-
-    def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, step, _between(self.rate, self.end, _half_cosine(_share_done(self, step))))
+    def after(self, share: mx.array) -> mx.array:
+        return _between(self.end, self.rate, (1 - share) ** self.power)
 
 
 @frozen(repr=False)
@@ -164,14 +194,8 @@ def _updates(step: mx.array | int) -> mx.array:
     return mx.array(step).astype(mx.float32)
 
 
-def _after_warmup(schedule: _Constant | _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int, rate: mx.array) -> mx.array:
-    done = _updates(step)
+def _after_warmup(schedule: _Constant | _Decay, done: mx.array, rate: mx.array) -> mx.array:
     return mx.where(done < schedule.warmup, schedule.rate * (done + 1) / max(schedule.warmup, 1), rate)
-
-
-def _share_done(schedule: _LinearDecay | _PolynomialDecay | _CosineDecay, step: mx.array | int) -> mx.array:
-    """Say how much of the decay is behind, from 0 to 1."""
-    return mx.clip((_updates(step) - schedule.warmup) / (schedule.steps - schedule.warmup), 0, 1)
 
 
 def _between(start: float, end: float, share: mx.array) -> mx.array:

@@ -1,4 +1,4 @@
-"""Sums of gradients by weight: what several batches, or several processes, add up to before an update."""
+"""Sums of gradients by weight, over several batches or several processes, before an update."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,15 +9,15 @@ from mlxfp.core.trees import flatten, tree_map, unflatten
 from mlxfp.distributed import Ranks
 
 
-def no_sums(params: Any) -> dict[str, Any]:
+def zero_sums(params: Any) -> dict[str, Any]:
     """Make the sums before the first batch, in float32."""
     return {"gradients": tree_map(lambda leaf: mx.zeros(leaf.shape, mx.float32), params), "weight": mx.array(0.0)}
 
 
-def weighted(gradients: Any, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
+def weighted_sums(gradients: Any, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
     """Turn the gradients of a mean into those of a sum, in float32; zeros if the batch does not count.
 
-    >>> weighted({"w": mx.array([mx.nan])}, mx.array(2.0), mx.array(False))
+    >>> weighted_sums({"w": mx.array([mx.nan])}, mx.array(2.0), mx.array(False))
     {'gradients': {'w': array([0], dtype=float32)}, 'weight': array(0, dtype=float32)}
     """
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * weight, gradients), "weight": weight}
@@ -25,7 +25,7 @@ def weighted(gradients: Any, weight: mx.array, counts: mx.array | None) -> dict[
 
 
 def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
-    """Divide the sums by their weight; the dtypes are those of the parameters, which gradients have.
+    """Divide the sums by their weight, and cast the result to the dtypes of the parameters.
 
     >>> mean_gradients({"gradients": {"w": mx.array([3.0])}, "weight": mx.array(2.0)}, {"w": mx.array([0.0])})
     {'w': array([1.5], dtype=float32)}
@@ -43,10 +43,10 @@ def all_finite(tree: Any) -> mx.array:
     return mx.stack([mx.isfinite(leaf).all() for leaf in flatten(tree)[1]]).all()
 
 
-def chosen(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None) -> Any:
-    """Return the new tree where the condition holds, else the old one; of leaves whose place is not in `only`, the new ones.
+def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None) -> Any:
+    """Return the new tree if the condition holds, else the old one; with `only`, leaves at other places are always the new ones.
 
-    >>> chosen(mx.array(False), {"w": mx.array(2)}, {"w": mx.array(1)})
+    >>> where_tree(mx.array(False), {"w": mx.array(2)}, {"w": mx.array(1)})
     {'w': array(1, dtype=int32)}
     """
     structure, leaves = flatten(new)
@@ -55,13 +55,13 @@ def chosen(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | N
     return unflatten(structure, list(kept))
 
 
-def everywhere(
+def sum_over_ranks(
     ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Add up over all ranks: the sums, the loss as the mean over all, the weight of all, and whether the batches of all count.
+    """Add up over all ranks: the sums, the mean loss, the weight, and whether the batches of all ranks count.
 
     >>> from mlxfp.distributed import connect
-    >>> everywhere(connect(), {"weight": mx.array(2.0)}, mx.array(0.5), mx.array(2.0), None)
+    >>> sum_over_ranks(connect(), {"weight": mx.array(2.0)}, mx.array(0.5), mx.array(2.0), None)
     ({'weight': array(2, dtype=float32)}, array(0.5, dtype=float32), array(2, dtype=float32), None)
     """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
@@ -69,11 +69,11 @@ def everywhere(
     return sums, total / mx.where(weight == 0, 1, weight), weight, None if counts is None else finite == ranks.world.size
 
 
-def averaged_statistics(ranks: Ranks, news: dict[int, mx.array]) -> dict[int, mx.array]:
-    """Average over all ranks what changed of the buffers of a model, such as running statistics; not what is no floating point.
+def average_over_ranks(ranks: Ranks, news: dict[int, mx.array]) -> dict[int, mx.array]:
+    """Average changed buffers of a model over all ranks, such as running statistics; integers stay those of this rank.
 
     >>> from mlxfp.distributed import connect
-    >>> averaged_statistics(connect(), {3: mx.array(0.5), 4: mx.array(7)})
+    >>> average_over_ranks(connect(), {3: mx.array(0.5), 4: mx.array(7)})
     {3: array(0.5, dtype=float32), 4: array(7, dtype=int32)}
     """
     totals = ranks.add_up({place: new for place, new in news.items() if mx.issubdtype(new.dtype, mx.floating)})

@@ -14,10 +14,10 @@ from mlxfp.core.trees import tree_map
 from mlxfp.training.steps.state import TrainState
 
 
-def averaged(state: TrainState) -> TrainState:
+def ema_weights(state: TrainState) -> TrainState:
     """Return the state with the averaged parameters in place of the last ones: for evaluation, prediction and export.
 
-    Go on training from the state itself. Raises `ArgumentError` if the step that made the state was not given `ema`.
+    Continue training from the state itself. Raises `ArgumentError` if the step that made the state was not given `ema`.
 
     >>> from mlx import nn, optimizers
     >>> from mlxfp.training.losses import mse
@@ -26,7 +26,7 @@ def averaged(state: TrainState) -> TrainState:
     >>> model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)
     >>> step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer, ema=0.9)
     >>> first, _ = step(train_state(model, optimizer), {"x": mx.ones((4, 1)), "y": mx.ones((4, 1))})
-    >>> averaged(first).params["bias"].item() == first.params["bias"].item()
+    >>> ema_weights(first).params["bias"].item() == first.params["bias"].item()
     True
     """
     if "average" not in state.extra:
@@ -41,10 +41,10 @@ def first_average(params: Any) -> dict[str, Any]:
 
 
 def next_average(average: dict[str, Any], params: Any, decay: float) -> dict[str, Any]:
-    """Take the parameters after an update into the average.
+    """Add the parameters after an update to the average.
 
     After t updates it is the mean of the parameters after each of them, the i-th with weight `decay ** (t - i)`; those before the
-    first do not count, so no correction is needed where it is read.
+    first do not count, so the average needs no bias correction.
 
     >>> average = first_average({"w": mx.array(9.0)})
     >>> for weight in (1.0, 4.0):

@@ -1,4 +1,4 @@
-"""Batches: what of them compiled functions see, and what to say when these fail."""
+"""Batches: the part that compiled functions see, and a note for their errors."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from mlxfp.core.trees import flatten, paths
 def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a batch that a compiled function sees: its MLX arrays, and dicts, lists and tuples of nothing else.
 
-    Text and other carried values are left out. Raises `ArgumentTypeError` for numpy arrays and bare numbers, which were meant to be seen.
+    Text and other values are left out. Raises `ArgumentTypeError` for numpy arrays and numbers, which should have been MLX arrays.
 
     >>> arrays_of({"x": mx.array(1), "pair": (mx.array(2), mx.array(3)), "name": ("Ada", None)})
     {'x': array(1, dtype=int32), 'pair': (array(2, dtype=int32), array(3, dtype=int32))}
@@ -30,11 +30,11 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def telling(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
-    """Say in an error of a compiled function of the user what it was given: most are about a name or a shape.
+def with_batch_note(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
+    """Add the arrays of the batch to an error in a compiled function of the user: most errors are about a name or a shape.
 
     >>> try:
-    ...     with telling("loss", {"x": mx.zeros((2, 3)), "name": ("Ada", "Bo")}):
+    ...     with with_batch_note("loss", {"x": mx.zeros((2, 3)), "name": ("Ada", "Bo")}):
     ...         raise KeyError("name")
     ... except KeyError as error:
     ...     "on a batch of x float32[2, 3]; the batch has name too" in error.__notes__[0]
@@ -47,15 +47,13 @@ def telling(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
         structure, leaves = flatten(seen)
         given = ", ".join(f"{path} {kind(leaf)}" for path, leaf in zip(paths(structure), leaves, strict=True)) or "no arrays"
         rest = ", ".join(str(name) for name in batch if name not in seen)
-        outside = f"; the batch has {rest} too, which are no MLX arrays and stay outside" if rest else ""
-        error.add_note(
-            f"while tracing the {function}, which is compiled, so that no array in it has a value yet, on a batch of {given}{outside}"
-        )
+        outside = f"; the batch has {rest} too, not as MLX arrays, so they are left out" if rest else ""
+        error.add_note(f"while tracing the {function}, which is compiled, so its arrays have no values yet, on a batch of {given}{outside}")
         raise
 
 
 def kind(array: mx.array) -> str:
-    """Say what an array is: its dtype and shape.
+    """Return the dtype and shape of an array as text.
 
     >>> kind(mx.zeros((2, 3)))
     'float32[2, 3]'

@@ -1,4 +1,4 @@
-"""Taking the arrays out of an `mlx.nn` module, copying the module, and putting arrays back: what `functional` is made of."""
+"""For `functional`: take the arrays out of an `mlx.nn` module, copy the module, and put arrays back."""
 
 from copy import copy
 from types import MethodType
@@ -15,10 +15,10 @@ _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3)
 _SMALL = 4096  # numbers in an array that is cheap to handle whether it changed or not
 
 
-def parts(model: nn.Module) -> tuple[Any, Any]:
+def split_arrays(model: nn.Module) -> tuple[Any, Any]:
     """Return the arrays that train, and all others: frozen ones, running statistics, integers. Two trees of dicts and lists.
 
-    >>> params, buffers = parts(nn.BatchNorm(2))
+    >>> params, buffers = split_arrays(nn.BatchNorm(2))
     >>> list(params), list(buffers)
     (['weight', 'bias'], ['running_mean', 'running_var'])
     """
@@ -28,51 +28,51 @@ def parts(model: nn.Module) -> tuple[Any, Any]:
             f"{type(model).__name__} keeps modules in a tuple, at {', '.join(hidden)}. MLX does not look into tuples, so their weights "
             "would neither train nor be saved. Keep them in a list."
         )
-    params = model.filter_and_map(_trains, copy)  # handles of their own: `model.weight += 1` would change the array itself
+    params = model.filter_and_map(_trains, copy)  # other objects: `model.weight += 1` would change the array itself
     return params, _rest(model.parameters(), params) or {}
 
 
 def copy_module(model: nn.Module) -> nn.Module:
-    """Copy a module and the modules in it, with ours in place of MLX's dropout; what is shared inside it stays shared.
+    """Copy a module and the modules in it, with our dropout instead of MLX's; modules that are shared inside it stay shared.
 
-    `copy.deepcopy` will not do: it copies the weights, and fails on compiled functions, which activations of `mlx.nn` are.
+    Not by `copy.deepcopy`, which copies the weights, and fails on compiled functions such as the activations of `mlx.nn`.
     """
     new: nn.Module = _copy(model, {})
     return new
 
 
-def place(target: Any, tree: Any) -> None:
+def put_arrays(target: Any, tree: Any) -> None:
     """Put the arrays of a tree into a module, at the same places."""
     for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
         if not isinstance(value, mx.array):
-            place(target[key], value)
+            put_arrays(target[key], value)
         elif value is not target[key]:
-            target[key] = copy(value)  # a handle of its own, for the same reason as in `parts`
+            target[key] = copy(value)  # another object, for the same reason as in `split_arrays`
 
 
-def read(source: Any, tree: Any) -> Any:
+def get_arrays(source: Any, tree: Any) -> Any:
     """Return the arrays that a module has at the places of a tree."""
     if isinstance(tree, dict):
-        return {key: read(source[key], value) for key, value in tree.items()}
+        return {key: get_arrays(source[key], value) for key, value in tree.items()}
     if isinstance(tree, list):
-        return [read(source[key], value) if isinstance(value, mx.array) or value else {} for key, value in enumerate(tree)]
+        return [get_arrays(source[key], value) if isinstance(value, mx.array) or value else {} for key, value in enumerate(tree)]
     return source
 
 
-def changes(before: Any, after: Any) -> dict[int, mx.array]:
-    """Return what a module may have changed of its buffers, by place among the leaves: arrays assigned anew, and all small ones.
+def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
+    """Return the buffers that a module may have changed, by place among the leaves: arrays that were assigned, and all small ones.
 
-    `+=` keeps the handle, so that cannot be seen. A large array that was not assigned is a frozen weight, which would cost much to
-    choose, to send around or to compute twice.
+    An array changed by `+=` is the same object, so such a change cannot be seen. A large array that was not assigned is taken for a
+    frozen weight, which would cost much to select, to send or to compute twice.
     """
     pairs = enumerate(zip(flatten(before)[1], flatten(after)[1], strict=True))
     return {place: new for place, (old, new) in pairs if new is not old or new.size <= _SMALL}
 
 
-def changed(tree: Any, news: dict[int, mx.array]) -> Any:
+def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
     """Put arrays into a tree, by place among its leaves.
 
-    >>> changed({"a": mx.array(1), "b": mx.array(2)}, {1: mx.array(3)})
+    >>> with_arrays({"a": mx.array(1), "b": mx.array(2)}, {1: mx.array(3)})
     {'a': array(1, dtype=int32), 'b': array(3, dtype=int32)}
     """
     structure, leaves = flatten(tree)
@@ -89,7 +89,7 @@ def _trains(module: nn.Module, name: str, value: Any) -> bool:
 
 
 def _rest(tree: Any, part: Any) -> Any:
-    """Return what of a tree of arrays is not in a part of it, with {} at the places of a list that are; None if nothing is left."""
+    """Return the arrays of a tree that are not in `part`, with {} in lists at the places of those that are; None if nothing is left."""
     if isinstance(tree, dict):
         return {key: rest for key, value in tree.items() if (rest := _rest(value, part.get(key, {}))) is not None} or None
     if isinstance(tree, list):
@@ -99,7 +99,7 @@ def _rest(tree: Any, part: Any) -> Any:
 
 
 def _copy(value: Any, done: dict[int, Any]) -> Any:
-    """Copy modules, the containers in them and their handles on arrays; all else (functions, numbers) is shared."""
+    """Copy modules, the containers in them and their references to arrays; everything else (functions, numbers) is shared."""
     if id(value) in done:
         return done[id(value)]
     kind: Any = type(value)

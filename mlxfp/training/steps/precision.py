@@ -1,4 +1,4 @@
-"""Mixed precision: float32 parameters, a lower precision inside the loss, and for float16 a scale that keeps gradients from vanishing.
+"""Mixed precision: float32 parameters, a lower precision inside the loss, and for float16 a scale so that gradients do not underflow.
 
 Micikevicius et al., "Mixed Precision Training", 2018.
 """
@@ -15,20 +15,20 @@ _FIRST, _LARGEST = 2.0**16, 2.0**24
 _PATIENCE = 2000  # finite steps before the scale doubles, as in PyTorch's GradScaler
 
 
-def lowered(tree: Any, dtype: mx.Dtype) -> Any:
+def cast_floating(tree: Any, dtype: mx.Dtype) -> Any:
     """Cast the floating-point arrays of a tree; all other leaves stay.
 
-    >>> lowered([mx.array(0.5), mx.array(1), None], mx.bfloat16)
+    >>> cast_floating([mx.array(0.5), mx.array(1), None], mx.bfloat16)
     [array(0.5, dtype=bfloat16), array(1, dtype=int32), None]
     """
-    return tree_map(lambda leaf: leaf.astype(dtype) if _floating(leaf) else leaf, tree)
+    return tree_map(lambda leaf: leaf.astype(dtype) if is_floating(leaf) else leaf, tree)
 
 
 def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
-    """Make a module cast the floating-point arrays that it is called with. This edits it: give it one that nobody else has.
+    """Make a module cast the floating-point arrays that it is called with. This edits the module: pass one that is used only here.
 
-    A float32 image times a bfloat16 weight would be float32 again, and so would everything after it. The batch itself is not cast,
-    because the loss takes its targets from there.
+    A float32 image times a bfloat16 weight would be float32 again, and so would all later results. The batch itself is not cast,
+    because the loss takes its targets from it.
 
     >>> model = nn.Linear(2, 1)
     >>> model.set_dtype(mx.bfloat16)
@@ -39,7 +39,7 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
     kind: Any = type(model)
 
     def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        args, kwargs = lowered((args, kwargs), dtype)
+        args, kwargs = cast_floating((args, kwargs), dtype)
         return kind.__call__(self, *args, **kwargs)
 
     model.__class__ = type(kind.__name__, (kind,), {"__call__": call})
@@ -57,12 +57,12 @@ def check_masters(params: Any) -> None:
 
 
 def first_scale() -> dict[str, mx.array]:
-    """Make the scale of a loss in float16 before the first step, and the count of finite steps since it changed."""
+    """Return the first scale of a loss in float16, and the count of finite steps since the scale changed."""
     return {"factor": mx.array(_FIRST), "finite": mx.array(0, mx.int32)}
 
 
 def next_scale(scale: dict[str, mx.array], finite: mx.array) -> dict[str, mx.array]:
-    """Halve the scale after gradients that overflowed, and double it after 2,000 steps without; it stays from 1 to 2**24.
+    """Halve the scale after gradients that overflowed, and double it after 2,000 steps without; it stays between 1 and 2**24.
 
     >>> [next_scale(first_scale(), mx.array(finite))["factor"].item() for finite in (True, False)]
     [65536.0, 32768.0]
@@ -72,5 +72,10 @@ def next_scale(scale: dict[str, mx.array], finite: mx.array) -> dict[str, mx.arr
     return {"factor": mx.where(finite, grown, mx.maximum(scale["factor"] / 2, 1)), "finite": mx.where(count == _PATIENCE, 0, count)}
 
 
-def _floating(leaf: Any) -> bool:
+def is_floating(leaf: Any) -> bool:
+    """Tell whether a leaf is an array of floating-point numbers.
+
+    >>> is_floating(mx.array(0.5)), is_floating(mx.array(1)), is_floating(0.5)
+    (True, False, False)
+    """
     return isinstance(leaf, mx.array) and mx.issubdtype(leaf.dtype, mx.floating)

@@ -1,7 +1,7 @@
 """Gradient checkpointing: activations inside blocks are computed again in the backward pass instead of being kept.
 
 Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016. `mx.checkpoint` alone has traps: dropout that draws from a generator
-draws another mask the second time, arrays inside attrs values get no gradient, and what a module stores while it runs is stored twice.
+draws another mask the second time, arrays inside attrs values get no gradient, and a module that stores arrays stores them twice.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,8 @@ from mlx import nn
 
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import TreeDef, flatten, unflatten
-from mlxfp.training.steps.modules import changed, changes, copy_module, parts, place, read
+from mlxfp.training.steps.modules import changed_arrays, copy_module, get_arrays, put_arrays, split_arrays, with_arrays
+from mlxfp.training.steps.precision import is_floating
 
 
 def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
@@ -33,9 +34,9 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
 
 
 def recompute_blocks(model: nn.Module) -> None:
-    """Make the repeated blocks of a module compute their activations twice. This edits it: give it one that nobody else has.
+    """Make the repeated blocks of a module compute their activations twice. This edits the module: pass one that is used only here.
 
-    Large statistics that a block keeps must be assigned, as `nn.BatchNorm` does, and not changed in place: see `modules.changes`.
+    Large statistics that a block keeps must be assigned, as `nn.BatchNorm` does, and not changed in place: see `modules.changed_arrays`.
     """
     for block in blocks_of(model):
         kind: Any = type(block)
@@ -54,9 +55,9 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     kind = type(self).__bases__[0]
     before = copy_module(self)  # the block as it is now: in the backward pass it will have changed
     before.__class__ = kind
-    params, buffers = parts(before)
+    params, buffers = split_arrays(before)
     structure, leaves = flatten((params, args, kwargs))
-    differentiated = [_floating(leaf) for leaf in leaves]  # the others are closed over: an integer argument would raise
+    differentiated = [is_floating(leaf) for leaf in leaves]  # the others are closed over: an integer argument would raise
     results: list[tuple[TreeDef, list[Any]]] = []
 
     def run(arrays: list[mx.array]) -> list[mx.array]:
@@ -64,18 +65,14 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = [next(rest) if passed else leaf for passed, leaf in zip(differentiated, leaves, strict=True)]
         params, args, kwargs = unflatten(structure, given)
         block = copy_module(before)
-        place(block, params)
-        given_buffers = read(block, buffers)
+        put_arrays(block, params)
+        given_buffers = get_arrays(block, buffers)
         result = kind.__call__(block, *args, **kwargs)
-        results.append(flatten((result, changes(given_buffers, read(block, buffers)))))
+        results.append(flatten((result, changed_arrays(given_buffers, get_arrays(block, buffers)))))
         return [leaf for leaf in results[-1][1] if isinstance(leaf, mx.array)]
 
     arrays = iter(mx.checkpoint(run)([leaf for leaf, passed in zip(leaves, differentiated, strict=True) if passed]))
     found, seen = results[0]
     result, news = unflatten(found, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in seen])
-    place(self, changed(read(self, buffers), news))
+    put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result
-
-
-def _floating(leaf: Any) -> bool:
-    return isinstance(leaf, mx.array) and mx.issubdtype(leaf.dtype, mx.floating)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import mlx.core as mx
 from attrs import evolve, frozen
@@ -15,13 +16,22 @@ from mlxfp.core.trees import TreeDef, difference, flatten, tree_map, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import random_key
 from mlxfp.training.optimization.optimizers import start, update
-from mlxfp.training.steps.accumulating import all_finite, averaged_statistics, chosen, everywhere, mean_gradients, no_sums, weighted
+from mlxfp.training.steps.accumulating import (
+    all_finite,
+    average_over_ranks,
+    mean_gradients,
+    sum_over_ranks,
+    weighted_sums,
+    where_tree,
+    zero_sums,
+)
 from mlxfp.training.steps.averaging import first_average, next_average
-from mlxfp.training.steps.batches import arrays_of, telling
-from mlxfp.training.steps.modules import changed, changes, place, read
-from mlxfp.training.steps.precision import check_masters, first_scale, lower_inputs, lowered, next_scale
+from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.generated import generated
+from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
+from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import TrainState, flat_state, leaves_of
+from mlxfp.training.steps.state import TrainState, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -46,24 +56,24 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     """Make a compiled step of training: loss, gradients, clipping, update.
 
     `loss(model, batch)` returns (sum, weight), two scalars, such as those of `mlxfp.training.losses`; sum / weight is minimised. It
-    sees the MLX arrays of the batch and nothing else: text that the batch carries would be a new trace for every batch. The metrics
+    sees only the MLX arrays of the batch: text in it would be a new trace for every batch. The metrics
     are float32 scalars: `loss`, the mean; `weight`; and with `clip_norm`, `grad_norm`, the norm before clipping. Measuring the norm
     costs time, so without `clip_norm` it is left out; `clip_norm=float("inf")` measures and never clips.
 
-    The step is pure: same state and batch, same result, dropout included; the old state stays as it was. It only uses the shape of
-    `model` and `optimizer`; weights and moments are in the state. Everything that comes out is being computed when it returns.
+    The step is pure: the same state and batch give the same result, dropout included, and the old state stays unchanged. It only uses
+    the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it returns.
     Raises `ArgumentError` for a state of another model or optimizer. `.variants` counts the compiled variants, one a batch shape.
 
-    The options, none of which costs anything where it is not used:
+    The options; one that is not used costs nothing:
 
     - `accumulate=n`: update after every n batches, as one batch of all their rows would; `state.step` counts batches, schedules count
-      updates, and `grad_norm` comes with updates. What is left at the end of an epoch is carried into the next.
+      updates, and `grad_norm` comes with updates. Batches that are left at the end of an epoch are carried into the next.
     - `compute_dtype`: `mx.bfloat16` or `mx.float16` inside the loss, while parameters stay float32. float16 scales the loss
       dynamically, leaves out batches that overflow, and adds the metrics `loss_scale` and `skipped`.
     - `checkpoint_blocks=True`: compute the activations inside repeated blocks (`recomputing.blocks_of`) again in the backward pass.
-    - `skip_nonfinite=True`: leave out a batch whose loss or gradients are not finite: nothing but the count of steps changes, and
-      the metric `skipped` is 1.
-    - `ema=decay`: keep an average of the parameters, which `averaged` puts in their place.
+    - `skip_nonfinite=True`: leave out a batch whose loss or gradients are not finite: only the count of steps changes, and the
+      metric `skipped` is 1.
+    - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
     - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
       and the metrics are the same on all.
 
@@ -113,7 +123,7 @@ class _Options:
 
     @property
     def scaled(self) -> bool:
-        return self.compute_dtype is not None and self.compute_dtype == mx.float16  # a Dtype raises when compared to None
+        return self.compute_dtype is not None and self.compute_dtype == mx.float16  # comparing a Dtype to None raises
 
     @property
     def guarded(self) -> bool:
@@ -127,7 +137,7 @@ class _Options:
         """Make what the options keep in a state, before the first step."""
         extra: dict[str, Any] = {}
         if self.accumulate > 1:
-            extra["sums"] = no_sums(params)
+            extra["sums"] = zero_sums(params)
         if self.scaled:
             extra["scale"] = first_scale()
         if self.ema is not None:
@@ -137,7 +147,7 @@ class _Options:
 
 @frozen
 class _Found:
-    """What a batch gave: the loss as a mean, its weight, the gradients of the mean, the buffers, and which of them may have changed."""
+    """The results of a batch: the mean loss, its weight, the gradients of the mean, the buffers, and which of them may have changed."""
 
     mean: mx.array
     weight: mx.array
@@ -153,11 +163,13 @@ class TrainStep:
         """Compile nothing yet."""
         self._model = model.emptied()
         self._loss = loss
-        self._optimizer = deepcopy(optimizer)  # it may be changed outside, and is only read when a new shape is traced
+        self._optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
         self._options = options
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
-        self._plain, _ = leaves_of(first)
-        self._structure, _ = leaves_of(evolve(first, extra=options.kept(model.params)))
+        self._plain, _ = flatten(trees_of(first))
+        self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
+        self._take, self._build = generated(self._structure)
+        self._made: Callable[[], TrainState | None] = lambda: None  # the state that was returned last, if it is still used
         self._compiler = Compiler("train_step", 64)
 
     @property
@@ -168,7 +180,7 @@ class TrainStep:
     def start(self, state: TrainState) -> TrainState:
         """Return the state with what the options of this step keep in it, as before the first step.
 
-        The step does so itself with a state from `train_state`; `load_state` needs it, to know what to expect in a file.
+        The step does this itself with a state from `train_state`; `load_state` needs such a state to know what to expect in a file.
         """
         extra = self._options.kept(state.params)
         mx.eval(extra)
@@ -181,30 +193,32 @@ class TrainStep:
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._compiler.get((structure, updates), partial(self._run, structure, updates=updates))
         names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
-        with telling("loss", batch):
+        with with_batch_note("loss", batch):
             leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
         mx.async_eval(leaves, metrics)
-        return flat_state(self._structure, leaves, state.step + 1, state.seed, state.tally), metrics
+        after = TrainState(**self._build(leaves), step=state.step + 1, seed=state.seed)
+        self._made = ref(after)
+        return after, metrics
 
     def _run(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
     ) -> tuple[list[mx.array], Metrics]:
-        options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
+        options, trees, batch = self._options, self._build(leaves), unflatten(structure, arrays)
         found = self._gradients(trees, batch, key)
         mean, weight, gradients, buffers = found.mean, found.weight, found.gradients, found.buffers
         counts: Any = all_finite((mean, weight, gradients)) if options.guarded else None  # whether the batch does
-        sums: Any = weighted(gradients, weight, counts) if options.summed else None
+        sums: Any = weighted_sums(gradients, weight, counts) if options.summed else None
         if options.ranks is not None:
-            sums, mean, weight, counts = everywhere(options.ranks, sums, mean, weight, counts)
+            sums, mean, weight, counts = sum_over_ranks(options.ranks, sums, mean, weight, counts)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         if counts is not None:
             metrics["skipped"] = 1 - counts.astype(mx.float32)
-            buffers = chosen(counts, buffers, trees["buffers"], only=found.touched)
+            buffers = where_tree(counts, buffers, trees["buffers"], only=found.touched)
         if options.scaled:
             extra["scale"], metrics["loss_scale"] = next_scale(extra["scale"], counts), extra["scale"]["factor"]
         if options.accumulate > 1:
             sums = tree_map(mx.add, extra["sums"], sums)
-            extra["sums"] = no_sums(trees["params"]) if updates else sums
+            extra["sums"] = zero_sums(trees["params"]) if updates else sums
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
@@ -222,7 +236,7 @@ class TrainStep:
 
         def objective(params: Any) -> tuple[mx.array, tuple[mx.array, mx.array, Any, list[int]]]:
             if options.compute_dtype is not None:
-                params = lowered(params, options.compute_dtype)
+                params = cast_floating(params, options.compute_dtype)
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key=key)
             total, weight = sum_and_weight(result)
             mean = total / mx.where(weight == 0, 1, weight)
@@ -234,18 +248,18 @@ class TrainStep:
         return _Found(mean, weight, gradients, buffers, touched)
 
     def _measured(self, model: Any, batch: dict[str, Any]) -> tuple[Any, list[int]]:
-        """Apply the loss to a model that is nobody else's; return what it gave, and which buffers it may have changed."""
+        """Apply the loss to a model that is used only here; return its result, and which buffers it may have changed."""
         options = self._options
         if options.checkpoint_blocks:
             recompute_blocks(model)
         if options.compute_dtype is not None:
             lower_inputs(model, options.compute_dtype)
-        before = read(model, self._model.buffers)
+        before = get_arrays(model, self._model.buffers)
         result = self._loss(model, batch)
-        after = read(model, self._model.buffers)
-        news = changes(before, after)
+        after = get_arrays(model, self._model.buffers)
+        news = changed_arrays(before, after)
         if options.ranks is not None:
-            place(model, changed(after, averaged_statistics(options.ranks, news)))
+            put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news)))
         return result, list(news)
 
     def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array | None) -> dict[str, Any]:
@@ -254,34 +268,38 @@ class TrainStep:
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        return after if counts is None else chosen(counts, after, trees)
+        return after if counts is None else where_tree(counts, after, trees)
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
+        """Return the arrays of a state, after making sure that their structure is that of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = leaves_of(state)
-        if found is not self._structure and found != self._structure:
-            if found == self._plain:
-                return leaves_of(self.start(state))[1]
-            differs = difference(self._structure, found)
-            if leaves_of(evolve(state, extra={}))[0] == self._plain:
-                raise ArgumentError(
-                    f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
-                )
-            raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
-        return leaves
+        if self._made() is state:  # so it is in a loop
+            return self._take(trees_of(state))
+        found, leaves = flatten(trees_of(state))
+        if found == self._structure:
+            return leaves
+        if found == self._plain:
+            return flatten(trees_of(self.start(state)))[1]
+        differs = difference(self._structure, found)
+        if flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
+            raise ArgumentError(
+                f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
+            )
+        raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
 
 
 def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
-    """Check and return what a loss or metric gave: two scalars, as float32."""
+    """Check the result of a loss or metric, and return its two scalars as float32."""
     pair = result if isinstance(result, tuple) else (result,)
     numbers = [mx.array(part, mx.float32) if isinstance(part, int | float) else part for part in pair]
     if len(numbers) != 2 or not all(isinstance(number, mx.array) and number.size == 1 for number in numbers):
         # Not the arrays themselves: inside a trace they cannot be printed.
         got = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
         raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({got}). See mlxfp.training.losses.")
-    # Times one: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) where a result is a cast that the graph has twice, as it has
-    # when a loss multiplies its mean by a weight that is an integer. tests/training/steps/test_steps.py tells when this can go.
+    # Times one: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) where a result is a cast that is in the graph twice, which
+    # happens when a loss multiplies its mean by a weight that is an integer. A test in tests/training/steps/test_steps.py fails when
+    # this can be removed.
     total, weight = (number.reshape(()).astype(mx.float32) * 1 for number in numbers)
     return total, weight
 

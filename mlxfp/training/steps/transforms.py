@@ -19,7 +19,7 @@ from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.models.layers import Dropout, random_key
-from mlxfp.training.steps.modules import copy_module, parts, place, read
+from mlxfp.training.steps.modules import copy_module, get_arrays, put_arrays, split_arrays
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -41,10 +41,10 @@ def functional(model: nn.Module) -> "Functional":
     [3.0, 3.0, 3.0, 3.0]
     """
     check_types(nn.Module, model=model)
-    params, buffers = parts(model)
+    params, buffers = split_arrays(model)
     skeleton = copy_module(model)
     for tree in (params, buffers):
-        place(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights alive
+        put_arrays(skeleton, tree_map(_nothing, tree))  # the skeleton must not keep the weights alive
     return Functional(params, buffers, skeleton)
 
 
@@ -59,15 +59,15 @@ class Functional:
     def bind(self, params: Any, buffers: Any, *, key: mx.array | None = None) -> nn.Module:
         """Make a module that holds these arrays; with a key, uint32[2], in training mode, and its dropout draws from the key.
 
-        Every call makes a new module, so what a trace leaves in one is dropped with it, also after an exception. Raises
+        Every call makes a new module, so the tracers that a trace leaves in it are dropped with it, also after an exception. Raises
         `ArgumentError` if the trees are not those of this module.
         """
         for name, expected, given in (("params", self.params, params), ("buffers", self.buffers, buffers)):
             if differs := difference(flatten(expected)[0], flatten(given)[0]):
                 raise ArgumentError(f"The {name} are not those of this {type(self._skeleton).__name__}. {differs}")
         model = copy_module(self._skeleton)
-        place(model, params)
-        place(model, buffers)
+        put_arrays(model, params)
+        put_arrays(model, buffers)
         model.train(key is not None)
         for name, layer in model.named_modules():
             if isinstance(layer, Dropout) and key is not None:
@@ -77,10 +77,10 @@ class Functional:
     def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
         """Call `function(module, *inputs)` on a module that holds these arrays; return its result and the buffers afterwards."""
         model = self.bind(params, buffers, key=key)
-        return function(model, *inputs), read(model, self.buffers)
+        return function(model, *inputs), get_arrays(model, self.buffers)
 
     def emptied(self) -> "Functional":
-        """Return the same module with nothing in place of its arrays: enough to bind others, and it keeps none alive."""
+        """Return the same module without its arrays: others can be bound, and these are not kept alive."""
         return Functional(tree_map(_nothing, self.params), tree_map(_nothing, self.buffers), self._skeleton)
 
 
@@ -88,7 +88,7 @@ def jit(function: Callable[P, R], *, warn_above: int = 64) -> "Jitted[P, R]":
     """Compile a function of trees: attrs values, dicts, lists, tuples and None, holding MLX arrays.
 
     Python numbers, strings and dtypes are constants: another value is another trace, as is another shape. `.variants` counts the
-    traces, which MLX keeps for ever; above `warn_above` a `RuntimeWarning` says so. The function must be pure: it is run once a
+    traces, which MLX keeps for ever; above `warn_above` there is a `RuntimeWarning`. The function must be pure: it runs once for each
     variant. Raises `ArgumentTypeError` for other leaves (numpy arrays, modules), going in or coming out, and `ArgumentError` for
     drawing from MLX's global generator, which would give the same numbers at every call.
 
@@ -134,11 +134,11 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
-        return name, arrays  # MLX replays the name with the trace: it tells which structure the arrays belong in
+        return name, arrays  # MLX returns the name again with each call of the trace: the arrays belong into its structure
 
 
 class Compiler:
-    """Compiled functions by key, and a count of the variants in them. A cache: what it returns depends on the key alone."""
+    """Compiled functions by key, and a count of their variants. A cache: its results depend only on the key."""
 
     def __init__(self, name: str, warn_above: int) -> None:
         """Start empty."""
@@ -191,7 +191,7 @@ def _printed(values: dict[int, Any]) -> Hashable:
 
 @frozen
 class _Constants:
-    """The leaves that are not arrays, by index. They are the same if they print the same: -0.0 is not 0.0, True is not 1."""
+    """The leaves that are not arrays, by index. They are equal if they print the same: -0.0 is not 0.0, True is not 1."""
 
     values: dict[int, Any] = field(eq=_printed)
 

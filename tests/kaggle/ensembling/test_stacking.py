@@ -182,7 +182,7 @@ def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
     ("make", "kind", "message"),
     [
         (lambda: second_stage(threshold(METRICS["f1"])), ArgumentError, "at least one model, got none"),
-        (lambda: second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])), ArgumentError, "there is one only"),
+        (lambda: second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])), ArgumentError, "there is only one"),
         (lambda: second_stage(5, made(custom([0, 1]), [0, 1], [0, 1])), ArgumentTypeError, "learn must be a function"),
         (lambda: threshold(METRICS["roc_auc"]), ArgumentError, "A threshold changes metrics of labels, got roc_auc"),
         (lambda: threshold("f1"), ArgumentTypeError, "metric must be Metric, got str"),

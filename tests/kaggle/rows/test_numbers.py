@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.kaggle.rows.numbers import NumberFormat, as_floats, find_bins, shortest
+from mlxfp.kaggle.rows.numbers import NumberFormat, find_bins
+from mlxfp.kaggle.specs.cells import as_floats, shortest
 from tests.kaggle.drawing import NUMBERS
 
 

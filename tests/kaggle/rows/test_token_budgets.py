@@ -15,7 +15,7 @@ from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.kaggle.rows.key_values import read_key_values
-from mlxfp.kaggle.rows.row_to_text import Form, Wording, fit_wording
+from mlxfp.kaggle.rows.row_to_text import Form, RowToText, fit_row_to_text
 from mlxfp.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.reading import read_part
@@ -23,10 +23,9 @@ from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
-from tests.kaggle.drawing import tables_for
-from tests.kaggle.rows.test_row_to_text import SPEC, TRAIN
+from tests.kaggle.drawing import SHIP, SHIP_ROWS, tables_for
 
-WRITTEN = pipe(from_table(TRAIN), fit_wording(SPEC, from_table(TRAIN), form="key_value"))
+WRITTEN = pipe(from_table(SHIP_ROWS), fit_row_to_text(SHIP, from_table(SHIP_ROWS), form="key_value"))
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +35,28 @@ def tokenizer() -> Tokenizer:
 
 @given(data=st.data())
 def test_counts_are_those_of_the_tokenizer_and_columns_add_up_to_rows(tokenizer: Tokenizer, data: st.DataObject):
-    rows = data.draw(tables_for(SPEC))
-    written = pipe(from_table(rows), fit_wording(SPEC, from_table(TRAIN), form="key_value"))
+    rows = data.draw(tables_for(SHIP))
+    written = pipe(from_table(rows), fit_row_to_text(SHIP, from_table(SHIP_ROWS), form="key_value"))
     budget = token_budget(written, tokenizer, max_length=20, overflow="cut")
     counts = [len(tokenizer.encode(row["text"])) for row in written]
     assert (budget.rows, budget.longest) == (len(counts), max(counts))
     assert budget.mean == pytest.approx(sum(counts) / len(counts))
     assert budget.over == sum(count > 20 for count in counts) / len(counts)
-    marks = [2 + len(read_key_values(row["text"], SPEC)) for row in written]  # [CLS], [SEP], and a mark after each column
+    marks = [2 + len(read_key_values(row["text"], SHIP)) for row in written]  # [CLS], [SEP], and a mark after each column
     assert sum(column.mean for column in budget.columns) == pytest.approx((sum(counts) - sum(marks)) / len(counts))
     assert [column.mean for column in budget.columns] == sorted((column.mean for column in budget.columns), reverse=True)
 
 
-def test_rows_that_are_too_long_are_refused_with_what_costs_most(tokenizer: Tokenizer):
+def test_rows_that_are_too_long_are_refused_with_the_largest_columns(tokenizer: Tokenizer):
     with pytest.raises(DataError) as caught:
         token_budget(WRITTEN, tokenizer, max_length=8)
     assert str(caught.value).startswith("100.0 % of 2 rows have more tokens than max_length=8: ")
-    assert "The columns that cost most: Pclass (" in str(caught.value)
+    assert "The columns with the most tokens: Pclass (" in str(caught.value)
     assert 'allow it with overflow="cut".' in str(caught.value)
     assert token_budget(WRITTEN, tokenizer, max_length=8, overflow="cut").over == 1.0
 
 
-def test_columns_are_told_through_other_stages(tokenizer: Tokenizer):
+def test_columns_are_found_through_other_stages(tokenizer: Tokenizer):
     names = {column.column for column in token_budget(WRITTEN, tokenizer, max_length=100).columns}
     assert names == {"Pclass", "Name", "Age", "SibSp"}
     shuffled = pipe(WRITTEN, shuffle(seed=0), batch(2))
@@ -80,8 +79,8 @@ def test_what_cannot_be_counted_is_refused(tokenizer: Tokenizer):
 def budget_of(folder: Path, spec: DatasetSpec, *, form: Form, question: bool = True) -> TokenBudget:
     bert = load_tokenizer(folder / "tokenizers" / "bert-base-uncased")
     rows = read_part(spec, folder / spec.name)
-    wording = fit_wording(spec, rows, form=form)
-    assert isinstance(wording, Wording)
+    wording = fit_row_to_text(spec, rows, form=form)
+    assert isinstance(wording, RowToText)
     return token_budget(pipe(rows, wording if question else evolve(wording, question="")), bert, max_length=512, overflow="cut")
 
 

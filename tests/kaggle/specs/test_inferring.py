@@ -1,4 +1,4 @@
-"""What can be told from files is told, and nothing else."""
+"""What can be inferred from files is inferred, and nothing else."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +25,7 @@ def write(folder: Path, **tables: Mapping[str, Any]) -> Path:
     return folder
 
 
-def test_a_folder_is_told_by_its_files(tmp_path: Path):
+def test_a_folder_is_recognized_by_its_files(tmp_path: Path):
     sample = {"id": [5, 6], "y": [0, 0]}
     spec = infer_spec(write(tmp_path, train=_ROWS | {"y": [0, 1, 1, 0], "y2": [1, 2, 3, 4]}, test=_TESTS, sample_submission=sample))
     assert (spec.name, spec.kind, spec.id, spec.target, spec.classes) == (tmp_path.name, "binary", "id", ("y",), ("0", "1"))
@@ -73,7 +73,7 @@ def test_several_targets_are_labels_or_numbers(tmp_path: Path):
     write(tmp_path, train=_ROWS | {"a": [0, 1, 0, 1], "b": [0, 0, 0, 0], "c": [1, 2, 3, 9], "d": ["x", "y", "z", "x"]}, test=_TESTS)
     assert (infer_spec(tmp_path, target=["a", "b"]).kind, infer_spec(tmp_path, target=["a", "b"]).classes) == ("multilabel", ("0", "1"))
     assert infer_spec(tmp_path, target=["a", "c"]).kind == "regression"
-    with pytest.raises(ArgumentError, match="Several targets are 0 and 1, or numbers"):
+    with pytest.raises(ArgumentError, match="Several targets must be 0 and 1, or numbers"):
         infer_spec(tmp_path, target=["a", "d"])
 
 
@@ -89,13 +89,13 @@ def test_one_file_needs_its_target_said(tmp_path: Path):
     spec = infer_spec(path, target="y")
     assert (spec.name, spec.train.name, spec.test, spec.submission, spec.id) == ("pets", "pets.csv", None, None, "id")
     check_spec(spec, path)
-    with pytest.raises(ArgumentError, match=r"cannot be told: there is no test file to compare it with\. Name it with target="):
+    with pytest.raises(ArgumentError, match=r"cannot be inferred: there is no test file to compare it with\. Name it with target="):
         infer_spec(path)
     with pytest.raises(UnknownNameError, match="Did you mean 'size'"):
         infer_spec(path, target="sise")
 
 
-def test_columns_without_values_are_left_out_and_equal_titles_are_told_apart(tmp_path: Path):
+def test_columns_without_values_are_left_out_and_equal_titles_get_numbers(tmp_path: Path):
     train = {"fooBar": [1, 2, 3], "foo_bar": [1, 2, 3], "empty": [None] * 3, "y": [0, 1, 1]}
     spec = infer_spec(write(tmp_path, train=train, test={name: values for name, values in train.items() if name != "y"}))
     assert [(column.name, column.title) for column in spec.columns] == [("fooBar", "foo bar"), ("foo_bar", "foo bar 2")]
@@ -128,18 +128,18 @@ def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, prediction
     assert spec.submission.spelling == spelling
 
 
-def test_what_cannot_be_told_is_refused(tmp_path: Path):
+def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
     with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no CSV files\. Give"):
         infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
     with pytest.raises(MissingFileError, match=r"it has no CSV files, 'train\.zip'\. Give the folder that holds it, unpacked"):
         infer_spec(tmp_path)
-    with pytest.raises(MissingFileError, match=r"There is no folder and no file 'nowhere'\."):
+    with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
         infer_spec("nowhere")
     write(tmp_path, train=_ROWS | {"y": [1, 1, 1, None], "z": [1, 2, 3, 4]}, test=_TESTS)
     with pytest.raises(ArgumentError, match=r"2 columns are in it and not in the test file.*columns: 'y', 'z'"):
         infer_spec(tmp_path)
-    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: nothing to learn"):
+    with pytest.raises(ArgumentError, match=r"The target 'y' .* has 1 different values: there is nothing to learn"):
         infer_spec(tmp_path, target="y")
     with pytest.raises(ArgumentError, match="target names no column"):
         infer_spec(tmp_path, target=[])
@@ -148,9 +148,7 @@ def test_what_cannot_be_told_is_refused(tmp_path: Path):
 @pytest.mark.parametrize("mark", "\t;|")
 def test_another_delimiter_is_named(tmp_path: Path, mark: str):
     (tmp_path / "train.csv").write_text("id,y\n1,a\n2,b\n".replace(",", mark))
-    with pytest.raises(
-        DataError, match=r"commas between their columns, and .*train\.csv' looks like one with .* begins with 'id"
-    ) as caught:
+    with pytest.raises(DataError, match=r"separated by commas, and .*train\.csv' looks like one with .* begins with 'id") as caught:
         infer_spec(tmp_path, target="y")
     assert f"pandas.read_csv('train.csv', sep={mark!r})" in str(caught.value)
 
@@ -185,7 +183,7 @@ def test_an_inferred_spec_has_no_mismatch_with_its_files(tmp_path_factory: pytes
     check_spec(infer_spec(folder), folder)
 
 
-def test_the_real_competitions_are_told(data_folder: Path):
+def test_the_real_competitions_are_inferred(data_folder: Path):
     titanic, houses = (infer_spec(data_folder / name) for name in ("titanic", "house_prices"))
     assert (titanic.kind, titanic.id, titanic.target, len(titanic.columns)) == ("binary", "PassengerId", ("Survived",), 10)
     assert (houses.kind, houses.id, houses.target, len(houses.columns)) == ("regression", "Id", ("SalePrice",), 79)
@@ -196,7 +194,7 @@ def test_the_real_competitions_are_told(data_folder: Path):
     check_spec(houses, data_folder / "house_prices")
 
 
-def test_a_submission_of_ones_own_beside_the_sample_is_not_taken_for_it(tmp_path: Path):
+def test_a_submission_of_the_user_is_not_taken_for_the_sample(tmp_path: Path):
     tables = {"train": _ROWS | {"y": [0, 1, 1, 0]}, "test": _TESTS, "sample_submission": {"id": [5, 6], "y": [0, 0]}}
     found = infer_spec(write(tmp_path, **tables, my_submission={"id": [5], "y": [1]}))
     assert found.sample is not None

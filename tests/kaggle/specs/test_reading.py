@@ -12,32 +12,30 @@ from mlxfp.kaggle.specs.checking import check_spec
 from mlxfp.kaggle.specs.reading import read_part
 from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
 from mlxfp.testing.laws import assert_pure_stages, assert_repeatable, assert_resumable, assert_value
-from tests.kaggle.specs.test_checking import SPEC, folder
-
-__all__ = ["folder"]
+from tests.kaggle.drawing import CATS
 
 
 def test_values_stay_as_the_file_writes_them(folder: Path):
     (folder / "train.csv").write_text("id,class,age,y,more\n001,007,3,1,5\n")
-    assert list(read_part(SPEC, folder)) == [{"id": "001", "class": "007", "age": 3.0, "y": "1", "more": 5}]
-    assert next(iter(read_part(SPEC, folder, part="test"))) == {"id": "003", "class": "a", "age": 4.0}
-    assert list(read_part(SPEC, folder / "train.csv", part="sample")) == [{"id": "004", "y": "0"}, {"id": "003", "y": "0"}]
+    assert list(read_part(CATS, folder)) == [{"id": "001", "class": "007", "age": 3.0, "y": "1", "more": 5}]
+    assert next(iter(read_part(CATS, folder, part="test"))) == {"id": "003", "class": "a", "age": 4.0}
+    assert list(read_part(CATS, folder / "train.csv", part="sample")) == [{"id": "004", "y": "0"}, {"id": "003", "y": "0"}]
 
 
 def test_targets_that_are_numbers_are_floats(folder: Path):
-    spec = evolve(SPEC, kind="time_series", classes=[], time="class", group="class")
+    spec = evolve(CATS, kind="time_series", classes=[], time="class", group="class")
     assert schema(read_part(spec, folder)).field("y").type == pa.float64()
     assert schema(read_part(spec, folder)).field("class").type == pa.string()
 
 
 def test_files_and_columns_that_are_not_there_are_named(folder: Path):
     with pytest.raises(ArgumentError, match="names no test file"):
-        read_part(evolve(SPEC, test=None), folder, part="test")
+        read_part(evolve(CATS, test=None), folder, part="test")
     with pytest.raises(UnknownNameError, match="Did you mean 'train'"):
-        read_part(SPEC, folder, part="trian")  # type: ignore[arg-type]  # the mistake
+        read_part(CATS, folder, part="trian")  # type: ignore[arg-type]  # the mistake
     (folder / "test.csv").unlink()
     with pytest.raises(MissingFileError, match="There is no test file at"):
-        read_part(SPEC, folder, part="test")
+        read_part(CATS, folder, part="test")
 
 
 def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Path):
@@ -46,7 +44,7 @@ def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Pa
         ColumnSpec(name="veneer", type="categorical", absent=["None"]),
         ColumnSpec(name="note", type="text"),
     ]
-    spec = evolve(SPEC, target=["harm"], classes=["None", "null"], columns=columns)
+    spec = evolve(CATS, target=["harm"], classes=["None", "null"], columns=columns)
     rows = ["1,None,None,None,None,7", "2, 1.5 ,NA,null,null,None", "3,2,Brick,fine,None,nan"]
     (folder / "train.csv").write_text("\n".join(["id,size,veneer,note,harm,more", *rows]))
     assert list(read_part(spec, folder)) == [
@@ -61,7 +59,7 @@ def test_missing_is_what_pandas_says_but_where_the_spec_names_a_value(folder: Pa
 
 
 def test_the_rows_of_a_spec_that_names_missing_values_resume_and_pickle(folder: Path):
-    spec = evolve(SPEC, classes=["1", "None"])
+    spec = evolve(CATS, classes=["1", "None"])
     (folder / "train.csv").write_text("id,class,age,y\n" + "".join(f"{row},a,{row},{['1', 'None'][row % 2]}\n" for row in range(9)))
     rows = read_part(spec, folder)
     assert_value(rows)

@@ -47,7 +47,7 @@ def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "mistakes"),
     [
-        (_BASE + "metrics: x\nid: 3\n", ["metrics (line 7): no such name. Did you mean 'metric'?", "id (line 8): expected text, got 3"]),
+        (_BASE + "metrics: x\nid: 3\n", ["metrics (line 7): unknown key; did you mean 'metric'?", "id (line 8): expected text, got 3"]),
         (_BASE.replace("regression", "regresion"), ["kind (line 2): expected 'binary' or 'multiclass' or"]),
         (_BASE.replace("a.csv", "a.csv, rows: true"), ["train.rows (line 3): expected an integer, got True"]),
         (_BASE.replace("[y]", "y"), ["target (line 4): expected a list, got 'y'"]),
@@ -86,11 +86,11 @@ def test_mistakes_in_a_registry_name_the_spec(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.json", b"{", r"a\.json:1 is no JSON: .*Mend the line"),
-        ("a.json", b'{"name": 1, "name": 2}', "the name 'name' is there twice"),
-        ("a.yaml", b"a: [", r"a\.yaml:1 is no YAML: .*Mend the line"),
-        ("a.yaml", b"name: a\nname: b", r'a\.yaml:2 is no YAML: found duplicate key "name"'),
-        ("a.yaml", b"columns: [{values: {1: one}}]", r"a\.yaml:1 has the name 1, which is no text\. Put it in quotes"),
+        ("a.json", b"{", r"a\.json:1 is not valid JSON: .*Fix this line"),
+        ("a.json", b'{"name": 1, "name": 2}', "duplicate key 'name'; remove one"),
+        ("a.yaml", b"a: [", r"a\.yaml:1 is not valid YAML: .*Fix this line"),
+        ("a.yaml", b"name: a\nname: b", r"a\.yaml:2: duplicate key 'name'; remove one"),
+        ("a.yaml", b"columns: [{values: {1: one}}]", r"a\.yaml:1 has the key 1, which is not text\. Put it in quotes"),
         ("a.yaml", b"\xff", "is not text in UTF-8: .*Save it as UTF-8"),
         ("a.yaml", b"!!python/object:os.system {}", "has the tag .*Write a plain value"),
         ("a.yaml", b"- 1", r"a\.yaml holds a list, where names and values belong, as in `name: titanic`"),

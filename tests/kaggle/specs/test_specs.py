@@ -72,7 +72,7 @@ def test_several_targets_of_labels_or_numbers_are_fine():
 def test_columns_files_and_submissions_check_themselves():
     with pytest.raises(ArgumentError, match=r"names its values and is text\. Make it categorical"):
         ColumnSpec(name="x", type="text", values={"1": "one"})
-    with pytest.raises(ArgumentError, match="is numerical, and absent has 'none', which is no number"):
+    with pytest.raises(ArgumentError, match="Column 'x' holds numbers, and absent has 'none'"):
         ColumnSpec(name="x", type="numerical", absent=["none"])
     with pytest.raises(ArgumentError, match="names of the values of column 'x' repeats 'one'"):
         ColumnSpec(name="x", type="categorical", values={"1": "one", "01": "one"})

@@ -1,4 +1,4 @@
-"""Made-up files are what their spec says, and have something to learn."""
+"""Synthetic files fit their spec, and a model can learn their targets."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from mlxfp.kaggle.specs.checking import check_spec
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import PARTS, part_file, read_part
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
-from mlxfp.kaggle.specs.synthetic import make_up
+from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.submitting.submissions import check_submission, submission
 from tests.kaggle.drawing import dataset_specs
@@ -65,11 +65,9 @@ def clean_specs(draw: st.DrawFn) -> DatasetSpec:
 
 
 @given(spec=clean_specs(), rows=st.integers(4, 30), test_rows=st.integers(1, 9), seed=st.integers(0, 3))
-def test_made_up_files_are_as_their_spec_says(
-    tmp_path_factory: pytest.TempPathFactory, spec: DatasetSpec, rows: int, test_rows: int, seed: int
-):
+def test_synthetic_files_fit_their_spec(tmp_path_factory: pytest.TempPathFactory, spec: DatasetSpec, rows: int, test_rows: int, seed: int):
     folder = tmp_path_factory.mktemp("made")
-    made = make_up(spec, folder, rows=rows, test_rows=test_rows, seed=seed)
+    made = write_synthetic(spec, folder, rows=rows, test_rows=test_rows, seed=seed)
     check_spec(spec, folder)
     check_spec(made, folder)
     for part in PARTS:
@@ -82,12 +80,12 @@ def test_made_up_files_are_as_their_spec_says(
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_the_known_data_sets_can_be_made_up_twice_and_inferred(tmp_path: Path, name: str):
-    spec = make_up(SPECS[name], tmp_path / "a", seed=3)
+def test_the_known_data_sets_are_synthesized_equally_twice_and_inferred(tmp_path: Path, name: str):
+    spec = write_synthetic(SPECS[name], tmp_path / "a", seed=3)
     check_spec(spec, tmp_path / "a")
-    assert make_up(SPECS[name], tmp_path / "b", seed=3) == spec
+    assert write_synthetic(SPECS[name], tmp_path / "b", seed=3) == spec
     assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
-    assert make_up(SPECS[name], tmp_path / "c", seed=4).train != spec.train
+    assert write_synthetic(SPECS[name], tmp_path / "c", seed=4).train != spec.train
     found = infer_spec(tmp_path / "a")
     assert (found.id, found.target, found.kind, found.classes) == (spec.id, spec.target, spec.kind, spec.classes)
     assert [column.name for column in found.columns] == [column.name for column in spec.columns]
@@ -106,7 +104,7 @@ def inputs_of(spec: DatasetSpec):
 
 
 def rows_of(spec: DatasetSpec, folder: Path):
-    rows = to_table(read_part(make_up(spec, folder), folder)).to_pandas()
+    rows = to_table(read_part(write_synthetic(spec, folder), folder)).to_pandas()
     texts = [column.name for column in spec.columns if column.type != "numerical"]
     return rows.assign(**rows[texts].fillna("none"))
 
@@ -129,7 +127,7 @@ def test_numbers_can_be_learned(tmp_path: Path):
 
 
 def test_groups_times_and_files_are_as_in_a_real_competition(tmp_path: Path):
-    spec = make_up(_SERIES, tmp_path, rows=13, test_rows=4)
+    spec = write_synthetic(_SERIES, tmp_path, rows=13, test_rows=4)
     assert sorted(bytes_of(tmp_path)) == ["more/sample.csv.zst", "test.csv.gz", "train.csv"]
     train, test = (to_table(read_part(spec, tmp_path, part=part)) for part in ("train", "test"))
     assert train.column_names == ["id", "day", "price", "shop", "sold"]
@@ -143,7 +141,7 @@ def test_groups_times_and_files_are_as_in_a_real_competition(tmp_path: Path):
 
 
 def test_a_tenth_is_missing_and_a_quarter_is_absent(tmp_path: Path):
-    rows = to_table(read_part(make_up(_SERIES, tmp_path, rows=4000), tmp_path))
+    rows = to_table(read_part(write_synthetic(_SERIES, tmp_path, rows=4000), tmp_path))
     prices = rows["price"].to_pylist()
     assert prices.count(None) == pytest.approx(400, abs=60)
     assert prices.count(-1.0) == pytest.approx(900, abs=90)
@@ -152,8 +150,8 @@ def test_a_tenth_is_missing_and_a_quarter_is_absent(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_submission_for_made_up_rows_fits_their_sample(tmp_path: Path, name: str):
-    spec = make_up(SPECS[name], tmp_path, test_rows=7)
+def test_a_submission_for_synthetic_rows_fits_their_sample(tmp_path: Path, name: str):
+    spec = write_synthetic(SPECS[name], tmp_path, test_rows=7)
     assert spec.test is not None
     assert spec.sample is not None
     test, sample = tmp_path / spec.test.name, tmp_path / spec.sample.name
@@ -163,24 +161,24 @@ def test_a_submission_for_made_up_rows_fits_their_sample(tmp_path: Path, name: s
 
 def test_several_targets_differ(tmp_path: Path):
     spec = evolve(SPECS["titanic"], kind="multilabel", target=["a", "b", "c"], test=None, sample=None)
-    train = to_table(read_part(make_up(spec, tmp_path), tmp_path))
+    train = to_table(read_part(write_synthetic(spec, tmp_path), tmp_path))
     assert len({tuple(train[name].to_pylist()) for name in spec.target}) == 3
     assert all(train[name].to_pylist().count("1") == 300 for name in spec.target)
 
 
 def test_a_file_that_is_there_already_stays_and_one_that_is_not_is_written(tmp_path: Path):
-    spec = make_up(SPECS["titanic"], tmp_path)
+    spec = write_synthetic(SPECS["titanic"], tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     (tmp_path / "test.csv").unlink()
-    assert make_up(SPECS["titanic"], tmp_path) == spec
+    assert write_synthetic(SPECS["titanic"], tmp_path) == spec
     changed = [path.name for path in tmp_path.iterdir() if before[path] != path.stat().st_mtime_ns]
     assert changed == ["test.csv"]
 
 
 def test_no_file_is_replaced(tmp_path: Path):
     (tmp_path / "test.csv").write_text("PassengerId\n1\n")
-    with pytest.raises(ArgumentError, match=r"replace no file, and there is one at '.*test\.csv'\. Give an empty folder\."):
-        make_up(SPECS["titanic"], tmp_path)
+    with pytest.raises(ArgumentError, match=r"never replace an existing file, and there is one at '.*test\.csv'\. Give an empty folder\."):
+        write_synthetic(SPECS["titanic"], tmp_path)
     assert [*bytes_of(tmp_path)] == ["test.csv"]
 
 
@@ -189,23 +187,23 @@ def test_no_file_is_replaced(tmp_path: Path):
     [
         ({"test": FileSpec(name="../test.csv")}, r"stay in their folder, and the spec names a file '\.\./test\.csv' outside"),
         ({"test": FileSpec(name="/test.csv")}, r"the spec names a file '/test\.csv' outside"),
-        ({"test": FileSpec(name="./train.csv")}, r"the spec names '\./train\.csv' twice\. Rename one of them"),
+        ({"test": FileSpec(name="./train.csv")}, r"'\./train\.csv' is a duplicate in the spec\. Rename one of them"),
         (
             {"classes": [str(kind) for kind in range(601)], "kind": "multiclass"},
             r"rows must be at least 601, one for each class of 'titanic'",
         ),
     ],
 )
-def test_what_cannot_be_made_up_is_refused(tmp_path: Path, changes, message: str):
+def test_files_that_cannot_be_written_are_refused(tmp_path: Path, changes, message: str):
     with pytest.raises(ArgumentError, match=message):
-        make_up(evolve(SPECS["titanic"], **changes), tmp_path)
+        write_synthetic(evolve(SPECS["titanic"], **changes), tmp_path)
     assert not bytes_of(tmp_path)
 
 
 def test_arguments_are_checked(tmp_path: Path):
     with pytest.raises(ArgumentTypeError, match="spec must be DatasetSpec"):
-        make_up("titanic", tmp_path)  # type: ignore[arg-type]  # the mistake
+        write_synthetic("titanic", tmp_path)  # type: ignore[arg-type]  # the mistake
     with pytest.raises(ArgumentError, match="rows must be at least 1"):
-        make_up(SPECS["titanic"], tmp_path, rows=0)
+        write_synthetic(SPECS["titanic"], tmp_path, rows=0)
     with pytest.raises(ArgumentTypeError, match="seed must be an int"):
-        make_up(SPECS["titanic"], tmp_path, seed=0.5)  # type: ignore[arg-type]  # the mistake
+        write_synthetic(SPECS["titanic"], tmp_path, seed=0.5)  # type: ignore[arg-type]  # the mistake

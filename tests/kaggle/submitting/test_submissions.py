@@ -65,7 +65,7 @@ BREAKS = {
         ["the header is ,id,label where the sample has id,label"],
     ),
     "missing": (GOOD[:3], ["2 rows where the sample has 3", "1 ids of the sample are missing: 003"]),
-    "double": ([*GOOD, GOOD[1]], ["4 rows where the sample has 3", "1 ids come more than once: 001"]),
+    "double": ([*GOOD, GOOD[1]], ["4 rows where the sample has 3", "1 ids are duplicates: 001"]),
     "extra": (broken((3, 0), "9"), ["1 ids of the sample are missing: 003", "1 ids are not in the sample: 9"]),
     "zeros": (
         broken((1, 0), "1"),
@@ -97,7 +97,7 @@ def test_all_problems_come_at_once(tmp_path: Path):
     assert check_submission(mine, sample=sample) == (
         "the header is id,p,ok where the sample has id,ok,p",
         "3 rows where the sample has 2",
-        "1 ids come more than once: 1",
+        "1 ids are duplicates: 1",
         "1 ids of the sample are missing: 2",
         "1 ids are not in the sample: 3",
         "'ok': 2 values are not spelled True or False as in the sample: TRUE in row 1",
@@ -144,7 +144,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         ({"predictions": [1]}, ArgumentTypeError, "predictions must be Mapping, got list"),
         ({"spelling": {"x": "number"}}, UnknownNameError, "No column of the sample is named 'x'"),
         ({"spelling": {"y": "float"}}, UnknownNameError, "No spelling is named 'float'"),
-        ({"test": "nothing.csv"}, MissingFileError, "No file is at 'nothing.csv'"),
+        ({"test": "nothing.csv"}, MissingFileError, "There is no file at 'nothing.csv'"),
         ({"test": "a\n1\n"}, DataError, "has no column 'id', the id of the sample. Columns: a"),
         ({"sample": "id,y\n"}, DataError, "has no rows"),
         ({"sample": ""}, DataError, "has no rows"),

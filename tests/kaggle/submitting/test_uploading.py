@@ -1,4 +1,4 @@
-"""Uploads against a stand-in of the client that gives the server's replies; nothing here reaches a network."""
+"""Uploads against a fake client that gives the server's replies; nothing here reaches a network."""
 
 import sys
 from enum import Enum
@@ -16,7 +16,7 @@ SubmissionStatus = Enum("SubmissionStatus", "PENDING COMPLETE ERROR")  # as the 
 
 
 class HTTPError(Exception):
-    """What the client raises for a reply that is no success."""
+    """What the client raises for a reply other than success."""
 
     response = Reply(text='{"message":"You must accept the rules"}')
 
@@ -120,7 +120,7 @@ def test_kaggles_own_client_is_signed_in_first(path: Path, monkeypatch: pytest.M
             raise SystemExit(1)
 
     server.authenticate = authenticate  # type: ignore[attr-defined]  # as the client has it
-    monkeypatch.setenv("KAGGLE_API_TOKEN", "made up")
+    monkeypatch.setenv("KAGGLE_API_TOKEN", "secret")
     for name in ("kaggle", "kaggle.api"):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, "kaggle.api.kaggle_api_extended", Reply(KaggleApi=lambda: server))
@@ -129,7 +129,7 @@ def test_kaggles_own_client_is_signed_in_first(path: Path, monkeypatch: pytest.M
 
 
 def test_credentials_are_found_in_the_order_of_the_client(tmp_path: Path):
-    own, other, config = tmp_path / ".kaggle", tmp_path / ".config" / "kaggle", tmp_path / "elsewhere"
+    own, other, config = tmp_path / ".kaggle", tmp_path / ".config" / "kaggle", tmp_path / "other"
     for folder in (own, other, config):
         folder.mkdir(parents=True)
     named = {"KAGGLE_USERNAME": "a", "KAGGLE_KEY": "b"}
@@ -151,7 +151,7 @@ def test_credentials_are_found_in_the_order_of_the_client(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({"path": "nothing.csv"}, MissingFileError, r"No submission is at 'nothing\.csv'"),
+        ({"path": "nothing.csv"}, MissingFileError, r"There is no submission at 'nothing\.csv'"),
         ({"competition": ""}, ArgumentError, "submit needs a competition, wait >= 0 and poll > 0, got ''"),
         ({"poll": 0}, ArgumentError, "poll=0"),
         ({"yes": "yes"}, ArgumentTypeError, "yes must be bool, got str"),

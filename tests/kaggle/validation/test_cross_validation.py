@@ -86,7 +86,11 @@ FOLDS = kfold(24, count=2, seed=0)
     ("options", "kind", "message"),
     [
         ({"folds": kfold(20, count=2, seed=0)}, ArgumentError, "The folds are of 20 rows, and there are 24 in .*from_table"),
-        ({"rows": from_iterable(lambda: iter([{"y": 1}]))}, ArgumentError, r"is read in order only\. Hold it in memory: pipe\(rows, load"),
+        (
+            {"rows": from_iterable(lambda: iter([{"y": 1}]))},
+            ArgumentError,
+            r"can only be read in order. Hold it in memory: pipe\(rows, load",
+        ),
         ({"rows": [1, 2]}, ArgumentTypeError, "rows must be Dataset, got list"),
         ({"folds": 5}, ArgumentTypeError, "folds must be Folds, got int"),
         ({"target": "Y"}, SchemaError, "cross_validate needs the column 'Y', which is not there"),

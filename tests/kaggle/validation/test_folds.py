@@ -87,7 +87,7 @@ def test_an_inner_split_cuts_the_training_rows_and_parts_no_unit(groups: list[in
     }[method]()
     for fold in made:
         if len(set(made.units[fold.train])) < 2:
-            with pytest.raises(ArgumentError, match="trains on one group only, which cannot be cut in two"):
+            with pytest.raises(ArgumentError, match="trains on one group only, which cannot be split"):
                 fold.inner(share, seed=0)
             continue
         train, stopping = fold.inner(share, seed=0)
@@ -140,10 +140,10 @@ def test_assignments_cannot_be_changed_in_place():
         made.assignments[0, 0] = 2
 
 
-def test_repeats_are_dealt_anew():
+def test_repeats_differ():
     made = kfold(30, count=3, seed=0, repeats=2)
     assert (made.assignments[0] != made.assignments[1]).any()
-    assert repr(made) == "kfold: 30 rows in 3 folds, dealt 2 times"
+    assert repr(made) == "kfold: 30 rows in 3 folds, repeated 2 times"
     assert repr(list(made)[-1]) == "fold 3 of 3, repeat 2 of 2"
 
 
@@ -169,7 +169,7 @@ def test_equal_rows_share_a_number():
         (lambda: grouped([0.5, np.nan], count=2, seed=0), ArgumentError, "groups must not be missing, got nan in row 1"),
         (lambda: stratified(np.array(["a", 1], object), count=2, seed=0), ArgumentTypeError, "labels must be values of one type that sort"),
         (lambda: stratified_grouped([0, 1], [0], count=2, seed=0), ArgumentError, "one value a row, got 2 and 1"),
-        (lambda: custom([0, 2]), ArgumentError, r"every fold from 0 to the highest, or -1 for none, got \[0, 2\]"),
+        (lambda: custom([0, 2]), ArgumentError, r"every number from 0 to the highest, or -1 for no fold, got \[0, 2\]"),
         (lambda: custom([-2, 0]), ArgumentError, r"got \[-2, 0\]"),
         (lambda: custom([-1, -1]), ArgumentError, r"got \[-1\]"),
         (lambda: custom([0, 0]), ArgumentError, "assignments must leave rows to train on"),

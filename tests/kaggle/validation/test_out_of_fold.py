@@ -84,7 +84,7 @@ FIRST, SECOND = FOLDS
             ArgumentError,
             "FoldPredictions.repeat 0, fold 0, 2 rows. belongs to other folds",
         ),
-        (lambda: out_of_fold(FOLDS, [0, 0, 0], [fold_predictions(FIRST, [1, 1])] * 2), ArgumentError, "comes twice"),
+        (lambda: out_of_fold(FOLDS, [0, 0, 0], [fold_predictions(FIRST, [1, 1])] * 2), ArgumentError, "is a duplicate"),
         (
             lambda: out_of_fold(FOLDS, [0, 0, 0], [fold_predictions(FIRST, [1, 1])]),
             ArgumentError,
@@ -109,7 +109,7 @@ FIRST, SECOND = FOLDS
         (
             lambda: compare(*[made(time([1, 2], count=1), [0, 1], [0, 1])] * 2, METRICS["mae"]),
             DataError,
-            "A comparison needs two folds at least",
+            "A comparison needs at least two folds",
         ),
     ],
 )
@@ -126,12 +126,12 @@ def test_a_fold_in_which_a_metric_is_undefined_is_left_out_of_the_mean_and_canno
     assert found.folds[1:] == (1.0, 0.0)
     assert (found.mean, found.sd) == (0.5, np.std([1.0, 0.0], ddof=1))
     assert found.overall == METRICS["roc_auc"](oof.targets, oof.predictions[0])
-    with pytest.raises(DataError, match="roc_auc is undefined on fold 1, so the runs cannot be compared by it"):
+    with pytest.raises(DataError, match="roc_auc is undefined on fold 1, so it cannot compare the runs"):
         compare(oof, oof, METRICS["roc_auc"])
 
 
 def test_a_metric_that_is_undefined_on_all_rows_has_no_score():
-    with pytest.raises(DataError, match="two classes at least"):
+    with pytest.raises(DataError, match="needs positive and negative examples"):
         score(made(custom([0, 1]), [1, 1], [0.2, 0.3]), METRICS["roc_auc"])
 
 

@@ -1,3 +1,4 @@
+import mlx.core as mx
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,6 +7,7 @@ from scipy.stats import spearmanr
 from sklearn import metrics as reference
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
+from mlxfp.evaluation.metrics import compute, merge
 from mlxfp.kaggle.validation.scoring import METRICS, labels_of, map_at
 
 REFERENCES = {
@@ -92,13 +94,13 @@ def test_agreement_on_one_label_is_full_agreement():
         ("accuracy", [0, 1], [0.2, 2.5], ArgumentError, "Labels are needed, got values from 0.2 to 2.5"),
         ("rmse", [0, 1], [[0, 1], [1, 0]], ArgumentError, r"rmse needs one value for each row, \[N\], got \[2, 2\]"),
         ("rmsle", [0, 1], [-1, 0], DataError, "rmsle takes logarithms of 1 . value, got a value of -1"),
-        ("roc_auc", [1, 1], [0.2, 0.4], DataError, "roc_auc needs rows of two classes at least, got 2 rows of one"),
+        ("roc_auc", [1, 1], [0.2, 0.4], DataError, "The metric 'roc_auc' needs positive and negative examples, got 2 of one kind"),
         ("log_loss", [0, 1], [0.2, 1.4], DataError, "log_loss needs probabilities, got values from 0.2 to 1.4"),
         ("log_loss", [0, 1], [[0, 0], [0, 1]], DataError, "a row of zeros: row 0"),
         ("log_loss", [0, 2], [[0.5, 0.5], [0.5, 0.5]], ArgumentError, "Targets must be class numbers from 0 to 1, .* got 0 to 2"),
         ("map_at_3", [0, 1], [0.5, 0.5], ArgumentError, r"Probabilities of every class are needed, \[N, C\], got \[2\]"),
         ("f1", [0, 2], [0, 2], ArgumentError, "Take f1_macro or f1_micro"),
-        ("r2", [1, 1], [0, 1], DataError, "all 2 targets are equal"),
+        ("r2", [1, 1], [0, 1], DataError, "The metric 'r2' needs targets that differ, got 2 equal ones"),
         ("spearman", [1, 2], [3, 3], DataError, "all 2 predictions are equal to 3"),
     ],
 )
@@ -110,3 +112,25 @@ def test_what_cannot_be_scored_is_refused(name: str, targets, predictions, kind:
 def test_a_name_nearly_right_is_answered_with_the_right_one():
     with pytest.raises(UnknownNameError, match=r"No metric is named 'logloss'\. Did you mean 'log_loss'"):
         METRICS["logloss"]
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if METRICS[name].device is not None])
+@given(st.integers(0, 2**30), st.integers(1, 43))
+def test_batches_on_the_device_measure_what_whole_arrays_do(name: str, seed: int, cut: int):
+    metric, chance = METRICS[name], np.random.default_rng(seed)
+    classes = 2 if name in ("f1", "roc_auc") else 4
+    targets = np.concatenate([np.arange(classes), chance.integers(0, classes, 44 - classes)])
+    if metric.needs == "values":
+        outputs = predictions = chance.uniform(0, 9, 44)
+    else:
+        predictions = chance.dirichlet(np.ones(classes), 44)
+        outputs = predictions[:, 1] if name == "roc_auc" else np.log(predictions)
+    parts = [
+        {name: metric.measure(mx.array(np.float32(outputs[rows])), mx.array(targets[rows]))} for rows in (slice(cut), slice(cut, None))
+    ]
+    assert compute(merge(parts))[name] == pytest.approx(metric(targets, predictions), rel=1e-4, abs=1e-5)
+
+
+def test_a_metric_without_a_form_for_batches_says_so():
+    with pytest.raises(ArgumentError, match="qwk needs all predictions at once, and cannot be measured by batches"):
+        METRICS["qwk"].measure(mx.zeros(2), mx.zeros(2))

@@ -19,7 +19,8 @@ from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
 from mlxfp.testing.laws import assert_continues
 from mlxfp.training import observers
-from mlxfp.training.loop.events import Evaluation, RunStarted, Steered, Stepped, Stopped
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Evaluation, RunStarted, StateChanged, Stepped, Stopped
 from mlxfp.training.loop.fitting import evaluate, fit, last, predict
 from mlxfp.training.losses import cross_entropy
 from tests.training.samples import dataset, group, net, setting
@@ -118,44 +119,55 @@ def test_a_step_of_ones_own_may_report_any_metrics():
     assert ended.metrics == {"speed": 1.0, "weight": 1.0}
 
 
-def test_an_observer_may_steer_the_run_between_two_steps():
+def test_an_observer_may_change_the_run_between_two_steps():
     step, state = SETTING
     plain = [event.state for event in fit(step, state, dataset(), epochs=2) if isinstance(event, Stepped)]
-    asked = []
 
-    def steering(events):
-        for event in events:
-            if isinstance(event, RunStarted):
-                asked.append(event.steer)
+    def changed(**options):
+        control = Control()
+        for event in fit(step, options.pop("state", state), dataset(), epochs=2, control=control, **options):
             if isinstance(event, Stepped) and event.step in (2, 3, 6):
-                asked[-1](lambda state: attrs.evolve(state, seed=state.seed + 5), "another seed")
-                asked[-1](lambda state: attrs.evolve(state, seed=state.seed * 2), "twice it")
+                control.request(lambda state: attrs.evolve(state, seed=state.seed + 5), "another seed")
+                control.request(lambda state: attrs.evolve(state, seed=state.seed * 2), "twice it")
             yield event
 
-    events = list(steering(fit(step, state, dataset(), epochs=2)))
-    steered = [event for event in events if isinstance(event, Steered)]
-    assert [(event.step, event.epoch, event.reason) for event in steered[::2]] == [
+    events = list(changed())
+    changes = [event for event in events if isinstance(event, StateChanged)]
+    assert [(event.step, event.epoch, event.reason) for event in changes[::2]] == [
         (2, 0, "another seed"),
         (3, 1, "another seed"),
         (6, 1, "another seed"),
     ]
-    assert [event.state.seed for event in steered] == [5, 10, 15, 30, 35, 70]
-    assert events[-1].state == steered[-1].state
+    assert [event.state.seed for event in changes] == [5, 10, 15, 30, 35, 70]
+    assert events[-1].state == changes[-1].state
     states = [event.state for event in events if isinstance(event, Stepped)]
     assert states[:2] == plain[:2]
-    assert states[2] == step(steered[1].state, list(dataset())[2])[0]
-    whole = events[-1].state
-    begin = steered[3]  # both changes are made
-    rest = steering(fit(step, begin.state, dataset(), epochs=2, cursor=begin.cursor))
-    assert last(rest).state == whole
+    assert states[2] == step(changes[1].state, list(dataset())[2])[0]
+    begin = changes[3]  # both changes are made
+    assert last(changed(state=begin.state, cursor=begin.cursor)).state == events[-1].state
 
 
-def test_steering_must_give_a_state():
+def test_a_requested_change_must_give_a_state():
     step, state = SETTING
-    stream = fit(step, state, [group()] * 2)
-    next(stream).steer(lambda state: None, "a mistake")
+    control = Control()
+    stream = fit(step, state, [group()] * 2, control=control)
+    next(stream)
+    control.request(lambda state: None, "a mistake")
     with pytest.raises(ArgumentTypeError, match="state must be TrainState, got NoneType"):
         last(stream)
+    with pytest.raises(ArgumentTypeError, match="change must be a function, got change=None"):
+        control.request(None, "a mistake")
+    with pytest.raises(ArgumentTypeError, match="control must be NoneType or Control, got bool"):
+        fit(step, state, [group()], control=True)
+
+
+def test_requests_from_before_a_run_are_dropped():
+    step, state = SETTING
+    control = Control()
+    control.request(lambda state: attrs.evolve(state, seed=9), "too early")
+    events = list(fit(step, state, [group()], control=control))
+    assert not [event for event in events if isinstance(event, StateChanged)]
+    assert events[-1].state.seed == state.seed
 
 
 def test_the_history_is_for_observers():
@@ -310,17 +322,17 @@ def test_a_run_that_is_stopped_or_fails_stops_whoever_prepares_its_batches():
 
 def test_a_run_keeps_no_more_than_the_last_two_states_whoever_observes_it(tmp_path):
     step, _ = SETTING
-    seen = []
+    seen, control = [], Control()
     watching = [
         observers.evaluate_every(lambda state: {"loss": 0.5}),
-        observers.reduce_on_plateau("loss", mode="min", patience=2),
+        observers.reduce_on_plateau("loss", control=control, mode="min", patience=2),
         observers.early_stopping("loss", mode="min", patience=5),
         observers.time_budget(600),
-        observers.memory(),
+        observers.log_memory(),
         observers.log_metrics(tmp_path / "log.jsonl"),
         observers.progress(file=io.StringIO()),
     ]
-    for event in pipe(fit(step, setting()[1], dataset(), epochs=6, log_every=2), *watching):
+    for event in pipe(fit(step, setting()[1], dataset(), epochs=6, log_every=2, control=control), *watching):
         seen.append(ref(event.state))
         alive = {id(state()) for state in seen if state() is not None}
         assert len(alive) <= 2, f"{len(alive)} states are alive at step {event.step}"

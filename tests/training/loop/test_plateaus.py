@@ -1,4 +1,4 @@
-"""A watched metric: its best value, and how long ago that was."""
+"""A tracked metric: its best value, and how long ago that was."""
 
 from math import isnan
 
@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentTypeError, UnknownNameError
 from mlxfp.training.loop.events import Evaluation
-from mlxfp.training.loop.plateaus import watch
+from mlxfp.training.loop.plateaus import PlateauTracker
 
 
 @given(st.lists(st.floats()), st.sampled_from(["min", "max"]))
 def test_the_best_is_that_of_all_numbers_and_was_as_long_ago_as_its_first(values, mode):
-    watched = watch("loss", mode).after_all(Evaluation(step, {"loss": value}) for step, value in enumerate(values))
+    tracker = PlateauTracker.of("loss", mode).after_all(Evaluation(step, {"loss": value}) for step, value in enumerate(values))
     numbers = [value for value in values if not isnan(value)]
     best = (min if mode == "min" else max)(numbers, default=None)
-    assert watched.best == best
-    assert watched.waited == (len(values) - 1 - values.index(best) if numbers else len(values))
+    assert tracker.best == best
+    assert tracker.waited == (len(values) - 1 - values.index(best) if numbers else len(values))
 
 
 def test_evaluations_of_another_name_are_passed_over_and_a_wrong_name_is_named():
-    watched = watch("hard/loss", "min").after({"hard/loss": 0.5})
-    assert watched.after({"loss": 0.1, "other/loss": 0.1}) is watched
-    assert watched.after({}) is watched
+    tracker = PlateauTracker.of("hard/loss", "min").after({"hard/loss": 0.5})
+    assert tracker.after({"loss": 0.1, "other/loss": 0.1}) is tracker
+    assert tracker.after({}) is tracker
     with pytest.raises(UnknownNameError, match=r"No metric is named 'hard/loss'\. Did you mean 'hard/los'"):
-        watched.after({"hard/los": 0.1})
+        tracker.after({"hard/los": 0.1})
     with pytest.raises(ArgumentTypeError, match="metric must be a string"):
-        watch(1, "min")
+        PlateauTracker.of(1, "min")

@@ -1,4 +1,4 @@
-"""What the steps of an epoch have measured is a part of the state: wherever a run is stopped, the rest says what the whole run says."""
+"""Every event has the metrics of its epoch so far: wherever a run is stopped, the rest reports what the whole run reports."""
 
 from functools import partial
 from itertools import islice
@@ -17,7 +17,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.steps.nonfinite import NonFiniteError
+from mlxfp.training.loop.nonfinite import NonFiniteError
 from tests.training.samples import dataset, group, setting, stacked
 
 SETTING = setting(clip_norm=1.0)
@@ -30,9 +30,9 @@ def test_a_run_that_continues_says_what_the_whole_run_says(tmp_path_factory, sto
     run = partial(fit, step, batches=dataset(count=18), epochs=4, log_every=every)
     *_, stopped = islice(run(state), stop + 1)
     path = tmp_path_factory.mktemp("law") / "a"
-    save_state(path, stopped.state, cursor=stopped.cursor)
+    save_state(path, stopped.state, cursor=stopped.cursor, running=stopped.running)
     found = load_state(path, state)
-    told, after = map(says, (run(state), run(found.state, cursor=found.cursor)))
+    told, after = map(says, (run(state), run(found.state, cursor=found.cursor, running=found.running)))
     begun = [place for place, (kind, step, *_) in enumerate(told) if step == stopped.step and kind in ("RunStarted", "Stepped")]
     assert after[1:] == told[begun[-1] + 1 :]
 
@@ -41,10 +41,10 @@ def says(events):
     return [(type(each).__name__, each.step, each.epoch, getattr(each, "metrics", None)) for each in events]
 
 
-def test_a_state_that_begins_another_run_brings_no_metrics_of_its_own():
+def test_running_metrics_without_a_cursor_belong_to_no_epoch_of_this_run():
     step, state = SETTING
     stopped = last(fit(step, state, dataset(), steps=2))
-    *_, ended, _ = fit(step, stopped.state, [group(6)], log_every=10)
+    *_, ended, _ = fit(step, stopped.state, [group(6)], log_every=10, running=stopped.running)
     assert ended.metrics["weight"] == 6
 
 
@@ -57,10 +57,10 @@ def test_a_loss_that_was_no_number_before_a_stop_is_found_after_it(tmp_path):
         return state, {**metrics, "loss": metrics["loss"] + mx.where(batch["x"].sum() > 0, mx.nan, 0.0)}
 
     *_, stopped = islice(fit(broken, state, batches), 5)
-    save_state(tmp_path / "a", stopped.state, cursor=stopped.cursor)
+    save_state(tmp_path / "a", stopped.state, cursor=stopped.cursor, running=stopped.running)
     found = load_state(tmp_path / "a", state)
     with pytest.raises(NonFiniteError, match="The loss is nan in step 3"):
-        last(fit(broken, found.state, batches, cursor=found.cursor))
+        last(fit(broken, found.state, batches, cursor=found.cursor, running=found.running))
 
 
 def test_metrics_of_ones_own_may_be_of_any_dtype_and_must_be_numbers():

@@ -9,6 +9,7 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training import observers
 from mlxfp.training.loop import events
+from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.fitting import fit
 from tests.training.observers.runs import Terminal, evaluations, run, state
 from tests.training.samples import group, setting
@@ -23,11 +24,11 @@ OBSERVERS = {
     "evaluate_every 3 steps": lambda _: observers.evaluate_every(lambda state: {"accuracy": 0.5}, steps=3),
     "log_metrics jsonl": lambda folder: observers.log_metrics(folder / "log.jsonl"),
     "log_metrics csv": lambda folder: observers.log_metrics(folder / "log.csv"),
-    "memory": lambda _: observers.memory(limit=1),
+    "log_memory": lambda _: observers.log_memory(limit=1),
     "on_event": lambda _: observers.on_event(events.Event, lambda event: None),
     "progress": lambda _: observers.progress(file=io.StringIO()),
     "progress on a terminal": lambda _: observers.progress(file=Terminal()),
-    "reduce_on_plateau": lambda _: observers.reduce_on_plateau("loss", mode="min", patience=1),
+    "reduce_on_plateau": lambda _: observers.reduce_on_plateau("loss", control=Control(), mode="min", patience=1),
     "time_budget": lambda _: observers.time_budget(1e-9),
 }
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.training.loop.checkpoints import load_latest
-from mlxfp.training.loop.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, Steered, Warned
+from mlxfp.training.loop.events import CheckpointSaved, Evaluated, Evaluation, MemoryRead, RunStarted, StateChanged, Warned
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_metrics, read_log
@@ -60,7 +60,7 @@ def test_what_observers_add_is_logged(tmp_path):
     added = [
         MemoryRead(state(1), None, 0, 10, 30, 20),
         Warned(state(1), None, 0, "no server"),
-        Steered(state(1), None, 0, "slower"),
+        StateChanged(state(1), None, 0, "slower"),
         CheckpointSaved(state(1), None, 0, tmp_path / "a"),
     ]
     list(log_metrics(tmp_path / "log.jsonl")(iter(added)))
@@ -109,7 +109,7 @@ def test_the_log_of_a_run_that_was_killed_is_that_of_one_that_was_not(tmp_path, 
     with path.open("a") as file:
         file.write('{"event": "Stepped", "st')  # a line that was not written whole
     begin = load_latest(tmp_path / "killed" / "checkpoints", first)
-    last(observed(tmp_path / "killed", begin.state, cursor=begin.cursor, history=begin.history))
+    last(observed(tmp_path / "killed", begin.state, cursor=begin.cursor, history=begin.history, running=begin.running))
 
     def lines(path):
         return [line for line in untimed(path) if line["event"] != "CheckpointSaved"]

@@ -5,7 +5,8 @@ from mlx import optimizers
 
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.loop.events import Evaluated, Evaluation, Steered, Stepped, Stopped
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Evaluated, Evaluation, StateChanged, Stepped, Stopped
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
@@ -17,15 +18,17 @@ from tests.training.samples import dataset, setting
 LOSSES = [0.5, 0.6, 0.7, 0.4, 0.4, 0.4, 0.4, 0.4]
 
 
-def observed(events, losses=LOSSES, per_step=3):
-    check = evaluate_every(lambda state: {"loss": losses[state.step // per_step - 1]})
-    return pipe(events, check, reduce_on_plateau("loss", mode="min", patience=2, factor=0.5))
+def observed(step, state, *, epochs=8, **progress):
+    control = Control()
+    events = fit(step, state, dataset(), epochs=epochs, control=control, **progress)
+    check = evaluate_every(lambda state: {"loss": LOSSES[state.step // 3 - 1]})
+    return pipe(events, check, reduce_on_plateau("loss", control=control, mode="min", patience=2, factor=0.5))
 
 
 def test_the_rate_falls_after_patience_evaluations_without_a_new_best_and_then_waits_anew():
     step, state = setting()
-    events = list(observed(fit(step, state, dataset(), epochs=8)))
-    assert [(event.step, event.reason) for event in events if isinstance(event, Steered)] == [
+    events = list(observed(step, state))
+    assert [(event.step, event.reason) for event in events if isinstance(event, StateChanged)] == [
         (9, "reduce_on_plateau: learning rate x 0.5"),
         (18, "reduce_on_plateau: learning rate x 0.5"),
         (24, "reduce_on_plateau: learning rate x 0.5"),
@@ -38,11 +41,11 @@ def test_the_rate_falls_after_patience_evaluations_without_a_new_best_and_then_w
 @pytest.mark.parametrize("stop", range(45))
 def test_a_run_continues_bit_for_bit_from_any_event_with_its_history(stop):
     step, state = SETTING
-    whole = list(observed(fit(step, state, dataset(), epochs=8)))
+    whole = list(observed(step, state))
     event = whole[stop]
-    over = isinstance(event, Steered | Stopped)  # else what happens at this step happens again
+    over = isinstance(event, StateChanged | Stopped)  # else what happens at this step happens again
     history = [Evaluation(e.step, e.metrics) for e in whole if isinstance(e, Evaluated) and e.step < event.step + over]
-    rest = observed(fit(step, event.state, dataset(), epochs=8, cursor=event.cursor, history=history))
+    rest = observed(step, event.state, cursor=event.cursor, history=history)
     assert last(rest).state == whole[-1].state
 
 
@@ -52,21 +55,21 @@ SETTING = setting()
 def test_every_group_of_parameters_has_its_rate_reduced():
     grouped = optimizers.MultiOptimizer([adamw(0.1), optimizers.SGD(0.2)], [lambda name, _: "weight" in name])
     step, state = setting(optimizer=grouped)
-    end = last(observed(fit(step, state, dataset(), epochs=4)))
+    end = last(observed(step, state, epochs=4))
     assert learning_rates(end.state.opt) == pytest.approx([0.05, 0.1])
 
 
 def test_a_schedule_which_would_undo_it_is_named():
     step, state = setting(optimizer=adamw(cosine_decay(0.1, steps=100)))
     with pytest.raises(ArgumentError, match=r"reduce_on_plateau set the learning rate to \[.*\], and after .* a schedule sets it"):
-        last(observed(fit(step, state, dataset(), epochs=8)))
+        last(observed(step, state))
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
     for factor in (0, 1, float("nan")):
         with pytest.raises(ArgumentError, match="factor must be above 0 and below 1"):
-            reduce_on_plateau("loss", mode="min", patience=1, factor=factor)
+            reduce_on_plateau("loss", control=Control(), mode="min", patience=1, factor=factor)
     with pytest.raises(ArgumentError, match="patience must be at least 1"):
-        reduce_on_plateau("loss", mode="min", patience=0)
+        reduce_on_plateau("loss", control=Control(), mode="min", patience=0)
     with pytest.raises(UnknownNameError, match="No mode is named 'low'"):
-        reduce_on_plateau("loss", mode="low", patience=1)
+        reduce_on_plateau("loss", control=Control(), mode="low", patience=1)

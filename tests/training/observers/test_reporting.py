@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.loop.events import Steered, Stopped, Warned
+from mlxfp.training.loop.events import StateChanged, Stopped, Warned
 from mlxfp.training.observers import reporting
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.reporting import progress
@@ -72,7 +72,7 @@ def test_times_read_like_a_clock(seconds, text):
 
 
 def test_progress_tells_of_warnings_of_steering_and_why_an_observer_ended_the_run():
-    events = [Warned(state(1), None, 0, "no server"), Steered(state(1), None, 0, "slower"), Stopped(state(1), None, 0, "time_budget")]
+    events = [Warned(state(1), None, 0, "no server"), StateChanged(state(1), None, 0, "slower"), Stopped(state(1), None, 0, "time_budget")]
     file = io.StringIO()
     list(progress(file=file)(iter(events)))
     assert file.getvalue().splitlines() == [

@@ -5,12 +5,12 @@ import pytest
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.training.loop.events import MemoryRead
-from mlxfp.training.observers.resources import memory
+from mlxfp.training.observers.resources import log_memory
 from tests.training.observers.runs import names, run
 
 
 def test_memory_is_read_whenever_the_metrics_are():
-    events = list(memory()(run(epochs=1)))
+    events = list(log_memory()(run(epochs=1)))
     assert names(events) == ["RunStarted", "Stepped", "Stepped", "MemoryRead", "EpochEnded", "Stopped"]
     assert events[3].peak >= events[3].active >= 0
 
@@ -21,13 +21,13 @@ def test_what_is_kept_for_reuse_is_given_back_above_the_limit(monkeypatch, limit
     for name, value in (("get_active_memory", 60), ("get_cache_memory", 40), ("get_peak_memory", 80)):
         monkeypatch.setattr(mx, name, lambda value=value: value)
     monkeypatch.setattr(mx, "clear_cache", lambda: calls.append("cleared"))
-    read = [event for event in memory(limit=limit)(run()) if isinstance(event, MemoryRead)]
+    read = [event for event in log_memory(limit=limit)(run()) if isinstance(event, MemoryRead)]
     assert [(event.active, event.peak, event.cache) for event in read] == [(60, 80, 40)] * 2
     assert len(calls) == cleared
 
 
 def test_mistakes_are_named_when_the_observer_is_made():
     with pytest.raises(ArgumentError, match="limit must be at least 1"):
-        memory(limit=0)
+        log_memory(limit=0)
     with pytest.raises(ArgumentTypeError, match="limit must be an int"):
-        memory(limit=1.5)
+        log_memory(limit=1.5)

@@ -11,6 +11,7 @@ import pytest
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, FingerprintError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
+from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import CheckpointSaved, Evaluation, RunStarted, Stepped, Stopped
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import saving
@@ -31,32 +32,32 @@ def steps(folder):
     return [int(name.removeprefix("step-").removesuffix(".safetensors")) for name in found(folder)]
 
 
-def observed(events, folder, **options):
-    losses = [0.5, 0.6, 0.7, 0.4, 0.4, 0.4]
+def observed(state, folder, *, progress=None, **options):
+    losses, control = [0.5, 0.6, 0.7, 0.4, 0.4, 0.4], Control()
+    events = fit(SETTING[0], state, dataset(), epochs=6, log_every=2, control=control, **(progress or {}))
     check = evaluate_every(lambda state: {"loss": losses[state.step // 3 - 1]})
-    plateau = reduce_on_plateau("loss", mode="min", patience=2)
+    plateau = reduce_on_plateau("loss", control=control, mode="min", patience=2)
     return pipe(events, check, checkpoint(folder / "early", **options), plateau, checkpoint(folder / "late", **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"steps": 1}, {"steps": 4}, {"seconds": 1e-9}])
 def test_a_run_continues_bit_for_bit_from_every_checkpoint(tmp_path, options):
-    step, first = SETTING
-    whole = last(observed(fit(step, first, dataset(), epochs=6, log_every=2), tmp_path, keep=99, **options)).state
+    _, first = SETTING
+    whole = last(observed(first, tmp_path, keep=99, **options)).state
     for path in sorted(tmp_path.rglob("step-*.safetensors")):
         begin = load_state(path, first)
         copy = tmp_path / "again" / path.stem
-        again = observed(fit(step, begin.state, dataset(), epochs=6, log_every=2, cursor=begin.cursor, history=begin.history), copy)
-        assert last(again).state == whole, f"continued from {path.name}"
+        progress = {"cursor": begin.cursor, "history": begin.history, "running": begin.running}
+        assert last(observed(begin.state, copy, progress=progress)).state == whole, f"continued from {path.name}"
         shutil.rmtree(copy)
 
 
 def test_without_its_history_a_run_would_continue_otherwise(tmp_path):
-    step, first = SETTING
-    whole = last(observed(fit(step, first, dataset(), epochs=6), tmp_path, keep=99)).state
+    _, first = SETTING
+    whole = last(observed(first, tmp_path, keep=99)).state
     begin = load_state(tmp_path / "late" / "step-00000009.safetensors", first)
     assert [evaluation.step for evaluation in begin.history] == [3, 6]
-    rest = observed(fit(step, begin.state, dataset(), epochs=6, cursor=begin.cursor), tmp_path / "again")
-    assert last(rest).state != whole
+    assert last(observed(begin.state, tmp_path / "again", progress={"cursor": begin.cursor})).state != whole
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import tracking
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_metrics
-from mlxfp.training.observers.resources import memory
+from mlxfp.training.observers.resources import log_memory
 from mlxfp.training.observers.tracking import log_mlflow
 from tests.training.observers.runs import run
 from tests.training.samples import dataset, setting
@@ -49,7 +49,7 @@ def test_a_run_here_is_a_run_there(server, tmp_path):
     log = tmp_path / "log.jsonl"
     observers = [
         evaluate_every(lambda state: {"accuracy": state.step / 10}),
-        memory(),
+        log_memory(),
         log_metrics(log),
         log_mlflow(
             "runs",
@@ -124,7 +124,7 @@ def test_one_thing_that_goes_wrong_does_not_hinder_the_others(server, tmp_path):
 
 def test_a_server_that_does_not_answer_does_not_slow_the_training(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(tracking, "_begin", lambda mlflow, plan: go_on.wait(60) and 1 / 0)
+    monkeypatch.setattr(tracking, "begin_run", lambda *_, **__: go_on.wait(60) and 1 / 0)
     stream = log_mlflow("runs")(run())
     assert [event.step for event in islice(stream, 7)] == [0, 1, 2, 2, 3, 4, 4]
     go_on.set()
@@ -141,10 +141,10 @@ def test_a_server_that_died_is_soon_left_alone(monkeypatch):
 
         set_terminated = log_batch
 
-    monkeypatch.setattr(tracking, "_begin", lambda mlflow, plan: tracking._Run(Dead(), "x"))
+    monkeypatch.setattr(tracking, "begin_run", lambda mlflow, *_, **__: tracking.MlflowRun(mlflow, Dead(), "x"))
     events = list(log_mlflow("runs")(run()))
     assert [event.message for event in events if isinstance(event, Warned)] == ["log_mlflow: ConnectionError: refused"]
-    assert len(tried) == tracking._TRIES
+    assert len(tried) == 3
 
 
 def test_mistakes_are_named_when_the_observer_is_made(monkeypatch):

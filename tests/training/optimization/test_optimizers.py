@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.core.trees import flatten, tree_map
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import mse
-from mlxfp.training.optimization.optimizers import adamw, frozen, grouped, matching, start, update, vectors
-from mlxfp.training.optimization.schedules import cosine_decay, one_cycle
+from mlxfp.training.optimization.optimizers import OPTIMIZERS, adamw, by_name, frozen, grouped, matching, start, update, vectors
+from mlxfp.training.optimization.schedules import constant, cosine_decay, one_cycle
 from mlxfp.training.steps.state import TrainState, same_arrays, train_state
 from mlxfp.training.steps.steps import train_step
 from mlxfp.training.steps.transforms import jit
@@ -219,7 +219,7 @@ def test_the_first_update_of_a_warmup_moves_the_weights():
 def test_a_used_optimizer_is_refused():
     for optimizer in (adamw(0.1), MAKERS["several"]()):
         optimizer.apply_gradients(gradients(1), params())
-        with pytest.raises(ArgumentError, match="has made 1 updates elsewhere"):
+        with pytest.raises(ArgumentError, match="has made 1 updates already"):
             start(optimizer, params())
 
 
@@ -246,3 +246,23 @@ def test_a_state_that_is_not_arrays_is_named():
 
     with pytest.raises(ArgumentTypeError, match="state of an optimizer must be MLX arrays, got int"):
         start(Counting(0.1), params())
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_optimizer_of_the_table_takes_a_rate_or_a_schedule_and_decays_matrices_only(name):
+    params = {"matrix": mx.ones((4, 4)), "vector": mx.ones(4)}
+    gradients = {"matrix": mx.full((4, 4), 0.5), "vector": mx.full(4, 0.5)}
+
+    def after(rate, decay):
+        optimizer = by_name(name, rate, weight_decay=decay)
+        return update(optimizer, gradients, start(optimizer, params), params)[0]
+
+    plain, decayed = after(0.1, 0.0), after(constant(0.1), 0.5)
+    assert np.allclose(np.array(decayed["vector"]), np.array(plain["vector"]), atol=1e-6)
+    assert plain["matrix"].sum().item() < 16
+    assert name == "adam" or decayed["matrix"].sum().item() < plain["matrix"].sum().item()  # of its first update only the sign counts
+
+
+def test_an_unknown_optimizer_is_named():
+    with pytest.raises(UnknownNameError, match=r"No optimizer is named 'adamm'\. Did you mean 'adam'\? Known: adafactor, adam, adamw"):
+        by_name("adamm", 0.1)

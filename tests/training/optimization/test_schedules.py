@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError, UnknownNameError
 from mlxfp.training.optimization.optimizers import adamw, start, update
-from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay, one_cycle, plot, polynomial_decay
+from mlxfp.training.optimization.schedules import SCHEDULES as TABLE
+from mlxfp.training.optimization.schedules import by_name, constant, cosine_decay, linear_decay, one_cycle, plot, polynomial_decay
 
 DECAYS = [linear_decay, cosine_decay, partial(polynomial_decay, power=2.0), partial(polynomial_decay, power=0.5)]
 SCHEDULES = [constant(0.3), constant(0.3, warmup=4), one_cycle(0.3, steps=10), *(decay(0.3, steps=10, warmup=2) for decay in DECAYS)]
@@ -113,3 +114,21 @@ def test_a_plot_without_matplotlib_names_the_extra(tmp_path, monkeypatch):
 def test_a_plot_of_what_is_no_schedule_is_refused(tmp_path):
     with pytest.raises(ArgumentTypeError, match=r"schedule must be a function, got schedule=0\.1"):
         plot(0.1, tmp_path / "rate.png", steps=3)
+
+
+@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("steps", [1, 2, 10])
+@pytest.mark.parametrize("warmup", [0.0, 0.5, 1.0])
+def test_every_schedule_of_the_table_rises_to_its_rate_in_the_share_of_the_steps(name, steps, warmup):
+    schedule = by_name(name, 0.3, steps=steps, warmup=warmup)
+    rates = [schedule(step).item() for step in range(steps)]
+    assert max(rates) == pytest.approx(0.3)
+    assert rates[max(round(warmup * steps) - 1, 0)] == pytest.approx(0.3)
+    assert all(a <= b + 1e-6 for a, b in pairwise(rates[: round(warmup * steps)]))
+
+
+def test_an_unknown_schedule_is_named():
+    with pytest.raises(UnknownNameError, match=r"No schedule is named 'cosin'\. Did you mean 'cosine'\? Known: constant, cosine, linear"):
+        by_name("cosin", 0.3, steps=4)
+    with pytest.raises(ArgumentError, match="steps must be at least 1"):
+        by_name("cosine", 0.3, steps=0)

@@ -11,7 +11,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics import accuracy
 from mlxfp.training.loop.fitting import evaluate
-from mlxfp.training.steps.averaging import averaged, first_average, next_average
+from mlxfp.training.steps.averaging import ema_weights, first_average, next_average
 from mlxfp.training.steps.state import same_arrays
 from tests.training.samples import deep, group, setting
 
@@ -42,7 +42,7 @@ def test_a_step_averages_its_own_parameters():
         seen.append(np.array(state.params["first"]["bias"]))
     weights = 0.5 ** np.arange(4)[::-1]
     expected = np.tensordot(weights, np.stack(seen), 1) / weights.sum()
-    assert np.allclose(np.array(averaged(state).params["first"]["bias"]), expected, atol=1e-6)
+    assert np.allclose(np.array(ema_weights(state).params["first"]["bias"]), expected, atol=1e-6)
 
 
 def test_averaging_changes_nothing_of_the_training():
@@ -70,7 +70,7 @@ def test_low_precision_is_averaged_in_float32():
     for _ in range(3):
         state, _ = step(state, group())
     assert state.extra["average"]["params"]["bias"].item() == pytest.approx(2.0067, abs=1e-3)
-    assert averaged(state).params["bias"].dtype == mx.bfloat16
+    assert ema_weights(state).params["bias"].dtype == mx.bfloat16
 
 
 def test_averaged_parameters_are_evaluated_and_saved_with_the_state():
@@ -78,12 +78,12 @@ def test_averaged_parameters_are_evaluated_and_saved_with_the_state():
     step, state = setting(model=deep(), ema=0.9)
     for seed in range(3):
         state, _ = step(state, group(seed=seed))
-    assert 0 <= check(averaged(state), [group()])["accuracy"] <= 1
-    assert not same_arrays(averaged(state).params, state.params)
-    assert same_arrays(averaged(state).extra, state.extra)
+    assert 0 <= check(ema_weights(state), [group()])["accuracy"] <= 1
+    assert not same_arrays(ema_weights(state).params, state.params)
+    assert same_arrays(ema_weights(state).extra, state.extra)
 
 
 def test_a_state_without_averages_is_refused():
     _, state = setting()
     with pytest.raises(ArgumentError, match=r"The state has no averaged parameters\. Make the step with train_step\(\.\.\., ema=0\.999\)"):
-        averaged(state)
+        ema_weights(state)

@@ -13,7 +13,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten
 from mlxfp.training.losses import cross_entropy, mse
 from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.precision import first_scale, lower_inputs, lowered, next_scale
+from mlxfp.training.steps.precision import cast_floating, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.state import same_arrays, train_state
 from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, net, setting
@@ -156,7 +156,7 @@ def test_running_statistics_stay_float32():
 
 def test_lowering_casts_floating_point_arrays_alone():
     tree = {"x": mx.ones(2), "n": mx.ones(2, mx.int32), "mask": (mx.array(True), None, "causal", 1.5)}
-    cast = lowered(tree, mx.float16)
+    cast = cast_floating(tree, mx.float16)
     assert cast["x"].dtype == mx.float16
     assert cast["n"].dtype == mx.int32
     assert cast["mask"][1:] == (None, "causal", 1.5)

@@ -7,7 +7,7 @@ import pytest
 from mlx import nn, optimizers
 
 from mlxfp.core.trees import flatten
-from mlxfp.training.steps.averaging import averaged
+from mlxfp.training.steps.averaging import ema_weights
 from mlxfp.training.steps.state import same_arrays, trees_of
 from tests.training.samples import deep, group, net, setting
 
@@ -87,7 +87,7 @@ def test_an_update_of_skipped_batches_alone_is_no_update():
     for value in BAD[:2]:
         state, _ = step(state, bad(value))
     assert state == attrs.evolve(before, step=4)
-    assert averaged(state) == averaged(attrs.evolve(before, step=4))
+    assert ema_weights(state) == ema_weights(attrs.evolve(before, step=4))
 
 
 def test_skipping_changes_no_finite_step():

@@ -11,7 +11,7 @@ from mlxfp.distributed import connect
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_continues, assert_pure_step, assert_saves
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import leaves_of, same_arrays, trees_of
+from mlxfp.training.steps.state import same_arrays, trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.training.samples import dataset, deep, group, loss, net, setting
 
@@ -78,10 +78,10 @@ def _after_a_stop(step, other):
 @OPTIONS
 def test_what_comes_out_is_finite_and_what_goes_in_stays(options):
     step, state = made(options)
-    before = [np.array(leaf) for leaf in leaves_of(state)[1]]
+    before = [np.array(leaf) for leaf in flatten(trees_of(state))[1]]
     after, metrics = step(state, group())
     assert all(np.isfinite(np.array(leaf.astype(mx.float32))).all() for leaf in flatten([trees_of(after), metrics])[1])
-    assert all(np.array_equal(a, np.array(b)) for a, b in zip(before, leaves_of(state)[1], strict=True))
+    assert all(np.array_equal(a, np.array(b)) for a, b in zip(before, flatten(trees_of(state))[1], strict=True))
 
 
 def test_without_options_a_state_holds_nothing_extra_and_a_step_gives_no_more_metrics():

@@ -1,17 +1,18 @@
 """The picture of a run shows what its log has."""
 
 import json
+import re
 
 import pytest
 
 from mlxfp.core import _optional
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.loop import plotting
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.loop.plotting import plot_run
+from mlxfp.training.observers import plotting
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_metrics
+from mlxfp.training.observers.plotting import plot_run
 from tests.training.samples import dataset, setting
 
 pytest.importorskip("matplotlib")
@@ -51,9 +52,18 @@ def test_evaluations_are_drawn_beside_their_like():
 
 
 def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):
-    lines = [{"event": "Evaluated", "step": step, "seconds": step, "metrics": {"loss": value}} for step, value in enumerate([0.5, None])]
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    plot_run(tmp_path / "log.jsonl", tmp_path / "run.png")
+    assert parts_of_the_curve(tmp_path, [0.5, 0.6, 0.55, 0.7, 0.8]) == [5]
+    assert parts_of_the_curve(tmp_path, [0.5, 0.6, None, 0.7, 0.8]) == [2, 2]
+    assert parts_of_the_curve(tmp_path, [None, 0.6, 0.7, 0.8, None]) == [3]
+
+
+def parts_of_the_curve(folder, losses):
+    """Draw the losses, and count the points of each connected part of the curve in the picture."""
+    lines = [{"event": "Evaluated", "step": step, "seconds": step, "metrics": {"loss": loss}} for step, loss in enumerate(losses)]
+    (folder / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    plot_run(folder / "log.jsonl", folder / "run.svg")
+    [curve] = re.findall(r'<path d="([^"]*)" clip-path[^>]*fill: none', (folder / "run.svg").read_text())
+    return [1 + part.count("L") for part in curve.split("M")[1:]]
 
 
 def test_mistakes_are_named(tmp_path, monkeypatch):

@@ -1,10 +1,8 @@
-"""Losses that are no numbers: in which step, made of which rows, and how to see it again."""
+"""Losses that are not finite: in which step, from which rows, and how to see the batch again."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
-
-from attrs import frozen
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
@@ -12,15 +10,15 @@ from mlxfp.core.errors import MlxfpError
 from mlxfp.core.row_names import Origin
 from mlxfp.data.inspection.provenance import row_origins
 
-_WATCHED = ("loss", "grad_norm")  # a metric of one's own may well be infinite
+_WATCHED = ("loss", "grad_norm")  # other metrics may well be infinite
 _ROWS_SHOWN = 8
 
 
 class NonFiniteError(MlxfpError, ArithmeticError):
-    """A loss or the norm of its gradients is infinite or no number.
+    """A loss or the norm of its gradients is infinite or NaN.
 
-    `step` is the number of the step, counted from 1, and `rows` the source rows of its batch. `next(iterate(batches, cursor))` makes
-    that batch again. Where the batches are not a dataset, there are neither rows nor a cursor.
+    `step` is the number of the step, counted from 1, and `rows` has the source rows of its batch. `next(iterate(batches, cursor))`
+    makes that batch again. If the batches are not a dataset, there are neither rows nor a cursor.
 
     >>> error = NonFiniteError("The loss is nan in step 7.", 7, (), None)
     >>> error.step, str(error)
@@ -28,7 +26,7 @@ class NonFiniteError(MlxfpError, ArithmeticError):
     """
 
     def __init__(self, message: str, step: int, rows: tuple[Origin, ...], cursor: Cursor | None) -> None:
-        """Keep what a program needs to go on from here."""
+        """Keep what a program needs to continue."""
         super().__init__(message)
         self.step = step
         self.rows = rows
@@ -39,22 +37,17 @@ class NonFiniteError(MlxfpError, ArithmeticError):
         return type(self), (str(self), self.step, self.rows, self.cursor)
 
 
-@frozen
-class Place:
-    """Where a step took its batch from: its number, and the cursor before it."""
+def check_finite(values: Sequence[Mapping[str, float]], step: int, cursors: Sequence[Cursor | None], batches: Iterable[Any]) -> None:
+    """Raise `NonFiniteError` for the first step whose loss or gradient norm is not finite, unless the step says that it was skipped.
 
-    step: int
-    cursor: Cursor | None
-
-
-def check_finite(values: Sequence[Mapping[str, float]], places: Sequence[Place], batches: Iterable[Any]) -> None:
-    """Raise `NonFiniteError` for the first step whose loss or gradient norm is not finite, unless the step says that it was skipped."""
-    for metrics, place in zip(values, places, strict=True):
+    The values are the metrics of the steps up to `step`, and the cursors those before their batches.
+    """
+    for place, (metrics, cursor) in enumerate(zip(values, cursors, strict=True)):
         wrong = [f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0))]
         if wrong and not metrics.get("skipped"):
-            rows = _rows(batches, place.cursor)
-            cursor = place.cursor if isinstance(batches, Dataset) else None
-            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {place.step}{_say(rows)}", place.step, rows, cursor)
+            number, rows = step - len(values) + 1 + place, _rows(batches, cursor)
+            own = cursor if isinstance(batches, Dataset) else None
+            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows)}", number, rows, own)
 
 
 def _rows(batches: Iterable[Any], cursor: Cursor | None) -> tuple[Origin, ...]:
@@ -62,11 +55,11 @@ def _rows(batches: Iterable[Any], cursor: Cursor | None) -> tuple[Origin, ...]:
         return ()
     try:
         return row_origins(batches, 0, cursor=cursor)
-    except Exception:  # noqa: BLE001  # whatever hinders the search, the loss is what the user must hear of
+    except Exception:  # noqa: BLE001  # an error of the search must not hide the one of the loss
         return ()
 
 
-def _say(rows: tuple[Origin, ...]) -> str:
+def _explanation(rows: tuple[Origin, ...]) -> str:
     found = "; ".join(
         f"{', '.join(map(str, numbers[:_ROWS_SHOWN]))}{', ...' if len(numbers) > _ROWS_SHOWN else ''} of {source}"
         for source, numbers in _by_source(rows).items()
@@ -74,8 +67,8 @@ def _say(rows: tuple[Origin, ...]) -> str:
     where = f", made of rows {found}" if found else ""
     see = "Look at the batch: next(iterate(batches, error.cursor))" if rows else "Look at the batch"
     return (
-        f"{where}. {see}; if it is sound, the update before it was not: lower the rate, clip with clip_norm, "
-        "or go on without such updates by train_step(skip_nonfinite=True)."
+        f"{where}. {see}; if it is good, the update before it was not: lower the rate, clip with clip_norm, "
+        "or leave out such updates with train_step(skip_nonfinite=True)."
     )
 
 

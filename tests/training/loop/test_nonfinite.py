@@ -17,7 +17,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.steps.nonfinite import NonFiniteError
+from mlxfp.training.loop.nonfinite import NonFiniteError
 from tests.training.samples import group, setting, stacked
 
 STEP, FIRST = setting(rate=0.0)
@@ -67,8 +67,8 @@ def test_the_message_says_what_to_do():
     rows = ", ".join(str(origin.row) for origin in raised.value.rows)
     assert str(raised.value) == (
         f"The loss is nan in step {raised.value.step}, made of rows {rows} of from_examples(30 rows). Look at the batch: "
-        "next(iterate(batches, error.cursor)); if it is sound, the update before it was not: lower the rate, clip with clip_norm, or "
-        "go on without such updates by train_step(skip_nonfinite=True)."
+        "next(iterate(batches, error.cursor)); if it is good, the update before it was not: lower the rate, clip with clip_norm, or "
+        "leave out such updates with train_step(skip_nonfinite=True)."
     )
 
 
@@ -81,7 +81,7 @@ def reporting(**metrics):
 
 def test_gradients_without_end_are_found_and_other_metrics_are_ones_own_business():
     nan, inf = float("nan"), float("inf")
-    with pytest.raises(NonFiniteError, match=r"The grad_norm is inf in step 2\. Look at the batch; if it is sound"):
+    with pytest.raises(NonFiniteError, match=r"The grad_norm is inf in step 2\. Look at the batch; if it is good"):
         last(fit(reporting(loss=[1.0, 1.0], grad_norm=[1.0, inf]), FIRST, [group()] * 2))
     with pytest.raises(NonFiniteError, match=r"The loss is nan and the grad_norm is inf in step 1"):
         last(fit(reporting(loss=[nan, 1.0], grad_norm=[inf, inf]), FIRST, [group()] * 2))

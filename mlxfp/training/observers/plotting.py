@@ -21,8 +21,8 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     """Draw the log of a run, as `log_metrics` writes it to `.jsonl`: loss, learning rate, evaluations, steps per second.
 
     Several logs by name, such as those of folds, are drawn over each other. `picture` is a `.png` or `.svg` file. Numbers that are not
-    finite leave a gap. Raises `MissingExtraError` where matplotlib is not installed, `MissingFileError` and `DataError` for what is not
-    such a log or has nothing to draw.
+    finite leave a gap. Raises `MissingExtraError` without matplotlib, `MissingFileError` where there is no log, and `DataError` for a
+    file that is not a log or has nothing to draw.
 
     >>> from tempfile import TemporaryDirectory
     >>> line = '{"event": "Stepped", "step": %d, "epoch": 0, "seconds": %d, "metrics": {"loss": 0.5, "learning_rate": 0.1}}'
@@ -44,7 +44,7 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
                 panels.setdefault(title, {})[f"{name} {curve}".strip()] = points
     if not panels:
         named = ", ".join(os.fspath(path) for path in logs.values())
-        raise DataError(f"{named} has nothing to draw: no metrics were read. Let the run take more steps, or lower log_every.")
+        raise DataError(f"{named} has nothing to draw: no metrics were read. Make more steps, or lower log_every.")
     rows = -(-len(panels) // _SIDE_BY_SIDE)
     figure = figures.Figure(figsize=(12, 3.5 * rows), layout="constrained")
     for place, (title, curves) in enumerate(panels.items(), 1):

@@ -1,0 +1,71 @@
+"""Cells of a table: as a file writes them, and as numbers."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mlxfp.core.arrow.types import decoded
+from mlxfp.core.chunks import RecordBatch
+from mlxfp.text.templates.formatting import format_column
+from mlxfp.text.templates.random_templates import Field
+
+_EXACT = 2**53  # floats above it skip integers: their last digits would be invented
+
+
+def as_floats(column: pa.Array) -> NDArray[np.float64]:
+    """Return numbers as float64[N], NaN for missing ones."""
+    numbers = decoded(column)
+    numbers = numbers.cast(pa.int8()) if pa.types.is_boolean(numbers.type) else numbers
+    found: Any = numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return np.asarray(found, np.float64)
+
+
+def shortest(value: float) -> str:
+    """Write a number exactly, with as few digits as possible; without a point where it is whole.
+
+    >>> shortest(22.0), shortest(7.25), shortest(1e300), shortest(-0.0), shortest(2**60)
+    ('22', '7.25', '1e+300', '0', '1152921504606846976')
+    """
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() and abs(value) <= _EXACT else repr(value)
+    return str(value)
+
+
+def write_distinct(numbers: pa.Array, write: Callable[[Any], str]) -> pa.StringArray:
+    """Write each distinct number once; null and NaN become null."""
+    encoded = numbers.dictionary_encode()
+    texts = [None if value is None or value != value else write(value) for value in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices)
+
+
+def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
+    """Write the values of a column as a file has them: whole floats, which is what integers next to nulls become, without a point.
+
+    >>> spell(pa.record_batch({"x": [1.0, None, 2.5]}), "x").to_pylist()
+    ['1', None, '2.5']
+    """
+    column = decoded(chunk.column(name))
+    if pa.types.is_floating(column.type):
+        return write_distinct(column.cast(pa.float64()), shortest)
+    return format_column(chunk, Field(name)).cast(pa.string())
+
+
+def are_numbers(texts: pa.Array) -> bool:
+    """Whether all texts of an array can be read as floats."""
+    try:
+        pc.utf8_trim_whitespace(texts).cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def not_numbers(texts: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the distinct texts that cannot be read as floats."""
+    values = texts.drop_null().unique()
+    if are_numbers(values):
+        return values.slice(0, 0)
+    return values.filter(pa.array([not are_numbers(values.slice(place, 1)) for place in range(len(values))]))

@@ -1,0 +1,80 @@
+"""How predictions are spelled in a submission: recognizing, checking and writing cells."""
+
+import re
+from collections.abc import Collection
+from math import isfinite
+from typing import Any, Literal, get_args
+
+from attrs import frozen
+
+Spelling = Literal["integer", "boolean", "number", "text"]
+
+_TRUTHS = (("True", "False"), ("true", "false"), ("TRUE", "FALSE"))
+_WHOLE = re.compile(r"-?\d+", re.ASCII)
+_NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)
+_MISSING = {"", "nan", "none", "null", "na", "inf", "-inf", "infinity", "-infinity"}
+_NAMES_OF_TRUTHS = {"true": True, "yes": True, "1": True, "1.0": True, "false": False, "no": False, "0": False, "0.0": False}
+
+
+def _is_number(cell: str) -> bool:
+    return _NUMBER.fullmatch(cell) is not None and isfinite(float(cell))
+
+
+@frozen
+class CellSpelling:
+    """The spelling of one column of a submission; made by `find_spelling`.
+
+    >>> integers, booleans = find_spelling(["0", "12"]), find_spelling(["TRUE"])
+    >>> integers.fits("3"), integers.fits("3.0"), integers.write(3.0), booleans.write("no"), booleans.write(1.0)
+    (True, False, '3', 'FALSE', 'TRUE')
+    """
+
+    name: Spelling
+    truths: tuple[str, str] = _TRUTHS[0]
+
+    def fits(self, cell: str) -> bool:
+        """Whether a cell is spelled in this way."""
+        if self.name == "boolean":
+            return cell in self.truths
+        return self.name == "text" or (_WHOLE.fullmatch(cell) is not None if self.name == "integer" else _is_number(cell))
+
+    def is_missing(self, cell: str) -> bool:
+        """Whether a cell has no prediction: it is empty, or no finite number where the column is not text."""
+        return not cell.strip() if self.name == "text" else cell.strip().lower() in _MISSING
+
+    def write(self, value: Any) -> str:
+        """Write a prediction. The name of a class stays as it is if it fits, else the number or truth value that it names is written.
+
+        A value that cannot be written in this spelling is written as it is: `fits` tells.
+        """
+        if isinstance(value, str):
+            return value if self.fits(value) else self._translate(value)
+        if self.name == "boolean" and value in (0, 1):
+            return self.truths[0] if value else self.truths[1]
+        is_whole = isinstance(value, bool) or (self.name == "integer" and isinstance(value, float) and value.is_integer())
+        return str(int(value) if is_whole and self.name in ("integer", "number") else value)
+
+    def _translate(self, name: str) -> str:
+        truth = _NAMES_OF_TRUTHS.get(name.lower())
+        if self.name == "boolean":
+            return name if truth is None else self.write(truth)
+        if _is_number(name):
+            return str(int(float(name))) if float(name).is_integer() else name
+        return name if truth is None else str(int(truth))
+
+    def __str__(self) -> str:
+        """Say what cells must be, for an error."""
+        wanted = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
+        return wanted[self.name]
+
+
+def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
+    """Find the narrowest spelling that all cells fit, "text" if there are none; or the one of this `name`, as these cells spell it.
+
+    >>> [find_spelling(cells).name for cells in (["0", "1"], ["true"], ["0.5", "1"], ["a", "1"], [])]
+    ['integer', 'boolean', 'number', 'text', 'text']
+    """
+    truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
+    spellings = [CellSpelling(each, truths) for each in get_args(Spelling)]  # from the narrowest to the widest
+    found = next(each for each in spellings if all(map(each.fits, cells))) if cells else spellings[-1]
+    return found if name is None else CellSpelling(name, truths)

@@ -1,0 +1,123 @@
+"""Values from a configuration: the one place where its names become functions, and its options arguments."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import mlx.core as mx
+from mlx import nn
+from mlx.optimizers import Optimizer
+
+from mlxfp.config.classes import RunConfig
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError
+from mlxfp.kaggle.ensembling import ensembles
+from mlxfp.kaggle.rows.row_to_text import Form
+from mlxfp.kaggle.specs.catalogue import named_spec
+from mlxfp.kaggle.specs.specs import DatasetSpec
+from mlxfp.kaggle.specs.synthetic import write_synthetic
+from mlxfp.kaggle.validation.folds import Folds
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers
+from mlxfp.models.catalogue import MODELS
+from mlxfp.runs.folders import data_folder
+from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, make_folds, read_competition
+from mlxfp.tasks.models import make_model, make_pretrained
+from mlxfp.tasks.objectives import Objective
+from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.training import Kind
+from mlxfp.training.optimization import optimizers, schedules
+from mlxfp.training.steps.steps import TrainStep, train_step
+
+ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
+TOKENIZERS = get_args(Kind)  # the kinds that can be trained
+
+# The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
+CHOICES: Mapping[str, Collection[str]] = {
+    "text.form": get_args(Form),
+    "model.name": MODELS,
+    "optimizer.name": optimizers.OPTIMIZERS,
+    "schedule.name": schedules.SCHEDULES,
+    "validation.method": ("auto", *FOLD_METHODS),
+    "competition.metric": METRICS,
+    "competition.ensemble": ENSEMBLES,
+}
+
+
+def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
+    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder.
+
+    Raises `ArgumentError` if there is neither a path nor a spec, `UnknownNameError` for an unknown data set, `ConfigError` for a spec file
+    with mistakes, and what `read_competition` raises.
+    """
+    data, seed = config.data, config.training.seed
+    spec = None if data.spec is None else named_spec(data.spec)
+    path = data_folder(folder, config) if data.path is None else data.path
+    if data.path is None:
+        if spec is None:
+            raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
+        spec = write_synthetic(spec, path, seed=seed)
+    return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
+
+
+def folds_of(config: RunConfig, data: CompetitionData) -> Folds:
+    """Assign the training rows to folds."""
+    validation = config.validation
+    return make_folds(data, method=validation.method, count=validation.folds, repeats=validation.repeats, seed=validation.seed)
+
+
+def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> Recipe:
+    """Fit a recipe on training rows; the tokenizer is trained, or read from its path or from the folder of pretrained weights."""
+    text, weights = config.text, config.model.path
+    kind: Any = text.tokenizer if text.tokenizer in TOKENIZERS else None
+    path = text.tokenizer if kind is None else weights
+    return fit_recipe(
+        spec,
+        rows,
+        format=TextFormat(text.form, text.template, text.missing, text.numbers, text.digits),  # type: ignore[arg-type]  # in CHOICES
+        tokenizer=None if path is None else load_tokenizer(path),
+        kind=kind or "wordpiece",
+        vocab_size=text.vocab_size,
+        max_length=text.max_length,
+        overflow=text.overflow,
+        permute=text.permute,
+        drop=text.drop,
+        numeric=config.model.numeric,
+        seed=seed,
+    )
+
+
+def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
+    """Make the model, with the head that the recipe's target needs."""
+    model = config.model
+    if model.path is not None:
+        return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
+    return make_model(recipe, model.name, size=model.size, dropout=model.dropout, seed=seed)
+
+
+def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
+    """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
+
+    >>> optimizer_of(RunConfig(), updates=10).optimizers[1].weight_decay
+    0.01
+    """
+    optimizer, schedule = config.optimizer, config.schedule
+    rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
+    return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
+
+
+def step_of(config: RunConfig, model: nn.Module, goal: Objective, optimizer: Optimizer) -> TrainStep:
+    """Make the training step."""
+    training = config.training
+    dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)
+    return train_step(
+        model,
+        goal.loss,
+        optimizer,
+        clip_norm=config.optimizer.clip_norm,
+        accumulate=training.accumulate,
+        compute_dtype=dtype,
+        checkpoint_blocks=training.checkpoint_blocks,
+        skip_nonfinite=training.skip_nonfinite,
+        ema=training.ema,
+    )

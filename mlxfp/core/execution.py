@@ -69,104 +69,59 @@ class Plan:
 
 @frozen
 class Hooks:
-    """How the parts of a pipeline are called while it runs: each method returns the function to call. These change nothing."""
+    """How the parts of a pipeline are called while it runs: each method returns the function to call.
+
+    These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
+    """
+
+    inner: "Hooks | None" = None
 
     @property
     def as_written(self) -> int:
         """How many stages, from the first, run as they were written: each a step, on all columns of the source."""
-        return 0
+        return 0 if self.inner is None else self.inner.as_written
 
     @property
     def fuses(self) -> bool:
         """Whether stages in a row that turn each row into one row may run as one step."""
-        return True
+        return self.inner is None or self.inner.fuses
 
     @property
     def marks(self) -> str:
         """The hidden column that they add to rows: rows that are kept with it are kept apart from those without."""
-        return ""
+        return "" if self.inner is None else self.inner.marks
 
     def read(self, source: Source) -> Read:
         """Return what reads a source."""
-        return source.read
+        return source.read if self.inner is None else self.inner.read(source)
 
     def take(self, source: Source) -> Take:
         """Return what takes rows of a source by number."""
-        return source.take
+        return source.take if self.inner is None else self.inner.take(source)
 
     def exact_length(self, source: Source) -> Callable[[], int | None]:
         """Return what counts the rows of a source, reading those that are kept if need be."""
-        return source.exact_length
+        return source.exact_length if self.inner is None else self.inner.exact_length(source)
 
     def head(self, source: Source) -> Callable[[], Iterator[RecordBatch]]:
         """Return what reads the first rows of a source, which schemas are inferred from."""
-        return source.head
+        return source.head if self.inner is None else self.inner.head(source)
 
     def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
         """Return what declares the schema of the stage at a place."""
-        return stage.infer
+        return stage.infer if self.inner is None else self.inner.infer(stage, place)
 
     def step(self, step: Step) -> Callable[[State, Any], Fed]:
         """Return what feeds a chunk to a step."""
-        return step.stage.step
+        return step.stage.step if self.inner is None else self.inner.step(step)
 
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
         """Return what ends a step."""
-        return step.stage.finish
+        return step.stage.finish if self.inner is None else self.inner.finish(step)
 
 
 @frozen
-class Around(Hooks):
-    """Hooks around others: they do what `inner` does unless they say otherwise."""
-
-    inner: Hooks
-
-    @property
-    def as_written(self) -> int:
-        """As many as the inner ones ask for."""
-        return self.inner.as_written
-
-    @property
-    def fuses(self) -> bool:
-        """As the inner ones do."""
-        return self.inner.fuses
-
-    @property
-    def marks(self) -> str:
-        """The column of the inner ones."""
-        return self.inner.marks
-
-    def read(self, source: Source) -> Read:
-        """Read as the inner ones do."""
-        return self.inner.read(source)
-
-    def take(self, source: Source) -> Take:
-        """Take as the inner ones do."""
-        return self.inner.take(source)
-
-    def exact_length(self, source: Source) -> Callable[[], int | None]:
-        """Count as the inner ones do."""
-        return self.inner.exact_length(source)
-
-    def head(self, source: Source) -> Callable[[], Iterator[RecordBatch]]:
-        """Read the first rows as the inner ones do."""
-        return self.inner.head(source)
-
-    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Infer as the inner ones do."""
-        return self.inner.infer(stage, place)
-
-    def step(self, step: Step) -> Callable[[State, Any], Fed]:
-        """Feed as the inner ones do."""
-        return self.inner.step(step)
-
-    def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
-        """Finish as the inner ones do."""
-        return self.inner.finish(step)
-
-
-@frozen
-class AsWritten(Around):
+class AsWritten(Hooks):
     """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
 
     @property

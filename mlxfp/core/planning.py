@@ -21,9 +21,9 @@ from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
-from mlxfp.core.execution import Around, Plan, Step, blame, execute, start
+from mlxfp.core.execution import Hooks, Plan, Step, blame, execute, start
 from mlxfp.core.nodes import Pipeline, children
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage
 
 SAMPLE_ROWS = 128  # rows that an undeclared schema is inferred from
@@ -100,14 +100,12 @@ def _as_written(dataset: Pipeline[Any], resolved: Resolved) -> Plan:
 
 
 @frozen
-class _Head(Around):
+class _Head(Hooks):
     """Reads the first rows of the source only."""
 
     def read(self, source: Source) -> Any:
-        def first_chunks(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-            return ((chunk, None) for chunk in self.inner.head(source)())
-
-        return first_chunks
+        head = super().head(source)
+        return lambda epoch, position: ((chunk, None) for chunk in head())
 
 
 def _head(dataset: Pipeline[Any], resolved: Resolved) -> Iterator[RecordBatch]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from attrs import frozen
+from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +16,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.execution import Around, Step, iterate
+from mlxfp.core.execution import Hooks, Step, iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import RowWise, Stage
@@ -44,13 +44,13 @@ from mlxfp.testing.strategies import pipelines
 
 
 @frozen(eq=False)
-class Counting(Around):
+class Counting(Hooks):
     """Counts the calls of a run, and changes nothing."""
 
-    calls: list[str]
+    calls: list[str] = field(kw_only=True)
 
     def step(self, step: Step) -> Any:
-        call = self.inner.step(step)
+        call = super().step(step)
 
         def fed(state: Any, chunk: Any) -> Any:
             self.calls.append(step.text)
@@ -62,7 +62,7 @@ class Counting(Around):
 @given(dataset=pipelines(), epoch=st.integers(0, 2))
 def test_hooks_that_change_nothing_change_nothing(dataset: Dataset[Any], epoch: int):
     calls: list[str] = []
-    watched = with_hooks(dataset, lambda held: Counting(held.hooks, calls))
+    watched = with_hooks(dataset, lambda held: Counting(held.hooks, calls=calls))
     expected = collect(dataset, epoch=epoch)
     assert_same(collect(watched, epoch=epoch), expected, "a watched run gives the same")
     for place, (_, cursor) in enumerate(iterate(watched, epoch=epoch), 1):
@@ -74,7 +74,7 @@ def test_hooks_that_change_nothing_change_nothing(dataset: Dataset[Any], epoch: 
 def test_hooks_reach_the_datasets_that_sources_hold():
     calls: list[str] = []
     dataset = pipe(from_examples([{"x": 1}, {"x": 2}]), map(dict), shuffle(seed=0), repeat(2), prefetch(1), batch(2))
-    list(with_hooks(dataset, lambda held: Counting(held.hooks, calls)))
+    list(with_hooks(dataset, lambda held: Counting(held.hooks, calls=calls)))
     assert sorted(set(calls)) == ["batch(size=2)", "map(function=dict)"]
 
 

@@ -6,14 +6,14 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.execution import Around, execute, iterate
+from mlxfp.core.execution import Hooks, execute, iterate
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import as_written
 from mlxfp.core.sources import Position, Source
@@ -88,7 +88,7 @@ def _given(dataset: Dataset[Any], cursor: Cursor, mixture: Mix) -> NDArray[np.in
 
 def _made(dataset: Dataset[Any], base: Snapshot, chunk: RecordBatch, enough: int) -> int:
     """Count the items that come out of these rows, up to `enough`: where a chunk ends means nothing, so they can be fed alone."""
-    hooks, count = _OnlyChunk(dataset.hooks, chunk, []), 0
+    hooks, count = _OnlyChunk(dataset.hooks, chunk=chunk), 0
     with closing(execute(as_written(dataset), Cursor(base, 0), hooks)) as items:  # type: ignore[type-var]  # a generator
         for item, _ in items:
             if hooks.ended:  # what stages still held is not due yet
@@ -100,11 +100,11 @@ def _made(dataset: Dataset[Any], base: Snapshot, chunk: RecordBatch, enough: int
 
 
 @frozen(eq=False)
-class _OnlyChunk(Around):
+class _OnlyChunk(Hooks):
     """Reads one chunk in place of the source."""
 
-    chunk: RecordBatch
-    ended: list[bool]
+    chunk: RecordBatch = field(kw_only=True)
+    ended: list[bool] = field(factory=list, kw_only=True)
 
     def read(self, source: Source) -> Any:
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset, with_hooks
-from mlxfp.core.execution import Around, Step, iterate
+from mlxfp.core.execution import Hooks, Step, iterate
 from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import State
@@ -168,7 +168,7 @@ class _Meter:
 
 
 @frozen(eq=False)
-class _Timed(Around):
+class _Timed(Hooks):
     """Looks at the clock around every part of one dataset. Stages that are rows to rows run apart, so that each has its own time."""
 
     source: _Meter = field(factory=_Meter)
@@ -185,11 +185,11 @@ class _Timed(Around):
 
     def read(self, source: Source) -> Any:
         watched = attrs.evolve(source, watch=self.source.watch) if isinstance(source, Prefetch) else source
-        call = self.inner.read(watched)
+        call = super().read(watched)
         return lambda epoch, position: self.source.pass_on(call(epoch, position), lambda item: item[0])
 
     def take(self, source: Source) -> Any:
-        call = self.inner.take(source)
+        call = super().take(source)
 
         def take(epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
             chunk: RecordBatch = self.source.call(call, epoch, indices)
@@ -199,11 +199,11 @@ class _Timed(Around):
         return take
 
     def exact_length(self, source: Source) -> Any:
-        call = self.inner.exact_length(source)  # of rows that are kept: reads them
+        call = super().exact_length(source)  # of rows that are kept: reads them
         return lambda: self.source.call(call)
 
     def step(self, step: Step) -> Any:
-        call, meter = self.inner.step(step), self.steps[step.place]
+        call, meter = super().step(step), self.steps[step.place]
 
         def fed(state: State, chunk: Any) -> tuple[State, Iterable[Any]]:
             state, out = meter.call(call, state, chunk)
@@ -212,7 +212,7 @@ class _Timed(Around):
         return fed
 
     def finish(self, step: Step) -> Any:
-        call, meter = self.inner.finish(step), self.steps[step.place]
+        call, meter = super().finish(step), self.steps[step.place]
         return lambda state: meter.pass_on(meter.call(call, state))
 
 

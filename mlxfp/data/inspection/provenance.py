@@ -8,14 +8,14 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_joined, source_rows, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
-from mlxfp.core.execution import ALL_STAGES, Around, Plan, Step, execute, iterate, run, start
+from mlxfp.core.execution import ALL_STAGES, Hooks, Plan, Step, execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, children, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
@@ -59,22 +59,22 @@ def row_origins(dataset: Dataset[Any], step: int, *, cursor: Cursor | None = Non
 
 
 @frozen
-class _Uncollated(Around):
+class _Uncollated(Hooks):
     """Lets groups pass the stages that make batches or get them."""
 
-    passed: frozenset[int]  # their places
+    passed: frozenset[int] = field(kw_only=True)  # their places
 
     @property
     def as_written(self) -> int:
         return ALL_STAGES
 
     def step(self, step: Step) -> Any:
-        return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else self.inner.step(step)
+        return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else super().step(step)
 
 
 def _uncollated(dataset: Dataset[Any]) -> _Uncollated:
     levels = [attrs.evolve(dataset, stages=dataset.stages[: place + 1]).level for place in range(len(dataset.stages))]
-    return _Uncollated(dataset.hooks, frozenset(place for place, level in enumerate(levels) if level == "batches"))
+    return _Uncollated(dataset.hooks, passed=frozenset(place for place, level in enumerate(levels) if level == "batches"))
 
 
 @frozen(eq=False)
@@ -190,9 +190,9 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
     """Add the columns that a source adds which holds datasets: `weight`, which is 1 for a row that is there."""
-    for field in source.schema():
-        if field.name not in chunk.schema.names:
-            chunk = chunk.append_column(field.name, pa.array([1] * chunk.num_rows).cast(field.type))
+    for column in source.schema():
+        if column.name not in chunk.schema.names:
+            chunk = chunk.append_column(column.name, pa.array([1] * chunk.num_rows).cast(column.type))
     return chunk
 
 

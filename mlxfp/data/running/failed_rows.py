@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
 from mlxfp.core.errors import PipelineError, SchemaError
-from mlxfp.core.execution import ALL_STAGES, Around, Rows, Step
+from mlxfp.core.execution import ALL_STAGES, Hooks, Rows, Step
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
@@ -29,7 +29,7 @@ _ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: 
 
 
 @frozen
-class MarkFailed(Around):
+class MarkFailed(Hooks):
     """Marks rows that fail, in their places. Positions of sources are (that of the source, number of the next row, by number or not)."""
 
     as_written: int = ALL_STAGES  # the stages that are watched, which run as written: which of them failed on a row comes out, too
@@ -41,15 +41,16 @@ class MarkFailed(Around):
 
     def read(self, source: Source) -> Any:
         """Read rows; where a source with random access fails, go on by number, so that rows that cannot be read become failed ones."""
+        call = super().read(source)
         if children(source):
-            return self.inner.read(source)
+            return call
         _check_reserved(source)
 
         def read(epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
             inner, at, by_number = position or (None, 0, False)
             if not by_number:
                 try:
-                    for chunk, after in self.inner.read(source)(epoch, inner):
+                    for chunk, after in call(epoch, inner):
                         numbered = number_as(chunk, epoch, np.arange(at, at + chunk.num_rows))
                         at += chunk.num_rows
                         yield _well(visible(numbered).schema, numbered), (after, at, False)
@@ -70,7 +71,7 @@ class MarkFailed(Around):
 
     def take(self, source: Source) -> Any:
         """Take rows; one that cannot be taken becomes a failed row."""
-        inner = self.inner.take(source)
+        inner = super().take(source)
         if children(source):
             return inner
         _check_reserved(source)
@@ -95,12 +96,12 @@ class MarkFailed(Around):
     def head(self, source: Source) -> Any:
         """Read the first rows as `read` does."""
         if children(source):
-            return self.inner.head(source)
+            return super().head(source)
         return lambda: (chunk for chunk, _ in self.read(source)(0, None))
 
     def infer(self, stage: Stage, place: int) -> Any:
         """Infer a schema from the rows that do not fail, before the stage or on it."""
-        inner = self.inner.infer(stage, place)
+        inner = super().infer(stage, place)
         if place >= self.as_written:
             return inner
 
@@ -117,7 +118,7 @@ class MarkFailed(Around):
 
     def step(self, step: Step) -> Any:
         """Let failed rows pass by a stage that works on rows, and mark those on which it fails."""
-        call = self.inner.step(step)
+        call = super().step(step)
         if not self._watches(step):
             return call
 
@@ -152,7 +153,7 @@ class MarkFailed(Around):
 
     def finish(self, step: Step) -> Any:
         """Mark the rows that a stage still held."""
-        call = self.inner.finish(step)
+        call = super().finish(step)
         return (lambda state: (_well(step.schema, part) for part in call(state))) if self._watches(step) else call
 
     def _watches(self, step: Step) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.execution import Around, Hooks, Step, execute, iterate
+from mlxfp.core.execution import Hooks, Step, execute, iterate
 from mlxfp.core.nodes import Pipeline
 from mlxfp.core.planning import as_written
 from mlxfp.core.sources import Position, Source
@@ -45,22 +45,24 @@ def _reached(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[Reached]:
 
 
 @frozen(eq=False)
-class _Record(Around):
+class _Record(Hooks):
     """Keeps the latest position and states of one run."""
 
-    states: dict[int, State]
-    positions: list[Position]
+    states: dict[int, State] = field(kw_only=True)
+    positions: list[Position] = field(kw_only=True)
 
     def read(self, source: Source) -> Any:
+        call = super().read(source)
+
         def read(epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-            for chunk, after in self.inner.read(source)(epoch, position):
+            for chunk, after in call(epoch, position):
                 self.positions[:] = [after]
                 yield chunk, after
 
         return read
 
     def step(self, step: Step) -> Any:
-        call = self.inner.step(step)
+        call = super().step(step)
 
         def fed(state: State, chunk: Any) -> Any:
             after, out = call(state, chunk)
@@ -74,7 +76,7 @@ def replay(dataset: Pipeline[Any], cursor: Cursor) -> Reached:
     """Run until the item of the cursor is out, and on until just before the next one."""
     written, base = as_written(dataset), cursor.base
     started = [stage.start(base.epoch) for stage in written.stages] if base.states is None else base.states
-    record = _Record(dataset.hooks, dict(enumerate(started)), [base.position])
+    record = _Record(dataset.hooks, states=dict(enumerate(started)), positions=[base.position])
 
     def now() -> Reached:
         return Reached(dataset, record.positions[0], tuple((stage, record.states[place]) for place, stage in enumerate(written.stages)))

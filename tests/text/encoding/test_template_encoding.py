@@ -235,7 +235,7 @@ def merged(dataset: Any) -> bool:
     while "tokenize" not in str(dataset.stages):
         dataset = dataset.plan.source.dataset
     found = [part for step in dataset.plan.steps for part in getattr(step.stage, "stages", (step.stage,))]
-    return "_TokenizeTemplate" in str(list(map(type, found)))
+    return "_TokenizeTemplate" in str([type(part) for part in found])
 
 
 def test_when_the_two_stages_run_as_one():

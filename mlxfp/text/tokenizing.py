@@ -17,7 +17,7 @@ from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.optimizing import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.text.encoding.encoding import encode_few, encode_rows
-from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around
+from mlxfp.text.encoding.framing import Frame, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.columns import Ragged, check_text_column, name_row, read_text, to_lists
 from mlxfp.text.templates.templates import written_into
@@ -26,7 +26,6 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
-_IDS = pa.list_(pa.int32())
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
@@ -135,8 +134,8 @@ class _Tokenize(RowWise):
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:
             check_text_column(schema, name, "tokenize")
-        out = set_field(schema, self.into, _IDS)
-        return out if self.pair is None else set_field(out, _TYPES, _IDS)
+        out = set_field(schema, self.into, pa.list_(pa.int32()))
+        return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
     def looks_at(self) -> tuple[str, ...]:
         return self.columns
@@ -153,7 +152,7 @@ class _Tokenize(RowWise):
         few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
         if few is not None:
             rows = [self.frame.write([self._shorten_list(ids)]) for ids in few]
-            return set_column(chunk, self.into, pa.array(rows, _IDS))
+            return set_column(chunk, self.into, few_to_lists(rows))
         return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
 
     def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:

@@ -129,7 +129,7 @@ class _Tokenize(RowWise):
 
     @cached_property
     def frame(self) -> Frame:
-        return find_frame(self.tokenizer, pair=self.pair is not None, special=self.special)
+        return find_frame(self.tokenizer.json, pair=self.pair is not None, special=self.special)
 
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:

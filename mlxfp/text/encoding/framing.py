@@ -17,7 +17,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.text.templates.columns import Ragged, to_lists
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
+from mlxfp.text.tokenizers.tokenizer import engine
 
 Side = Literal["right", "left"]
 
@@ -47,13 +47,8 @@ class Frame:
         return self.ids == (_FIRST,)
 
 
-def find_frame(tokenizer: Tokenizer, *, pair: bool, special: bool) -> Frame:
-    """Return what the tokenizer puts around one text or two."""
-    return frame_of(tokenizer.json, pair=pair, special=special)
-
-
 @lru_cache(maxsize=64)
-def frame_of(json: str, *, pair: bool, special: bool) -> Frame:
+def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
     """Return what the tokenizer of this JSON puts around one text or two."""
     probe = hf.Tokenizer(hf.models.WordLevel({"a": _FIRST, "b": _SECOND}, "a"))
     probe.post_processor = engine(json).post_processor

@@ -20,7 +20,7 @@ from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import encode_few, encode_rows
-from mlxfp.text.encoding.framing import Frame, cut, find_frame, fit, put_around
+from mlxfp.text.encoding.framing import Frame, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.columns import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
@@ -29,7 +29,6 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
-_IDS = pa.list_(pa.int32())
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
@@ -134,13 +133,13 @@ class _Tokenize(RowWise):
 
     @cached_property
     def frame(self) -> Frame:
-        return find_frame(self.tokenizer, pair=self.pair is not None, special=self.special)
+        return find_frame(self.tokenizer.json, pair=self.pair is not None, special=self.special)
 
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:
             check_text_column(schema, name, "tokenize")
-        out = set_field(schema, self.into, _IDS)
-        return out if self.pair is None else set_field(out, _TYPES, _IDS)
+        out = set_field(schema, self.into, pa.list_(pa.int32()))
+        return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
     def columns_read(self) -> tuple[str, ...]:
         return self.columns
@@ -157,7 +156,7 @@ class _Tokenize(RowWise):
         few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
         if few is not None:
             rows = [self.frame.write([self._shorten_list(ids)]) for ids in few]
-            return set_column(chunk, self.into, pa.array(rows, _IDS))
+            return set_column(chunk, self.into, few_to_lists(rows))
         return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
 
     def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:

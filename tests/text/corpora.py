@@ -1,11 +1,14 @@
 """Texts that hurt, and tokenizers trained on a few sentences: shared by the tests of the text room."""
 
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import attrs
 from hypothesis import strategies as st
 from tokenizers import processors
 
+from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from mlxfp.text.tokenizers.training import Kind, train_tokenizer
@@ -89,3 +92,8 @@ def framings() -> tuple[Tokenizer, ...]:
         framed(words, twice),
         framed(parts, chain),
     )
+
+
+def stage_of(transform: Callable[[Dataset[Any]], Dataset[Any]]) -> Any:
+    """See a transform as the stage that it is, to apply it to single chunks."""
+    return transform

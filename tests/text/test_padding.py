@@ -14,7 +14,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, Schem
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.padding import pad
-from tests.text.test_tokenizing import stage_of
+from tests.text.corpora import stage_of
 
 KINDS = [pa.list_(pa.int32()), pa.large_list(pa.int64()), pa.list_(pa.uint8()), pa.list_(pa.float32()), pa.list_(pa.int16(), 3)]
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.chunks import RecordBatch, number_rows
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
@@ -24,7 +23,7 @@ from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import Truncation, tokenize
-from tests.text.corpora import TEXTS, framings, trained
+from tests.text.corpora import TEXTS, framings, stage_of, trained
 
 Rows = list[tuple[str, str]]
 Ids = list[tuple[list[int], list[int] | None]]
@@ -51,11 +50,6 @@ def assert_tokenizes_alike(apply: Callable[[RecordBatch], RecordBatch], rows: Ro
     found = apply(chunk)
     assert found["input_ids"].type == pa.list_(pa.int32())
     assert ids_of(found) == expected
-
-
-def stage_of(transform: Callable[[Dataset[Any]], Dataset[Any]]) -> Any:
-    """See a transform as the stage that it is, to apply it to single chunks."""
-    return transform
 
 
 @example(place=0, rows=[("a class", "a class")], times=1, pair=True, max_length=6, side="right", special=True)  # a tie, and an odd room

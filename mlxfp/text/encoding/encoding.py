@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller
 from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, find_rule, found
-from mlxfp.text.encoding.framing import frame_of, gather
+from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
 from mlxfp.text.encoding.words import Words, cut_words, text_offsets
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
@@ -38,13 +38,14 @@ def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
     That is `tokenizer.encode(text, special=False)`, except for a few odd frames that write a text twice. Special tokens and truncation
     are the work of `framing`, so a faster way to encode has only this law to keep.
     """
-    ids, lengths = _encode(tokenizer, texts)
-    return to_lists(ids, ends_of(lengths))
+    rows = encode_rows(tokenizer, texts)
+    return to_lists(rows.values, ends_of(rows.lengths))
 
 
 def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
-    """Do what `encode_chunk` does, and leave the ids in NumPy."""
-    ids, lengths = _encode(tokenizer, texts)
+    """Do what `encode_chunk` does, and leave the ids in NumPy, end to end."""
+    blocks = _encoder(tokenizer.json).encode(texts)
+    ids, lengths = blocks[0] if len(blocks) == 1 else map(np.concatenate, zip(*blocks, strict=True))
     return Ragged(ids, lengths.cumsum() - lengths, lengths)
 
 
@@ -80,13 +81,6 @@ def forget_words() -> None:
     _encoder.cache_clear()
 
 
-def _encode(tokenizer: Tokenizer, texts: pa.Array) -> Encoded:
-    blocks = _encoder(tokenizer.json).encode(texts)
-    if len(blocks) == 1:
-        return blocks[0]
-    return np.concatenate([ids for ids, _ in blocks]), np.concatenate([lengths for _, lengths in blocks])
-
-
 @lru_cache(maxsize=32)
 def _without_frame(json: str) -> str:
     return jsons.dumps({**jsons.loads(json), "post_processor": None}, ensure_ascii=False)
@@ -94,7 +88,7 @@ def _without_frame(json: str) -> str:
 
 @lru_cache(maxsize=8)
 def _encoder(json: str) -> "_Encoder":
-    if not frame_of(json, pair=False, special=False).bare:
+    if not find_frame(json, pair=False, special=False).bare:
         json = _without_frame(json)
     caller, rule = find_caller(engine(json)), find_rule(json)
     return _Encoder(caller, None if rule is None else Memo(caller, rule))

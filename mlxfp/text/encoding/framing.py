@@ -4,8 +4,10 @@ A frame is found once for each tokenizer, by encoding two ids that no vocabulary
 whole columns. Truncation follows the `tokenizers` package: of a pair, the longer text first ("longest_first").
 """
 
+from array import array
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, chain
 from typing import Any, Literal
 
 import numpy as np
@@ -15,10 +17,11 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
+from mlxfp.text.tokenizers.tokenizer import engine
 
 Side = Literal["right", "left"]
 
+_IDS = pa.list_(pa.int32())
 _FIRST, _SECOND = 2**32 - 2, 2**32 - 1  # ids are 32 bit unsigned: no vocabulary reaches these
 
 
@@ -44,13 +47,8 @@ class Frame:
         return self.ids == (_FIRST,)
 
 
-def find_frame(tokenizer: Tokenizer, *, pair: bool, special: bool) -> Frame:
-    """Return what the tokenizer puts around one text or two."""
-    return frame_of(tokenizer.json, pair=pair, special=special)
-
-
 @lru_cache(maxsize=64)
-def frame_of(json: str, *, pair: bool, special: bool) -> Frame:
+def find_frame(json: str, *, pair: bool, special: bool) -> Frame:
     """Return what the tokenizer of this JSON puts around one text or two."""
     probe = hf.Tokenizer(hf.models.WordLevel({"a": _FIRST, "b": _SECOND}, "a"))
     probe.post_processor = engine(json).post_processor
@@ -97,6 +95,17 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
     if len(texts) == 1:
         return ids, None
     return ids, to_lists(np.repeat(np.tile(np.array(frame.types, np.int32), count), lengths.ravel()), ends)
+
+
+def few_to_lists(rows: Sequence[list[int]]) -> pa.ListArray:
+    """Turn a few lists of ids into a column of list<int32>: `pa.array` takes twice as long, which shows for one row.
+
+    >>> few_to_lists([[1, 2], [], [3]]).to_pylist()
+    [[1, 2], [], [3]]
+    """
+    values, ends = array("i", chain.from_iterable(rows)), array("i", accumulate(map(len, rows), initial=0))
+    inner = pa.Array.from_buffers(_IDS.value_type, len(values), [None, pa.py_buffer(values)])
+    return pa.Array.from_buffers(_IDS, len(rows), [None, pa.py_buffer(ends)], children=[inner])
 
 
 def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:

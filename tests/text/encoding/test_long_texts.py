@@ -57,7 +57,7 @@ def assert_cut_alike(stage: Any, texts: list[str], expected: list[list[int]]) ->
 )
 def test_the_pieces_are_those_of_the_tokenizer(place: int, texts: list[str], room: int, stride: int, side: Any, *, special: bool):
     tokenizer = framings()[place]
-    max_length = room + find_frame(tokenizer, pair=False, special=True).added
+    max_length = room + find_frame(tokenizer.json, pair=False, special=True).added
     stage = tokenize(tokenizer, max_length=max_length, stride=stride % room, truncation=side, special=special)
     assert_cut_alike(stage, texts, reference(tokenizer, texts, max_length, stride % room, side, special=special))
 

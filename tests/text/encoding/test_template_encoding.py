@@ -32,9 +32,9 @@ from mlxfp.text.templates.templates import Policy, Template, template
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import tokenize
+from tests.text.column_kinds import KINDS
 from tests.text.configurations import HURTFUL, known, listed, splitter, tokenizers, with_parts
 from tests.text.corpora import trained
-from tests.text.templates.test_templates import KINDS
 
 KNOWN = known()
 LITERALS = st.sampled_from(

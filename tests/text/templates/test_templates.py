@@ -1,6 +1,5 @@
 """The law of templates: writing a chunk is writing each of its rows."""
 
-import datetime as dt
 import decimal
 import pickle
 from collections import Counter
@@ -25,44 +24,8 @@ from mlxfp.testing.strategies import rechunkings, tables
 from mlxfp.text.templates.formatting import is_missing
 from mlxfp.text.templates.random_templates import Field, parse
 from mlxfp.text.templates.templates import Policy, Template, template
+from tests.text.column_kinds import KINDS, SHORT_TEXT
 
-# Each kind of column: its type, its values, and formats that fit them.
-_TEXT = st.text(max_size=8) | st.sampled_from(["", " ", "{x}", "a. b", "é\u0301", "\0", "\U0001f468\u200d\U0001f469", "\n"])
-_INTS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 1000, -(2**63), 2**63 - 1])
-_FLOATS = st.floats() | st.sampled_from([0.0, -0.0, 1e16, 1e-7, 0.5, 2.675, -0.001, float("inf"), float("-inf"), float("nan"), 5e-324])
-_WHEN = st.datetimes()
-_DECIMALS = st.decimals(-999999, 999999, places=3, allow_nan=False)
-KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any], tuple[str, ...]]] = {
-    "string": (pa.string(), _TEXT, ("", ":s", ":>6", ":^7.2", "!r", "!a:<9", "!s")),
-    "large_string": (pa.large_string(), _TEXT, ("", ":.1")),
-    "string_view": (pa.string_view(), _TEXT, ("", ":*^5")),
-    "words": (pa.dictionary(pa.int8(), pa.string()), _TEXT, ("", ":>4", "!r")),
-    "levels": (pa.dictionary(pa.int32(), pa.float64()), _FLOATS, ("", ":.1f")),
-    "runs": (pa.run_end_encoded(pa.int32(), pa.int64()), _INTS, ("", ":x")),
-    "int64": (pa.int64(), _INTS, ("", ":d", ":,", ":_", ":+", ":08d", ":x", ":#b", ":e", ":.2f", ":%", "!r", "!s:>5")),
-    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1), ("", ":d", ":,")),
-    "int8": (pa.int8(), st.integers(-128, 127), ("", "!r:>5")),
-    "double": (pa.float64(), _FLOATS, ("", ":.2f", ":.0f", ":g", ":e", ":,.3f", ":+.1%", ":10", ":n", "!r", "!s:.3")),
-    "float": (pa.float32(), st.floats(width=32), ("", ":.2f")),
-    "half": (pa.float16(), st.floats(width=16), ("", ":.3f")),
-    "bool": (pa.bool_(), st.booleans(), ("", ":d", ":>6", "!s:>6")),
-    "date": (pa.date32(), st.dates(), ("", ":%d.%m.%y", "!r")),
-    "timestamp": (pa.timestamp("us"), _WHEN, ("", ":%H:%M", "!s:.10")),
-    "zoned": (pa.timestamp("ms", "Europe/Berlin"), st.datetimes(dt.datetime(1980, 1, 1), dt.datetime(2029, 12, 31)), ("", ":%c")),
-    "time": (pa.time64("us"), st.times(), ("", ":%M")),
-    "duration": (pa.duration("us"), st.timedeltas(dt.timedelta(-999), dt.timedelta(999)), ("", "!s:>9")),
-    "decimal": (pa.decimal128(12, 3), _DECIMALS, ("", ":.1f", ":>12", "!r")),
-    "small_decimal": (pa.decimal32(9, 3), _DECIMALS, ("", ":.1f")),
-    "big_decimal": (pa.decimal256(60, 3), _DECIMALS, ("",)),
-    "bytes": (pa.binary(), st.binary(max_size=4), ("", "!s:>4")),
-    "fixed_bytes": (pa.binary(2), st.binary(min_size=2, max_size=2), ("", "!r")),
-    "byte_view": (pa.binary_view(), st.binary(max_size=4), ("",)),
-    "list": (pa.list_(pa.float64()), st.lists(_FLOATS | st.none(), max_size=3), ("", "!r", "!s:>9")),
-    "struct": (pa.struct({"a": pa.int64()}), st.fixed_dictionaries({"a": _INTS | st.none()}), ("", "!s")),
-    "map": (pa.map_(pa.string(), pa.int8()), st.lists(st.tuples(_TEXT, st.integers(0, 9)), max_size=2), ("",)),
-    "interval": (pa.month_day_nano_interval(), st.tuples(*[st.integers(-99, 99)] * 3), ("", "!r")),
-    "null": (pa.null(), st.none(), ("", ":.2f")),
-}
 _LITERALS = st.sampled_from(
     ["", " ", ". ", ", ", "; ", " | ", "! ", "?! ", "...\n", "\n", " - ", ".", "{{", "}}, ", " is ", "é,\t", "3.5 m"]
 )
@@ -104,7 +67,7 @@ def cases(draw: st.DrawFn, policies: tuple[Policy, ...] = ("say", "drop")) -> tu
     pieces = [draw(_LITERALS)]
     for kind in draw(st.lists(st.sampled_from(chunk.schema.names), max_size=5)):
         pieces += [f"{{{kind}{draw(st.sampled_from(KINDS[kind][2]))}}}", draw(_LITERALS)]
-    return Template("".join(pieces), missing=draw(_TEXT), policy=draw(st.sampled_from(policies))), chunk
+    return Template("".join(pieces), missing=draw(SHORT_TEXT), policy=draw(st.sampled_from(policies))), chunk
 
 
 @given(cases())
@@ -139,7 +102,7 @@ def several_phrases(draw: st.DrawFn) -> tuple[Template, pa.RecordBatch]:
     pattern = draw(st.sampled_from(["", "is ", "all, "]))
     for kind in draw(st.lists(st.sampled_from(chunk.schema.names), min_size=2, max_size=4)):
         pattern += f"{{{kind}{draw(st.sampled_from(KINDS[kind][2]))}}}{draw(st.sampled_from([', ', '. so ', '; ', ' | well. ', '! {{']))}"
-    return Template(pattern, missing=draw(_TEXT), policy=draw(st.sampled_from(("say", "drop")))), chunk
+    return Template(pattern, missing=draw(SHORT_TEXT), policy=draw(st.sampled_from(("say", "drop")))), chunk
 
 
 @given(several_phrases(), st.integers(0, 9))

@@ -18,10 +18,6 @@ def _built(state: TrainState | FlatState) -> TrainState:
     return state.built() if isinstance(state, FlatState) else state
 
 
-def _shown(state: TrainState | FlatState) -> str:
-    return repr(_built(state))
-
-
 @frozen
 class Event:
     """Something that happened in a run.
@@ -34,7 +30,7 @@ class Event:
     7
     """
 
-    _state: TrainState | FlatState = field(eq=_built, repr=_shown)
+    _state: TrainState | FlatState = field(eq=_built, repr=lambda state: repr(_built(state)))
     cursor: Cursor | None
     epoch: int
     # kw_only, as subclasses have fields without a default; not compared, as its arrays may still be on the device

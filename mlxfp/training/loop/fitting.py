@@ -16,7 +16,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
-from mlxfp.core.execution import iterate, start
+from mlxfp.core.execution import beginning, iterate
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge
 from mlxfp.evaluation.predictions import to_numpy
@@ -27,8 +27,8 @@ from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
-from mlxfp.training.steps.state import TrainState
-from mlxfp.training.steps.steps import Batch, Step, sum_and_weight
+from mlxfp.training.steps.state import FlatState, TrainState
+from mlxfp.training.steps.steps import Batch, Step, TrainStep, sum_and_weight
 from mlxfp.training.steps.transforms import functional, jit
 
 E = TypeVar("E", bound=Event)
@@ -86,7 +86,8 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     _check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
-    run = _Run(step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control())
+    advance = step.advance if isinstance(step, TrainStep) else step  # ours leaves the state flat
+    run = _Run(advance, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control())
     if running is None or cursor is None:  # without a cursor the epoch begins again
         running = RunningMetrics()
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
@@ -181,7 +182,7 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
 class _Run:
     """What stays the same during a run: the arguments of `fit`."""
 
-    step: Step
+    step: Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]
     batches: Iterable[Batch]
     epochs: int | None
     steps: int | None
@@ -221,7 +222,7 @@ class _Run:
 class _Progress:
     """What changes during a run: what an event shows, and the cursors before the batches whose metrics are unread."""
 
-    state: TrainState
+    state: TrainState | FlatState
     cursor: Cursor | None
     epoch: int
     running: RunningMetrics
@@ -243,7 +244,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
             for batch, after in feed:
                 progress = yield from _changed(run, progress)
-                progress, means = _read(run, _stepped(run.step, progress, batch, after))
+                progress, means = _read(run, _stepped(run, progress, batch, after))
                 yield progress.event(Stepped, means)
                 if run.done(progress):
                     break
@@ -268,21 +269,21 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
 
 def _epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
     """Return the cursor before the first batch of an epoch."""
-    return evolve(start(epoch, None), owner=batches) if isinstance(batches, Dataset) else None
+    return beginning(batches, epoch=epoch) if isinstance(batches, Dataset) else None
 
 
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
     """Make the changes of the state that observers requested."""
     for change, reason in run.control.take():
-        state = change(progress.state)
+        state = change(progress.event(Event).state)
         check_types(TrainState, state=state)
         progress = evolve(progress, state=state)
         yield progress.event(StateChanged, reason)
     return progress
 
 
-def _stepped(step: Step, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
-    state, metrics = step(progress.state, batch)
+def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
+    state, metrics = run.step(progress.state, batch)
     mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
     unread = (*progress.unread, progress.cursor)
     return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)

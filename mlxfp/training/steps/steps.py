@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
-from weakref import ref
 
 import mlx.core as mx
 from attrs import evolve, frozen
@@ -27,11 +26,10 @@ from mlxfp.training.steps.accumulating import (
 )
 from mlxfp.training.steps.averaging import first_average, next_average
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
-from mlxfp.training.steps.generated import generated
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import TrainState, trees_of
+from mlxfp.training.steps.state import FlatState, TrainState, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -168,8 +166,6 @@ class TrainStep:
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
-        self._take, self._build = generated(self._structure)
-        self._made: Callable[[], TrainState | None] = lambda: None  # the state that was returned last, if it is still used
         self._compiler = Compiler("train_step", 64)
 
     @property
@@ -188,7 +184,12 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        leaves = self._leaves(state)
+        after, metrics = self.advance(state, batch)
+        return after.built(), metrics
+
+    def advance(self, state: TrainState | FlatState, batch: Batch) -> tuple[FlatState, Metrics]:
+        """Make one step without building the state after it: `fit` does so with its own flat states."""
+        leaves = state.leaves if isinstance(state, FlatState) else self._leaves(state)
         structure, arrays = flatten(arrays_of(batch))
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._compiler.get((structure, updates), partial(self._run, structure, updates=updates))
@@ -196,14 +197,12 @@ class TrainStep:
         with with_batch_note("loss", batch):
             leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
         mx.async_eval(leaves, metrics)
-        after = TrainState(**self._build(leaves), step=state.step + 1, seed=state.seed)
-        self._made = ref(after)
-        return after, metrics
+        return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
 
     def _run(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
     ) -> tuple[list[mx.array], Metrics]:
-        options, trees, batch = self._options, self._build(leaves), unflatten(structure, arrays)
+        options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
         found = self._gradients(trees, batch, key)
         mean, weight, gradients, buffers = found.mean, found.weight, found.gradients, found.buffers
         counts: Any = all_finite((mean, weight, gradients)) if options.guarded else None  # whether the batch does
@@ -274,8 +273,6 @@ class TrainStep:
         """Return the arrays of a state, after making sure that their structure is that of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        if self._made() is state:  # so it is in a loop
-            return self._take(trees_of(state))
         found, leaves = flatten(trees_of(state))
         if found == self._structure:
             return leaves

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Hashable
 from functools import partial, update_wrapper
 from itertools import count
+from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import mlx.core as mx
@@ -127,6 +128,10 @@ class Jitted(Generic[P, R]):
         structure, constants = self._results[name]
         result: R = unflatten(structure, constants.merge(results))
         return result
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Bind to an instance, as a function does: a method of an attrs class can be compiled."""
+        return self if instance is None else MethodType(self, instance)
 
     def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
         args, kwargs = unflatten(structure, constants.merge(arrays))

@@ -40,6 +40,15 @@ def test_a_run_is_a_stream_of_events():
     assert events[-1].reason == "epochs"
 
 
+def test_a_step_in_a_function_makes_the_same_run_as_the_step_itself():
+    step, state = SETTING
+    ours, wrapped = (list(fit(made, state, dataset(), epochs=2)) for made in (step, step.__call__))  # the second builds every state
+    assert ours == wrapped
+    assert [event.running.totals for event in ours] == [event.running.totals for event in wrapped]
+    assert repr(ours[1]) == repr(wrapped[1])
+    assert all(event.state is event.state for event in ours)
+
+
 def test_nothing_happens_before_the_events_are_consumed():
     step, state = setting()
     made = []

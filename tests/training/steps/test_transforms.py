@@ -1,5 +1,6 @@
 """`jit` and `functional`: each trap of MLX that they are there for, and the naive version falling into it."""
 
+import attrs
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -308,3 +309,24 @@ def test_arrays_of_another_module_are_named():
 def test_only_modules_can_be_functional():
     with pytest.raises(ArgumentTypeError, match="model must be Module, got dict"):
         functional({})
+
+
+def test_a_method_of_an_attrs_class_can_be_compiled():
+    @attrs.frozen
+    class Line:
+        slope: mx.array
+        start: float
+
+        @jit
+        def __call__(self, x):
+            return self.slope * x + self.start
+
+        @jit
+        def shifted(self, *, by):
+            return attrs.evolve(self, slope=self.slope + by)
+
+    line = Line(mx.array(2.0), 1.0)
+    assert line(mx.array(3.0)).item() == 7
+    assert line.shifted(by=mx.array(1.0)).slope.item() == 3
+    assert Line(mx.array(0.0), 5.0)(mx.array(3.0)).item() == 5
+    assert Line.shifted.variants == 1

@@ -73,7 +73,7 @@ def show_value(value: Any) -> str:
 
 def show_row(row: Mapping[str, Any], tokenizer: Decoder | None) -> Iterator[str]:
     """Print a row in lines: single values first, then token columns side by side."""
-    tokens = {name: value for name, value in row.items() if _is_beside(value, row.get("input_ids"))}
+    tokens = {name: value for name, value in row.items() if _is_aligned(value, row.get("input_ids"))}
     width = max((len(name) for name in row if name not in tokens), default=0)
     yield from (f"{name:<{width}}  {show_value(value)}" for name, value in row.items() if name not in tokens)
     if tokens:
@@ -126,7 +126,7 @@ def _array(value: Any) -> str:
     return f"{_kind(value)}, {low} to {high}"
 
 
-def _is_beside(value: Any, ids: Any) -> bool:
+def _is_aligned(value: Any, ids: Any) -> bool:
     """Whether a column holds one whole number for each token."""
     same = isinstance(value, list) and isinstance(ids, list) and len(value) == len(ids) > 0
     return same and all(isinstance(item, int) for item in value)

@@ -161,8 +161,9 @@ class Wrapper(Source):
         return attrs.evolve(self, dataset=less)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        """Return the dataset with its cursor, where the position is one."""
-        return ((self.dataset, position),) if isinstance(position, Cursor) else ()
+        """Return the dataset with its cursor, which is the position or in it."""
+        held = position if isinstance(position, tuple) else (position,)
+        return tuple((self.dataset, each) for each in held if isinstance(each, Cursor))
 
 
 def _items(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

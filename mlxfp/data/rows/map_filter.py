@@ -28,7 +28,6 @@ from mlxfp.core.chunks import (
     visible,
     with_hidden_of,
 )
-from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentTypeError, SchemaError
 from mlxfp.core.execution import run, start
@@ -269,9 +268,6 @@ class _Take(View):
                 if not left:
                     return
 
-    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        return super().children_at(position[0] if position else None)
-
     def size(self, count: int) -> int:
         return min(self.count, count)
 
@@ -292,9 +288,6 @@ class _Skip(View):
                 if size > left:
                     yield chunk.slice(left) if left else chunk, (cursor, 0)
                 left = max(0, left - size)
-
-    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        return super().children_at(position[0] if position else None)
 
     def size(self, count: int) -> int:
         return max(0, count - self.count)

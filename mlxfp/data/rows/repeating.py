@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
-from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
@@ -48,9 +47,6 @@ class _Repeat(Wrapper):
             if empty and not resumed and self.epochs is None:
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
-
-    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        return super().children_at(position[1] if position else None)
 
     def size(self, count: int) -> int | None:
         return None if self.epochs is None else count * self.epochs

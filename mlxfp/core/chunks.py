@@ -185,6 +185,11 @@ def chunked(rows: Iterable[Any], size: int) -> Iterable[list[Any]]:
         yield part
 
 
+def columns_text(schema: Schema) -> str:
+    """Write the names and types of columns for a reader."""
+    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"
+
+
 def equal_chunks(chunks: Iterable[RecordBatch], size: int) -> Iterator[RecordBatch]:
     """Yield the same rows in chunks of `size` rows each, the last one possibly shorter."""
     held: list[RecordBatch] = []

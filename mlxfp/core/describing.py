@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from mlxfp.core.chunks import Schema
+from mlxfp.core.chunks import Schema, columns_text
 from mlxfp.core.errors import MlxfpError
 from mlxfp.core.nodes import Pipeline, check_dataset, children
 from mlxfp.core.planning import rewrites
@@ -103,6 +103,6 @@ def _length(dataset: Pipeline[Any]) -> str:
 
 def _columns(dataset: Pipeline[Any]) -> str:
     try:
-        return ", ".join(f"{field.name} {field.type}" for field in schema(dataset)) or "no columns"
+        return columns_text(schema(dataset))
     except (MlxfpError, OSError) as error:
         return f"schema not known ({error})"

@@ -19,6 +19,7 @@ from mlxfp.core.chunks import (
     RecordBatch,
     Schema,
     check_schema,
+    columns_text,
     equal_chunks,
     from_rows,
     no_rows,
@@ -158,10 +159,22 @@ def skip(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 
 @frozen(repr=False)
-class _Map(RowWise):
-    advice = "map(workers=4) helps if the function releases Python's lock, as reading files and decoding do; else map_chunks, for columns."
-    function: Callable[..., Example] = field(eq=comparable)
+class _UserFunction(Stage):
+    """A function of the user's whose schema is declared, or that of what it returns for the first rows."""
+
+    function: Callable[..., Any] = field(eq=comparable)
     _schema: Schema | None = None
+
+    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
+        return self if self._schema is not None else _declare(self, rows)
+
+    def schema(self, schema: Schema) -> Schema:
+        return self._schema
+
+
+@frozen(repr=False)
+class _Map(_UserFunction, RowWise):
+    advice = "map(workers=4) helps if the function releases Python's lock, as reading files and decoding do; else map_chunks, for columns."
     seed: int | None = None
     workers: int = field(default=1, eq=False)  # how it runs, not what it gives
 
@@ -176,18 +189,10 @@ class _Map(RowWise):
 
         return with_hidden_of(from_rows(in_order(work, len(rows), workers=self.workers), self._schema, numbers), chunk)
 
-    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        return self if self._schema is not None else _declare(self, rows)
-
-    def schema(self, schema: Schema) -> Schema:
-        return self._schema
-
 
 @frozen(repr=False)
-class _MapChunks(RowWise):
+class _MapChunks(_UserFunction, RowWise):
     advice = "Look for loops over rows in it: pyarrow.compute and numpy work on whole columns."
-    function: Callable[[RecordBatch], RecordBatch] = field(eq=comparable)
-    _schema: Schema | None = None
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         if self._schema is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
@@ -202,23 +207,15 @@ class _MapChunks(RowWise):
             )
         if self._schema is not None and not made.schema.equals(self._schema):
             raise SchemaError(
-                f"{brief(self.function)} returned {_fields(made.schema)} where {_fields(self._schema)} was declared or found for the "
-                f"first rows, in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
+                f"{brief(self.function)} returned {columns_text(made.schema)} where {columns_text(self._schema)} was declared or found for "
+                f"the first rows, in {self!r} at source row {source_rows(chunk)[:1]}. Cast the columns, or declare them with schema=."
             )
         return with_hidden_of(made, chunk)
 
-    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        return self if self._schema is not None else _declare(self, rows)
-
-    def schema(self, schema: Schema) -> Schema:
-        return self._schema
-
 
 @frozen(repr=False)
-class _FlatMap(Stage):
+class _FlatMap(_UserFunction):
     advice = "Where one row gives one row, map_chunks works on whole columns."
-    function: Callable[[Example], Iterable[Example]] = field(eq=comparable)
-    _schema: Schema | None = None
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         numbers, keys = source_rows(chunk), row_keys(chunk)
@@ -229,12 +226,6 @@ class _FlatMap(Stage):
         origins, new_keys = np.repeat(numbers, counts), fold_in_rows(np.repeat(fold_into_rows(keys, "flat_map"), counts), within)
         out = from_rows(rows, self._schema, origins)
         return state, (out.append_column(ROW, pa.array(origins)).append_column(KEY, pa.array(new_keys)),)
-
-    def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
-        return self if self._schema is not None else _declare(self, rows)
-
-    def schema(self, schema: Schema) -> Schema:
-        return self._schema
 
 
 @frozen(repr=False)
@@ -312,7 +303,3 @@ def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
     found = next((visible(out).schema for out in made), pa.schema([]))
     declared: Stage = attrs.evolve(stage, schema=found)
     return declared
-
-
-def _fields(schema: Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema) or "no columns"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import read_lists
 from mlxfp.core.checks import check_choice, check_types
-from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, concat_chunks, number_joined, source_rows
+from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, columns_text, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
@@ -107,8 +107,8 @@ class _Joined(Source):
         for place, schema in enumerate(schemas):
             if not schema.equals(schemas[0]):
                 raise SchemaError(
-                    f"Joined datasets have the same columns; number 0 has {_fields(schemas[0])}, number {place} has {_fields(schema)}. "
-                    "Use select_columns, rename_columns or map before joining them."
+                    f"Joined datasets have the same columns; number 0 has {columns_text(schemas[0])}, number {place} has "
+                    f"{columns_text(schema)}. Use select_columns, rename_columns or map before joining them."
                 )
         return schemas[0]
 
@@ -177,7 +177,7 @@ class Mix(_Joined):
         """Return the schema that the datasets share."""
         schema = super().schema()
         if self.by == "tokens" and "input_ids" not in schema.names:
-            raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {_fields(schema)}.')
+            raise SchemaError(f'mix(by="tokens") counts the column input_ids, which is not there. Columns: {columns_text(schema)}.')
         return schema
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
@@ -313,7 +313,3 @@ class _Reader:
 def _sum(counts: Iterable[int | None]) -> int | None:
     known = list(counts)
     return None if None in known else sum(count for count in known if count is not None)
-
-
-def _fields(schema: Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)

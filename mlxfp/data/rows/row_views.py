@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,11 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
-from mlxfp.core.datasets import Wrapper
-from mlxfp.core.execution import take_rows
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset, Wrapper
+from mlxfp.core.execution import run, start, take_rows
 from mlxfp.core.sources import Position
+from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
 _FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full
@@ -46,9 +49,23 @@ class View(Wrapper):
     def rows(self, indices: Indices, epoch: int) -> Indices:
         """Return which rows of the dataset the rows `indices` of this view are, int64[N]."""
 
-    @abstractmethod
+    def streamed(self) -> Stage | None:
+        """Return the stage that gives the rows of this view where the dataset has no random access; None: see `in_order`."""
+        return None
+
+    @cached_property
+    def stream(self) -> Dataset[Any]:
+        """What is read of a dataset that has no random access."""
+        stage = self.streamed()
+        return self.dataset if stage is None else stage(self.dataset)
+
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read a dataset that has no random access."""
+        return run(self.stream, start(epoch, position))
+
+    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
+        """Return what is read of the dataset, with its cursor in the position."""
+        return tuple((self.stream, cursor) for _, cursor in super().children_at(position))
 
     @property
     def indexable(self) -> bool:

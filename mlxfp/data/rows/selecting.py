@@ -11,7 +11,6 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_integer, check_text, check_types
 from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visible
-from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, check_indexable
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.execution import row_count, run, start
@@ -142,19 +141,10 @@ class _Split(View):
     def length(self) -> int | None:
         return super().length() if self.stratify is None and self.group is None else None
 
-    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
+    def streamed(self) -> Stage:
         if self.stratify is not None:
             raise PipelineError(f"{self!r} needs random access to stratify. Put load() or cache(path) before it.")
-        return run(self._stream, start(epoch, position))
-
-    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        return ((self._stream, position),) if isinstance(position, Cursor) else ()
-
-    @cached_property
-    def _stream(self) -> Dataset[Any]:
-        """The rows of this part, from a dataset without random access."""
-        stream: Dataset[Any] = _HashedPart(self.part, self.fractions, self.seed, self.group)(self.dataset)
-        return stream
+        return _HashedPart(self.part, self.fractions, self.seed, self.group)
 
     def _parts(self, values: Keys | None) -> Indices:
         """Say for every row which part it is in."""

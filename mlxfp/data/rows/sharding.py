@@ -1,7 +1,6 @@
 """Sharding: every rank reads its own rows, and the global batches are the same for any number of ranks."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +9,9 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_integer, check_positive
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
-from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.execution import row_count, run, start, take_rows
-from mlxfp.core.sources import Position
+from mlxfp.core.execution import row_count, take_rows
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import View
 
@@ -111,17 +108,8 @@ class _Shard(View):
             return (count - self.index + self.count - 1) // self.count
         return count // self.count if self.ends == "drop" else -(-count // self.count)
 
-    def in_order(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
-        return run(self._stream, start(epoch, position))
-
-    def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
-        return ((self._stream, position),) if isinstance(position, Cursor) else ()
-
-    @cached_property
-    def _stream(self) -> Dataset[Any]:
-        """The rows of this shard, from a dataset without random access."""
-        stream: Dataset[Any] = _EveryNth(self.index, self.count, self.ends)(self.dataset)
-        return stream
+    def streamed(self) -> Stage:
+        return _EveryNth(self.index, self.count, self.ends)
 
 
 @frozen(repr=False)

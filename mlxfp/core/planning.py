@@ -72,7 +72,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
         source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
         schema = source.schema()
     steps = _joined(steps, dataset, schema, said)
-    out = reduce(lambda before, step: step.stage.schema(before), steps, schema)
+    out = schemas[-1] if columns is None else reduce(lambda before, step: step.stage.schema(before), steps, schema)
     steps = _merged(steps, needed, said)
     if dataset.hooks.fuses:
         steps = _fused(steps, said)

@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import attrs
+import mlx.core as mx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,6 +14,8 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators.collating import collate
+from mlxfp.collators.texts import text
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema, set_column
 from mlxfp.core.datasets import Dataset, unoptimized
@@ -365,6 +368,14 @@ def test_skipped_rows_are_the_same():
 def test_a_mistake_is_found_with_the_names_that_were_written():
     with pytest.raises(SchemaError, match="select_columns needs the column 'a', which is not there"):
         list(pipe(TABLE, drop_columns(["a"]), select_columns(["a"])))
+
+
+def test_a_wrapper_of_batches_has_the_schema_of_what_was_written():
+    dataset = pipe(TABLE, batch(2), collate(lambda group: {"a": mx.array([row["a"] for row in group])}), prefetch(1))
+    columns = pipe(TABLE, map(lambda row: {"input_ids": [row["a"]], "b": row["b"]}), batch(2), collate(text(pad_id=0)), prefetch(1))
+    assert schema(dataset).names == ["a", "b", "c", "text"]
+    assert schema(columns).names == ["input_ids", "b"]
+    assert explain(columns).count("input_ids list<item: int64>, b int64") == 4
 
 
 def test_building_reads_nothing():

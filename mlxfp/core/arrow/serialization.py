@@ -16,7 +16,7 @@ import pyarrow as pa
 from mlxfp.core.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
-_VERSION = 1
+_VERSION = 2
 _HEAD = len(_MAGIC) + 2 + 16 + 4
 _NUMBERS = "biuf"  # numpy kinds that are plain numbers
 

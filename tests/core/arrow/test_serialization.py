@@ -50,7 +50,7 @@ WRITTEN = [cursor.to_bytes() for _, cursor in iterate(PIPELINE)]
 
 def sealed(body: bytes) -> bytes:
     """Put a right head before a body."""
-    return b"MLXFPCUR" + (1).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
+    return b"MLXFPCUR" + (2).to_bytes(2, "little") + blake2b(body, digest_size=16).digest() + body
 
 
 def handmade(value: Any, *blobs: bytes) -> bytes:

@@ -46,8 +46,8 @@ def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
         (lambda: mix([ROWS, ROWS], [1, "2"]), r"weight must be Real, got str: '2'\."),  # type: ignore[list-item]
         (lambda: rename_columns(["x"]), r"names must be Mapping, got list: \['x'\]"),  # type: ignore[arg-type]
         (lambda: rename_columns({"x": 1}), "name must be a string, got name=1"),  # type: ignore[dict-item]
-        (lambda: select_columns(3), r"columns must be Collection, got int: 3\."),  # type: ignore[arg-type]
-        (lambda: select_columns([0]), "column must be a string, got column=0"),  # type: ignore[list-item]
+        (lambda: select_columns(3), r"columns must be a list of strings, got int: 3\."),  # type: ignore[arg-type]
+        (lambda: select_columns([0]), r"columns\[0\] must be a string, got columns\[0\]=0"),  # type: ignore[list-item]
         (lambda: ROWS["x"], r"index must be int or integer or slice, got str: 'x'\."),
     ],
 )

@@ -124,7 +124,7 @@ class FingerprintError(MlxfpError, TypeError):
     >>> import mlxfp as fp
     >>> fp.fingerprint(object())
     Traceback (most recent call last):
-    mlxfp.core.errors.FingerprintError: A object has no fingerprint: ...
+    mlxfp.core.errors.FingerprintError: A value of type object has no fingerprint: ...
     """
 
 

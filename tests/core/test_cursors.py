@@ -151,7 +151,7 @@ def test_a_cursor_of_a_pipeline_without_a_fingerprint_cannot_be_written():
     dataset = pipe(NUMBERS, filter(lambda row: lock is not None))
     _, cursor = next(iterate(dataset))
     assert [item for item, _ in iterate(dataset, cursor)] == list(dataset)[1:]
-    with pytest.raises(FingerprintError, match=r"A lock has no fingerprint"):
+    with pytest.raises(FingerprintError, match=r"A value of type lock has no fingerprint"):
         cursor.to_bytes()
 
 

@@ -163,7 +163,9 @@ def test_a_cell_that_is_not_filled_yet_does_not_stop_it():
 
 
 def test_what_has_no_content_of_its_own_says_what_to_do():
-    with pytest.raises(FingerprintError, match=r"A SimpleNamespace has no fingerprint: namespace\(x=1\). Make its class a frozen attrs"):
+    with pytest.raises(
+        FingerprintError, match=r"A value of type SimpleNamespace has no fingerprint: namespace\(x=1\). Make its class a frozen attrs"
+    ):
         fingerprint(SimpleNamespace(x=1))
     with pytest.raises(FingerprintError, match=r"A ndarray has no fingerprint"):
         fingerprint(np.array([None, object()]))

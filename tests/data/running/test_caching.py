@@ -171,7 +171,7 @@ def test_a_function_without_stable_content_is_named_with_what_to_do(tmp_path: Pa
     def draw(row):
         return {"x": int(counter.integers(9))}
 
-    with pytest.raises(FingerprintError, match="A Generator has no fingerprint") as caught:
+    with pytest.raises(FingerprintError, match="A value of type Generator has no fingerprint") as caught:
         list(pipe(ROWS, map(draw), cache(tmp_path)))
     assert any("__fingerprint__ = 'v1'" in note for note in caught.value.__notes__)
 

@@ -188,7 +188,8 @@ CASES: list[Case] = [
         lambda: fingerprint(iter("a")),
         FingerprintError,
         (
-            "A value of type str_ascii_iterator has no fingerprint: <str_ascii_iterator object>. Make its class a frozen attrs or dataclass value, "
+            "A value of type str_ascii_iterator has no fingerprint: <str_ascii_iterator object>. Make its class a frozen attrs or "
+            "dataclass value, "
             "give it a method __fingerprint__ that returns a plain value which identifies it, or load it inside the function that uses it."
         ),
     ),

@@ -136,7 +136,7 @@ def test_an_attribute_with_the_name_of_a_global_is_no_global():
         return HANDLE
 
     assert fingerprint(asks)
-    with pytest.raises(FingerprintError, match=r"A SimpleNamespace"):
+    with pytest.raises(FingerprintError, match=r"A value of type SimpleNamespace"):
         fingerprint(names)
 
 
@@ -167,7 +167,7 @@ def test_what_has_no_content_of_its_own_says_what_to_do():
         FingerprintError, match=r"A value of type SimpleNamespace has no fingerprint: namespace\(x=1\). Make its class a frozen attrs"
     ):
         fingerprint(SimpleNamespace(x=1))
-    with pytest.raises(FingerprintError, match=r"A ndarray has no fingerprint"):
+    with pytest.raises(FingerprintError, match=r"A value of type ndarray has no fingerprint"):
         fingerprint(np.array([None, object()]))
 
 

@@ -157,8 +157,9 @@ def _pieces(value: Any, inside: tuple[int, ...]) -> Iterator[bytes]:  # noqa: C9
             yield from _pieces(value.__wrapped__, inside)
         case _:
             raise FingerprintError(
-                f"A value of type {type(value).__name__} has no fingerprint: {value!r:.80}. Make its class a frozen attrs or dataclass "
-                "value, give it a method __fingerprint__ that returns a plain value which identifies it, or load it inside the function that uses it."
+                f"A value of type {type(value).__name__} has no fingerprint: {value!r:.80}. Make its class a frozen attrs or "
+                "dataclass value, give it a method __fingerprint__ that returns a plain value which identifies it, or load it inside the "
+                "function that uses it."
             )
 
 

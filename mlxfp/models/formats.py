@@ -8,12 +8,11 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+from attrs import asdict, evolve, field, fields_dict, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import DataError, unknown_name
-from mlxfp.models.layers import field_names
 
 Json = Mapping[str, Any]
 Names = Mapping[str, str]
@@ -74,7 +73,7 @@ class Format:
         """Make the body's config. Raises a `DataError` that lists every value that no model of this type has here."""
         given = {key: json.get(key, values[0]) for key, values in self.allowed.items()}
         wrong = [f"{key} is {value!r}, not {_one_of(self.allowed[key])}" for key, value in given.items() if value not in self.allowed[key]]
-        found = {**self.defaults, **{name: json[name] for name in field_names(self.config) if json.get(name) is not None}}
+        found = {**self.defaults, **{name: json[name] for name in fields_dict(self.config) if json.get(name) is not None}}
         try:
             found |= self.read_more(json)
         except DataError as error:

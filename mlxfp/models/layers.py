@@ -88,23 +88,9 @@ class Transform(nn.Module):
 
 
 def named_arrays(module: nn.Module) -> dict[str, mx.array]:
-    """Return all arrays of a module by their names, as in `blocks.0.norm.weight`.
-
-    >>> list(named_arrays(nn.Linear(2, 1)))
-    ['weight', 'bias']
-    """
-    arrays: Any = tree_flatten(module.parameters())
-    return dict(arrays)
-
-
-def field_names(config: type) -> list[str]:
-    """Return the names of a config's fields.
-
-    >>> from mlxfp.models.encoder import EncoderConfig
-    >>> field_names(EncoderConfig)[:2]
-    ['vocab_size', 'hidden_size']
-    """
-    return [each.name for each in fields(config)]
+    """Return all arrays of a module by their names, as in `blocks.0.norm.weight`."""
+    arrays: dict[str, mx.array] = tree_flatten(module.parameters(), destination={})
+    return arrays
 
 
 def check_rates(**rates: object) -> None:

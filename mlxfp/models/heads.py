@@ -253,11 +253,7 @@ def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Unpack[BodyInp
 
 
 def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
-    """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none.
-
-    >>> mean_over_tokens(mx.array([[[2.0], [4.0], [9.0]]]), mx.array([[1, 1, 0]])).tolist()
-    [[3.0]]
-    """
+    """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none."""
     if mask is None:
         return hidden.mean(axis=1)
     real = (mask != 0).astype(hidden.dtype)[..., None]
@@ -265,26 +261,13 @@ def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
 
 
 def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:
+    """Turn the vectors of the real tokens of each row, float[B, L, D], into one, float[B, D]; the maxima of no tokens are zeros."""
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
+    length = hidden.shape[1]
+    real = mx.ones(hidden.shape[:2], mx.bool_) if mask is None else mask != 0
     if pooling == "max":
-        return _max_over_tokens(hidden, mask)
-    pooled = _vector_at(hidden, mask, last=pooling == "last")
+        return mx.where(real.any(axis=1)[:, None], mx.where(real[..., None], hidden, -mx.inf).max(axis=1), 0)
+    place = length - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
+    pooled = mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]
     return body.pool(pooled) if pooling == "pooler" else pooled
-
-
-def _max_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
-    """Take the maxima over the real tokens of each row: float[B, L, D] to float[B, D]; zeros where a row has none."""
-    if mask is None:
-        return hidden.max(axis=1)
-    real = (mask != 0)[..., None]
-    return mx.where(real.any(axis=1), mx.where(real, hidden, -mx.inf).max(axis=1), 0)
-
-
-def _vector_at(hidden: mx.array, mask: Input, *, last: bool) -> mx.array:
-    """Take the vectors of the first or last real tokens: float[B, L, D] to float[B, D]."""
-    if mask is None:
-        return hidden[:, -1 if last else 0]
-    real, length = mask != 0, hidden.shape[1]
-    place = length - 1 - mx.argmax(real[:, ::-1], axis=1) if last else mx.argmax(real, axis=1)
-    return mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]

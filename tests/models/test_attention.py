@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.models.attention import attend, bias_of, earlier, join_heads, nearby, positions_of, rotate, rotation_of, split_heads, visible
+from mlxfp.models.attention import attend, bias_of, earlier, nearby, positions_of, rotate, rotation_of, visible
 from mlxfp.models.layers import Dropout, random_key
 from tests.models.samples import gap
 
@@ -97,9 +97,3 @@ def test_rotations_keep_lengths_and_know_differences_only(start, first, second):
         return (turned[0] * turned[1]).sum()
 
     assert gap(product(first, second), product(start + first, start + second)) < 5e-3
-
-
-def test_splitting_and_joining_heads_are_inverse():
-    x = normal(2, 3, 12)
-    assert split_heads(x, 4).shape == (2, 4, 3, 3)
-    assert mx.array_equal(join_heads(split_heads(x, 4)), x).item()

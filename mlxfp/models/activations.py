@@ -24,7 +24,7 @@ def gelu(x: mx.array) -> mx.array:
 
     Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016; the exact form, as BERT and ModernBERT use it.
     """
-    return _in_float32(_gelu, x) if _on_cpu() else nn.gelu(x)
+    return _gelu(x) if _on_cpu() else nn.gelu(x)
 
 
 def silu(x: mx.array) -> mx.array:
@@ -32,28 +32,17 @@ def silu(x: mx.array) -> mx.array:
 
     Ramachandran, Zoph and Le, "Searching for Activation Functions", 2017 (there called Swish).
     """
-    return _in_float32(_silu, x) if _on_cpu() else nn.silu(x)
+    return _silu(x) if _on_cpu() else nn.silu(x)
 
 
 ACTIVATIONS: Registry[Callable[[mx.array], mx.array]] = Registry(
     "activation",
-    {
-        "gelu": gelu,
-        "gelu_new": nn.gelu_approx,
-        "gelu_pytorch_tanh": nn.gelu_approx,
-        "relu": nn.relu,
-        "silu": silu,
-        "swish": silu,
-    },
+    {"gelu": gelu, "gelu_new": nn.gelu_approx, "gelu_pytorch_tanh": nn.gelu_approx, "relu": nn.relu, "silu": silu, "swish": silu},
 )
 
 
 def _on_cpu() -> bool:
     return bool(mx.default_device() == mx.Device(mx.cpu, 0))
-
-
-def _in_float32(function: Callable[[mx.array], mx.array], x: mx.array) -> mx.array:
-    return function(x.astype(mx.float32)).astype(x.dtype)
 
 
 def _polynomial(coefficients: Sequence[float], x: mx.array) -> mx.array:
@@ -93,7 +82,7 @@ def _normal_density(x: mx.array, share: mx.array) -> mx.array:
 
 
 def _gated(share: Callable[[mx.array], mx.array], slope: Callable[[mx.array, mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
-    """Make the function x * share(x), with its gradient; `slope` is the derivative of the share, from x and the share."""
+    """Make x * share(x), computed in float32, with its gradient; `slope` is the derivative of the share, from x and the share."""
     gated = mx.custom_function(lambda x: x * share(x))
 
     @gated.vjp
@@ -101,7 +90,7 @@ def _gated(share: Callable[[mx.array], mx.array], slope: Callable[[mx.array, mx.
         part = share(x)
         return cotangent * (part + x * slope(x, part))
 
-    return gated  # type: ignore[return-value]  # it returns what the lambda does
+    return lambda x: gated(x.astype(mx.float32)).astype(x.dtype)  # type: ignore[attr-defined]  # it returns what the first lambda does
 
 
 _gelu = _gated(partial(_share, *_PHI), _normal_density)

@@ -7,7 +7,7 @@ from mlx import nn
 from mlxfp.core.errors import ArgumentError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
-from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, row_head, token_head
+from mlxfp.models.formats import Architecture, Format, classifier_dropout, classifier_heads, masked_head
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 
 
@@ -124,10 +124,6 @@ class _Block(nn.Module):
         return normed
 
 
-def _dropout_of_heads(json: Json) -> float:
-    return classifier_dropout(json, json.get("hidden_dropout_prob", 0.1))
-
-
 _MASKED_LM = masked_head(
     {
         "transform.linear": "cls.predictions.transform.dense",
@@ -158,12 +154,10 @@ _FORMAT = Format(
     heads={
         "ForMaskedLM": _MASKED_LM,
         "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # is read without the prediction of the next sentence, and not written
-        "ForSequenceClassification": row_head(
+        **classifier_heads(
             {"output": "classifier"},
-            lambda json: {"pooling": "pooler", "dropout": _dropout_of_heads(json), "transform": False, "bias": True},
-        ),
-        "ForTokenClassification": token_head(
-            {"output": "classifier"}, lambda json: {"dropout": _dropout_of_heads(json), "transform": False}
+            lambda json: {"dropout": classifier_dropout(json, json.get("hidden_dropout_prob", 0.1)), "transform": False},
+            lambda json: {"pooling": "pooler", "bias": True},
         ),
     },
     defaults={"vocab_size": 30522},

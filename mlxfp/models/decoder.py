@@ -10,7 +10,7 @@ from mlxfp.core.checks import check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.models.activations import silu
 from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
-from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, rotary_base, row_head, token_head
+from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, classifier_heads, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 
 Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
@@ -221,11 +221,10 @@ _LLAMA = Format(
             {"output": "lm_head"},
             lambda json: ("causal_lm", {"tie_word_embeddings": bool(json.get("tie_word_embeddings", False))}),
         ),
-        "ForSequenceClassification": row_head(
-            {"output": "score"}, lambda json: {"pooling": "last", "dropout": 0.0, "transform": False, "bias": False}
-        ),
-        "ForTokenClassification": token_head(
-            {"output": "score"}, lambda json: {"dropout": classifier_dropout(json, 0.1), "transform": False}
+        **classifier_heads(
+            {"output": "score"},
+            lambda json: {"dropout": classifier_dropout(json, 0.1), "transform": False},
+            lambda json: {"pooling": "last", "dropout": 0.0, "bias": False},
         ),
     },
     defaults={

@@ -53,8 +53,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     check_types((int, float, type(None)), top_p=top_p)
     check_types(Collection, stop_ids=stop_ids)
     stops: Collection[Any] = stop_ids
-    wrong = [each for each in stops if not isinstance(each, Integral)]
-    if wrong:
+    if wrong := [each for each in stops if not isinstance(each, Integral)]:
         raise ArgumentTypeError(f"stop_ids must be token ids, got {wrong[0]!r}. Leave out tokens that the tokenizer does not have.")
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")

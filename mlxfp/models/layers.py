@@ -115,7 +115,8 @@ class Config:
         rates = {name: value for name, value in values.items() if "dropout" in name}
         check_positive(**{name: value for name, value in values.items() if types[name] is int})
         check_choice(ACTIVATIONS, **{name: value for name, value in values.items() if types[name] == Activation})
-        _check_above_zero(**{name: value for name, value in values.items() if types[name] is float and name not in rates})
+        above_zero = {name: value for name, value in values.items() if types[name] is float and name not in rates}
+        _check_numbers("a number above 0", lambda number: 0 < number < float("inf"), **above_zero)
         _check_rates(**rates)
         given = f"got hidden_size={self.hidden_size} and num_attention_heads={self.num_attention_heads}"
         if self.hidden_size % self.num_attention_heads:
@@ -141,7 +142,6 @@ def _check_numbers(rule: str, holds: Callable[[Any], bool], **values: object) ->
 
 
 _check_rates = partial(_check_numbers, "at least 0 and less than 1", lambda rate: 0 <= rate < 1)
-_check_above_zero = partial(_check_numbers, "a number above 0", lambda number: 0 < number < float("inf"))
 
 
 def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:

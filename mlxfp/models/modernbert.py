@@ -9,7 +9,7 @@ from mlx import nn
 from mlxfp.core.errors import DataError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
-from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, rotary_base, row_head, token_head
+from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, classifier_heads, masked_head, rotary_base
 from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 
 
@@ -171,17 +171,10 @@ _FORMAT = Format(
     },
     heads={
         "ForMaskedLM": masked_head(_TRANSFORM | {"": "decoder"}),
-        "ForSequenceClassification": row_head(
+        **classifier_heads(
             _TRANSFORM | {"output": "classifier"},
-            lambda json: {
-                "pooling": "mean" if json.get("classifier_pooling") == "mean" else "first",
-                "dropout": classifier_dropout(json, 0.0),
-                "transform": True,
-                "bias": True,
-            },
-        ),
-        "ForTokenClassification": token_head(
-            _TRANSFORM | {"output": "classifier"}, lambda json: {"dropout": classifier_dropout(json, 0.0), "transform": True}
+            lambda json: {"dropout": classifier_dropout(json, 0.0), "transform": True},
+            lambda json: {"pooling": "mean" if json.get("classifier_pooling") == "mean" else "first", "bias": True},
         ),
     },
     defaults={"vocab_size": 50368},

@@ -30,7 +30,6 @@ class DecoderConfig(Config):
     """
 
     rotary = True
-
     vocab_size: int
     hidden_size: int = 128
     num_hidden_layers: int = 4

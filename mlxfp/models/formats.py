@@ -63,7 +63,7 @@ class Format:
         return evolve(body, config=config, kind=kind, settings=settings)
 
     def read_body(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Read which body `config.json` describes, without its head. The `DataError` lists every value that no model here has."""
+        """Read which body `config.json` describes, without its head. Raises a `DataError` listing every value that no model here has."""
         given = {key: json.get(key, values[0]) for key, values in self.allowed.items()}
         wrong = [f"{key} is {value!r}, not {_one_of(self.allowed[key])}" for key, value in given.items() if value not in self.allowed[key]]
         found = {**self.defaults, **{name: json[name] for name in fields_dict(self.config) if json.get(name) is not None}}

@@ -2,7 +2,7 @@
 
 A body is any module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need its
 embedding, `tokens`, and heads with a transform its `make_transform`, a function that makes a `Transform`. A body that does not know one
-of the inputs `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, raises `TypeError` if it gets it.
+of the inputs `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, raises `TypeError` for it.
 """
 
 from functools import partial
@@ -248,10 +248,9 @@ def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> m
     """Turn the vectors of the real tokens of each row, float[B, L, D], into one, float[B, D]; the maxima of no tokens are zeros."""
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
-    length = hidden.shape[1]
     real = mx.ones(hidden.shape[:2], mx.bool_) if mask is None else mask != 0
     if pooling == "max":
         return mx.where(real.any(axis=1)[:, None], mx.where(real[..., None], hidden, -mx.inf).max(axis=1), 0)
-    place = length - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
+    place = hidden.shape[1] - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
     pooled = mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]
     return body.pool(pooled) if pooling == "pooler" else pooled

@@ -26,7 +26,6 @@ class ModernBertConfig(Config):
     """
 
     rotary = True
-
     vocab_size: int
     hidden_size: int = 768
     num_hidden_layers: int = 22

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
@@ -39,7 +40,21 @@ class _LibraryInfo(ctypes.Structure):  # the first two fields of struct dl_phdr_
 
 def load_openblas() -> str | None:
     """Load OpenBLAS globally: that of the system, else that of the wheel. Return None, or a sentence about what is missing."""
-    return None if _load_system() else _load_wheel()
+    with suppress(OSError):
+        if hasattr(ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL), "cblas_sgemm"):
+            return None
+    try:
+        import scipy_openblas32 as wheel
+
+        ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(_shim(_cache_folder())), mode=ctypes.RTLD_GLOBAL)
+    except ModuleNotFoundError:
+        return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
+    except subprocess.CalledProcessError as error:
+        return f"The C compiler failed on the three functions that lead to OpenBLAS: {error.stderr.strip()}"
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        return f"OpenBLAS is installed, but could not be loaded: {error}"
+    return None
 
 
 def blas_library(extension: str) -> Path | None:
@@ -53,36 +68,10 @@ def blas_library(extension: str) -> Path | None:
 
 
 def is_reference(library: Path) -> bool:
-    """Tell whether a library is the slow reference BLAS, from its path: fast ones of the same name are in a folder of their own.
-
-    >>> is_reference(Path("mlx_cpu.libs/libblas-bd8a282c.so.3.10.0")), is_reference(Path("openblas-pthread/libblas.so.3"))
-    (True, False)
-    """
+    """Tell whether a library is the slow reference BLAS, from its path: fast ones of the same name are in a folder of their own."""
     place = f"{library.parent.name}/{library.name}"
     fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
     return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in place for word in fast)
-
-
-def _load_system() -> bool:
-    try:
-        return hasattr(ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL), "cblas_sgemm")
-    except OSError:
-        return False
-
-
-def _load_wheel() -> str | None:
-    try:
-        import scipy_openblas32 as wheel
-
-        ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(_shim(_cache_folder())), mode=ctypes.RTLD_GLOBAL)
-    except ModuleNotFoundError:
-        return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
-    except subprocess.CalledProcessError as error:
-        return f"The C compiler failed on the three functions that lead to OpenBLAS: {error.stderr.strip()}"
-    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
-        return f"OpenBLAS is installed, but could not be loaded: {error}"
-    return None
 
 
 def _cache_folder() -> Path:

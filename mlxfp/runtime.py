@@ -9,7 +9,7 @@ import sys
 import warnings
 from functools import cache
 from importlib.metadata import version
-from time import perf_counter
+from timeit import repeat
 from typing import Literal
 
 from attrs import frozen
@@ -95,12 +95,7 @@ def measure_matmul(*, size: int = 1024) -> float:
 
     left, right = mx.random.normal((2, size, size), key=mx.random.key(0))
     mx.eval(left, right)
-    seconds = float("inf")
-    for _ in range(5):
-        start = perf_counter()
-        mx.eval(left @ right)
-        seconds = min(seconds, perf_counter() - start)
-    return 2 * size**3 / seconds / 1e9
+    return 2 * size**3 / min(repeat(lambda: mx.eval(left @ right), number=1, repeat=5)) / 1e9
 
 
 @cache  # once per process

@@ -21,9 +21,6 @@ def visible(mask: mx.array | None, segment_ids: mx.array | None) -> mx.array | N
     """Return which tokens each token sees, bool[B, 1, 1 or L, L]: the real tokens of its own segment. None means all of them.
 
     `mask`, [B, L], is not 0 on real tokens; `segment_ids`, int[B, L], number the documents of a packed row, as `pack` does.
-
-    >>> visible(mx.array([[1, 1, 0]]), None).squeeze().tolist()
-    [True, True, False]
     """
     real = None if mask is None else (mask != 0)[:, None, None, :]
     own = None if segment_ids is None else segment_ids[:, None, :, None] == segment_ids[:, None, None, :]
@@ -52,11 +49,7 @@ def bias_of(dtype: mx.Dtype, *seen: mx.array | None) -> mx.array | None:
 
 
 def positions_of(mask: mx.array | None, length: int) -> mx.array:
-    """Assign numbers from 0 to the real tokens of each row, so that padding on either side changes no position: int[B or 1, L].
-
-    >>> positions_of(mx.array([[0, 0, 1, 1, 1]]), 5).tolist()
-    [[0, 0, 0, 1, 2]]
-    """
+    """Assign numbers from 0 to the real tokens of each row, so that padding on either side changes no position: int[B or 1, L]."""
     return mx.arange(length)[None] if mask is None else mx.maximum(mx.cumsum((mask != 0).astype(mx.int32), axis=1) - 1, 0)
 
 
@@ -76,18 +69,6 @@ def rotate(x: mx.array, rotation: Rotation) -> mx.array:
     first, second = mx.split(x.astype(mx.float32), 2, axis=-1)
     rotated = mx.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
     return rotated.astype(x.dtype)
-
-
-def split_heads(x: mx.array, heads: int) -> mx.array:
-    """Turn [B, L, heads * size] into [B, heads, L, size]."""
-    rows, length, width = x.shape
-    return x.reshape(rows, length, heads, width // heads).swapaxes(1, 2)
-
-
-def join_heads(x: mx.array) -> mx.array:
-    """Turn [B, heads, L, size] into [B, L, heads * size]."""
-    rows, heads, length, size = x.shape
-    return x.swapaxes(1, 2).reshape(rows, length, heads * size)
 
 
 def attend(queries: mx.array, keys: mx.array, values: mx.array, bias: Bias, dropout: Dropout | None = None) -> mx.array:
@@ -148,12 +129,12 @@ class Attention(nn.Module):
         one = "inputs" in self
         parts = mx.split(self.inputs(hidden), 3, axis=-1) if one else (self.query(hidden), self.key(hidden), self.value(hidden))
         counts = (self.heads, self.key_value_heads, self.key_value_heads)
-        queries, keys, values = (split_heads(part, count) for part, count in zip(parts, counts, strict=True))
+        queries, keys, values = (mx.unflatten(part, 2, (count, -1)).swapaxes(1, 2) for part, count in zip(parts, counts, strict=True))
         return (queries, keys, values) if rotation is None else (rotate(queries, rotation), rotate(keys, rotation), values)
 
     def mix(self, queries: mx.array, keys: mx.array, values: mx.array, bias: Bias) -> mx.array:
         """Attend, join the heads and apply the output layer."""
-        mixed: mx.array = self.output(join_heads(attend(queries, keys, values, bias, self.dropout)))
+        mixed: mx.array = self.output(attend(queries, keys, values, bias, self.dropout).swapaxes(1, 2).flatten(2))
         return mixed
 
 

@@ -1,7 +1,5 @@
 """BERT: a bidirectional encoder with learned positions, types of tokens, and blocks that normalise after each sum."""
 
-from functools import partial
-
 import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn
@@ -9,13 +7,12 @@ from mlx import nn
 from mlxfp.core.errors import ArgumentError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
-from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, row_head, token_head
-from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
-from mlxfp.settings.registries import Registry
+from mlxfp.models.formats import Architecture, Format, classifier_dropout, classifier_heads, masked_head
+from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 
 
 @frozen(kw_only=True)
-class BertConfig:
+class BertConfig(Config):
     """The sizes of a `Bert`, under the names in the config.json of transformers; the defaults are those of BERT base.
 
     `hidden_size` must be a multiple of `num_attention_heads`. There are `type_vocab_size` kinds of tokens (`token_type_ids`: 0 and 1,
@@ -40,26 +37,20 @@ class BertConfig:
     layer_norm_eps: float = 1e-12
     pooler: bool = False
 
-    def __attrs_post_init__(self) -> None:
-        """Check the sizes."""
-        check_config(self)
-
 
 # Tiny to medium are those of Turc et al., "Well-Read Students Learn Better", 2019; base and large those of the paper.
-BERT_SIZES: Registry[dict[str, int]] = Registry(
-    "size",
-    {
-        "tiny": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512},
-        "mini": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 1024},
-        "small": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 2048},
-        "medium": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "intermediate_size": 2048},
-        "base": {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072},
-        "large": {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096},
-    },
+BERT_SIZES = size_table(
+    ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    tiny=(128, 2, 2, 512),
+    mini=(256, 4, 4, 1024),
+    small=(512, 4, 8, 2048),
+    medium=(512, 8, 8, 2048),
+    base=(768, 12, 12, 3072),
+    large=(1024, 24, 16, 4096),
 )
 
 
-class Bert(nn.Module):
+class Bert(Body):
     """Turn token ids into one vector per token; each token sees every real token of its row.
 
     Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", 2019. Weights are drawn from
@@ -73,11 +64,7 @@ class Bert(nn.Module):
 
     def __init__(self, config: BertConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
-        super().__init__()
-        self.config = config
-        self.hidden_size = config.hidden_size
-        self.make_transform = partial(Transform, config.hidden_size, config.hidden_act, eps=config.layer_norm_eps)  # for heads
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        super().__init__(config, config.hidden_act, eps=config.layer_norm_eps)
         self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.types = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
@@ -137,10 +124,6 @@ class _Block(nn.Module):
         return normed
 
 
-def _dropout_of_heads(json: Json) -> float:
-    return classifier_dropout(json, json.get("hidden_dropout_prob", 0.1))
-
-
 _MASKED_LM = masked_head(
     {
         "transform.linear": "cls.predictions.transform.dense",
@@ -171,12 +154,10 @@ _FORMAT = Format(
     heads={
         "ForMaskedLM": _MASKED_LM,
         "ForPreTraining": evolve(_MASKED_LM, kinds=()),  # is read without the prediction of the next sentence, and not written
-        "ForSequenceClassification": row_head(
+        **classifier_heads(
             {"output": "classifier"},
-            lambda json: {"pooling": "pooler", "dropout": _dropout_of_heads(json), "transform": False, "bias": True},
-        ),
-        "ForTokenClassification": token_head(
-            {"output": "classifier"}, lambda json: {"dropout": _dropout_of_heads(json), "transform": False}
+            lambda json: {"dropout": classifier_dropout(json, json.get("hidden_dropout_prob", 0.1)), "transform": False},
+            lambda json: {"pooling": "pooler", "bias": True},
         ),
     },
     defaults={"vocab_size": 30522},

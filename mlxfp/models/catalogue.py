@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, fields_dict
 from mlx import nn
 
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive
@@ -13,7 +13,6 @@ from mlxfp.models.decoder import DECODER
 from mlxfp.models.encoder import ENCODER
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
-from mlxfp.models.layers import field_names
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.settings.registries import Registry
@@ -50,7 +49,7 @@ def configure(
     given |= {} if vocab_size is None else {"vocab_size": vocab_size}
     given |= {} if max_position_embeddings is None else {"max_position_embeddings": max_position_embeddings}
     for field in given:
-        check_choice(field_names(architecture.config), **{f"field of {architecture.config.__name__}": field})
+        check_choice(fields_dict(architecture.config), **{f"field of {architecture.config.__name__}": field})
     return architecture.config(**given)
 
 
@@ -104,9 +103,5 @@ def create(  # noqa: PLR0913  # all have defaults but two, and are named
 
 
 def with_dropout(config: Any, rate: float) -> Any:
-    """Return a config with all its rates of dropout set to one.
-
-    >>> with_dropout(configure("encoder", size="tiny"), 0.3).hidden_dropout_prob
-    0.3
-    """
-    return evolve(config, **{name: rate for name in field_names(type(config)) if "dropout" in name})
+    """Return a config with all its rates of dropout set to one."""
+    return evolve(config, **{name: rate for name in fields_dict(type(config)) if "dropout" in name})

@@ -1,6 +1,5 @@
 """A causal transformer: rotary positions, grouped-query attention, gated layers, and a cache of keys and values to generate with."""
 
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -11,15 +10,14 @@ from mlxfp.core.checks import check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.models.activations import silu
 from mlxfp.models.attention import Attention, Bias, Rotation, bias_of, check_length, earlier, positions_of, rotation_of, visible
-from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, rotary_base, row_head, token_head
-from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
-from mlxfp.settings.registries import Registry
+from mlxfp.models.formats import Architecture, Format, HeadFormat, Json, classifier_dropout, classifier_heads, rotary_base
+from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 
 Stored = tuple[mx.array, mx.array]  # the keys and values of a block: [B, num_key_value_heads, capacity, head_dim] each
 
 
 @frozen(kw_only=True)
-class DecoderConfig:
+class DecoderConfig(Config):
     """The sizes of a `Decoder`, under the names in the config.json of Llama and Qwen2.
 
     `hidden_size` must be a multiple of twice `num_attention_heads`, which must be a multiple of `num_key_value_heads`: several heads of
@@ -31,6 +29,7 @@ class DecoderConfig:
     16
     """
 
+    rotary = True
     vocab_size: int
     hidden_size: int = 128
     num_hidden_layers: int = 4
@@ -46,39 +45,20 @@ class DecoderConfig:
 
     def __attrs_post_init__(self) -> None:
         """Check the sizes."""
-        check_config(self, rotary=True)
+        super().__attrs_post_init__()
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         if heads % shared:
             given = f"got num_attention_heads={heads} and num_key_value_heads={shared}"
             raise ArgumentError(f"num_attention_heads must be a multiple of num_key_value_heads, {given}.")
 
-    @property
-    def head_dim(self) -> int:
-        """The size of each head."""
-        return self.hidden_size // self.num_attention_heads
-
 
 # Base is that of SmolLM2 (135 million parameters with its vocabulary); the others are ours.
-DECODER_SIZES: Registry[dict[str, int]] = Registry(
-    "size",
-    {
-        "tiny": {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 384},
-        "mini": {"hidden_size": 256, "num_hidden_layers": 6, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 768},
-        "small": {
-            "hidden_size": 384,
-            "num_hidden_layers": 12,
-            "num_attention_heads": 6,
-            "num_key_value_heads": 2,
-            "intermediate_size": 1024,
-        },
-        "base": {
-            "hidden_size": 576,
-            "num_hidden_layers": 30,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "intermediate_size": 1536,
-        },
-    },
+DECODER_SIZES = size_table(
+    ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "intermediate_size"),
+    tiny=(128, 4, 4, 2, 384),
+    mini=(256, 6, 4, 2, 768),
+    small=(384, 12, 6, 2, 1024),
+    base=(576, 30, 9, 3, 1536),
 )
 
 
@@ -99,7 +79,7 @@ class Cache:
     capacity: int
 
 
-class Decoder(nn.Module):
+class Decoder(Body):
     """Turn token ids into one vector per token; each token sees itself and the tokens before it.
 
     The architecture of Touvron et al., "LLaMA", 2023, with the grouped-query attention of Ainslie et al., "GQA", 2023. Weights are
@@ -112,11 +92,7 @@ class Decoder(nn.Module):
 
     def __init__(self, config: DecoderConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
-        super().__init__()
-        self.config = config
-        self.hidden_size = config.hidden_size
-        self.make_transform = partial(Transform, config.hidden_size, "silu", eps=config.rms_norm_eps, bias=False)  # for heads
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        super().__init__(config, "silu", eps=config.rms_norm_eps, bias=False)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
         self.norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -244,11 +220,10 @@ _LLAMA = Format(
             {"output": "lm_head"},
             lambda json: ("causal_lm", {"tie_word_embeddings": bool(json.get("tie_word_embeddings", False))}),
         ),
-        "ForSequenceClassification": row_head(
-            {"output": "score"}, lambda json: {"pooling": "last", "dropout": 0.0, "transform": False, "bias": False}
-        ),
-        "ForTokenClassification": token_head(
-            {"output": "score"}, lambda json: {"dropout": classifier_dropout(json, 0.1), "transform": False}
+        **classifier_heads(
+            {"output": "score"},
+            lambda json: {"dropout": classifier_dropout(json, 0.1), "transform": False},
+            lambda json: {"pooling": "last", "dropout": 0.0, "bias": False},
         ),
     },
     defaults={

@@ -5,7 +5,6 @@ from itertools import groupby
 from typing import Any
 
 import mlx.core as mx
-from attrs import evolve, frozen
 from mlx import nn
 from mlx.utils import tree_flatten
 
@@ -35,7 +34,7 @@ def describe(model: nn.Module) -> str:
     19,698 parameters, 19,698 of them train, 0.1 MB
     """
     check_types(nn.Module, model=model)
-    rows = [(row.name.removeprefix("."), row.kind, row.arrays, f"{row.numbers:,}") for row in _rows(model)]
+    rows = [(name.removeprefix("."), kind, arrays, f"{numbers:,}") for name, kind, arrays, numbers in _rows(model)]
     lines = [("layer", "kind", "arrays", "parameters"), *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(4)]
     table = "\n".join("  ".join([*map(str.ljust, line[:3], widths), line[3].rjust(widths[3])]) for line in lines)
@@ -45,27 +44,19 @@ def describe(model: nn.Module) -> str:
     return f"{table}\n{sum(array.size for array in arrays):,} parameters, {trained:,} of them train, {size:.1f} MB"
 
 
-@frozen
-class _Row:
-    name: str
-    kind: str
-    arrays: str
-    numbers: int
-
-
-def _rows(value: Any) -> Iterator[_Row]:
-    """Yield a row for each module that has arrays of its own; names are relative to the value, and begin with a dot or bracket."""
+def _rows(value: Any) -> Iterator[tuple[str, str, str, int]]:
+    """Yield (name, kind, arrays, parameters) for each module that has arrays of its own; names begin with a dot or bracket."""
     if isinstance(value, nn.Module):
         own = {name: array for name, array in value.items() if isinstance(array, mx.array) and not name.startswith("_")}
         if own:
             still = value._no_grad  # noqa: SLF001  # MLX has no public way to ask
             texts = [f"{name}{list(array.shape)}{' (does not train)' if name in still else ''}" for name, array in own.items()]
-            yield _Row("", type(value).__name__, ", ".join(texts), sum(array.size for array in own.values()))
+            yield "", type(value).__name__, ", ".join(texts), sum(array.size for array in own.values())
     if isinstance(value, dict):
         for name, child in value.items():
-            yield from (evolve(row, name=f".{name}{row.name}") for row in _rows(child))
+            yield from ((f".{name}{inner}", kind, arrays, numbers) for inner, kind, arrays, numbers in _rows(child))
     elif isinstance(value, list | tuple):
         for rows, alike in groupby(enumerate(value), key=lambda item: tuple(_rows(item[1]))):
             places = [place for place, _ in alike]
             name = f"[{places[0]}]" if len(places) == 1 else f"[{places[0]}-{places[-1]}]"
-            yield from (evolve(row, name=name + row.name, numbers=row.numbers * len(places)) for row in rows)
+            yield from ((name + inner, kind, arrays, numbers * len(places)) for inner, kind, arrays, numbers in rows)

@@ -1,19 +1,16 @@
 """A small bidirectional transformer encoder: learned positions, pre-norm blocks, padding masked out."""
 
-from functools import partial
-
 import mlx.core as mx
 from attrs import frozen
 from mlx import nn
 
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format
-from mlxfp.models.layers import Dropout, Transform, check_config, draw_weights
-from mlxfp.settings.registries import Registry
+from mlxfp.models.layers import Body, Config, Dropout, draw_weights, size_table
 
 
 @frozen(kw_only=True)
-class EncoderConfig:
+class EncoderConfig(Config):
     """The sizes of an `Encoder`. `hidden_size` must be a multiple of `num_attention_heads`.
 
     >>> EncoderConfig(vocab_size=1000, hidden_size=64).num_attention_heads
@@ -27,22 +24,16 @@ class EncoderConfig:
     max_position_embeddings: int = 512
     hidden_dropout_prob: float = 0.1
 
-    def __attrs_post_init__(self) -> None:
-        """Check the sizes."""
-        check_config(self)
 
-
-ENCODER_SIZES: Registry[dict[str, int]] = Registry(
-    "size",
-    {
-        "tiny": {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
-        "mini": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4},
-        "small": {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8},
-    },
+ENCODER_SIZES = size_table(
+    ("hidden_size", "num_hidden_layers", "num_attention_heads"),
+    tiny=(64, 2, 4),
+    mini=(128, 2, 4),
+    small=(256, 4, 8),
 )
 
 
-class Encoder(nn.Module):
+class Encoder(Body):
     """Turn token ids into one vector per token; each token sees every real token of its row.
 
     Pre-norm blocks (Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020) of attention and a ReLU layer four
@@ -55,11 +46,7 @@ class Encoder(nn.Module):
 
     def __init__(self, config: EncoderConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
-        super().__init__()
-        self.config = config
-        self.hidden_size = config.hidden_size
-        self.make_transform = partial(Transform, config.hidden_size, "relu", eps=1e-5)  # for heads
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        super().__init__(config, "relu", eps=1e-5)
         self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]

@@ -40,8 +40,7 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
         names = [WEIGHTS]
     else:
         raise MissingFileError(_no_weights(folder))
-    missing = [name for name in names if not (folder / name).is_file()]
-    if missing:
+    if missing := [name for name in names if not (folder / name).is_file()]:
         raise MissingFileError(f"{index} names missing files: {', '.join(missing)}. Download the whole model.")
     return {name: array for file in names for name, array in _read_file(folder / file).items()}
 
@@ -51,9 +50,10 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
 
     Each file is complete before it gets its name, and the index is written last.
     """
-    shards = _divide(weights, shard_size)
-    names = [WEIGHTS] if len(shards) == 1 else [f"model-{place + 1:05}-of-{len(shards):05}.safetensors" for place in range(len(shards))]
-    for name, shard in zip(names, shards, strict=True):
+    divided = _divide(weights, shard_size)
+    count = len(divided)
+    shards = {WEIGHTS if count == 1 else f"model-{place:05}-of-{count:05}.safetensors": shard for place, shard in enumerate(divided, 1)}
+    for name, shard in shards.items():
         try:
             with written_whole(folder / name) as file:
                 # transformers requires the name of a framework, for the layout of the arrays: ours is that of PyTorch.
@@ -61,13 +61,13 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
         except RuntimeError as error:  # of MLX
             hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
             raise CheckpointError(f"{folder / name} could not be written: {str(error).rstrip('.')}. {hint}") from error
-    if len(shards) == 1:
+    if count == 1:
         (folder / INDEX).unlink(missing_ok=True)
     else:
-        places = {weight: name for name, shard in zip(names, shards, strict=True) for weight in shard}
+        places = {weight: name for name, shard in shards.items() for weight in shard}
         size = sum(array.nbytes for array in weights.values())
         write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))})
-    for old in {WEIGHTS, *(path.name for path in folder.glob("model-*-of-*.safetensors"))} - set(names):
+    for old in {WEIGHTS, *(path.name for path in folder.glob("model-*-of-*.safetensors"))} - set(shards):
         (folder / old).unlink(missing_ok=True)
 
 
@@ -82,8 +82,7 @@ def _shards(index: Path) -> list[str]:
     if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
         raise DataError(f"{index} has no weight_map, an object from the names of weights to the names of files.")
     names = sorted(set(places.values()))
-    strange = [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]
-    if strange:
+    if strange := [name for name in names if Path(name).name != name or not name.endswith(".safetensors")]:
         raise DataError(f"{index} names {', '.join(map(repr, strange))}, but only safetensors files of the same folder are allowed.")
     return names
 

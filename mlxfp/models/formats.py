@@ -6,14 +6,15 @@ number of a block; `weight` and `bias` mean the same in both.
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from functools import reduce
 from typing import Any
 
-from attrs import asdict, evolve, field, frozen
+import mlx.core as mx
+from attrs import asdict, evolve, field, fields_dict, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_choice
 from mlxfp.core.errors import DataError, unknown_name
-from mlxfp.models.layers import field_names
 
 Json = Mapping[str, Any]
 Names = Mapping[str, str]
@@ -51,10 +52,6 @@ class Format:
     renamed: Mapping[str, str] = {}  # patterns in the names of weights of older files, and their replacements
     dropped: tuple[str, ...] = ()  # patterns in the names of weights that repeat others, or that no model here has
 
-    def fits(self, config: object) -> bool:
-        """Tell whether a body with this config is written in this format."""
-        return type(config) is self.config and all(getattr(config, name) == value for name, value in self.constants.items())
-
     def read(self, json: Json, weights: Collection[str]) -> "Blueprint":
         """Read which model `config.json` describes; `weights` are the names in the files. Raises `DataError` for an impossible one."""
         body, section = self.read_body(json, weights), _section(json)
@@ -66,15 +63,10 @@ class Format:
         return evolve(body, config=config, kind=kind, settings=settings)
 
     def read_body(self, json: Json, weights: Collection[str]) -> "Blueprint":
-        """Read which body `config.json` describes, without its head."""
-        prefix = self.prefix if any(name.startswith(self.prefix) for name in weights) else ""
-        return Blueprint(self, self.read_config(json, weights), prefix)
-
-    def read_config(self, json: Json, weights: Collection[str]) -> Any:
-        """Make the body's config. Raises a `DataError` that lists every value that no model of this type has here."""
+        """Read which body `config.json` describes, without its head. Raises a `DataError` listing every value that no model here has."""
         given = {key: json.get(key, values[0]) for key, values in self.allowed.items()}
         wrong = [f"{key} is {value!r}, not {_one_of(self.allowed[key])}" for key, value in given.items() if value not in self.allowed[key]]
-        found = {**self.defaults, **{name: json[name] for name in field_names(self.config) if json.get(name) is not None}}
+        found = {**self.defaults, **{name: json[name] for name in fields_dict(self.config) if json.get(name) is not None}}
         try:
             found |= self.read_more(json)
         except DataError as error:
@@ -82,7 +74,8 @@ class Format:
         if wrong:
             raise DataError(f"mlxfp has no {self.model_type} model like this: {'; '.join(wrong)}.")
         found |= {name: any(weight.endswith(end) for weight in weights) for name, end in self.detected.items()}
-        return self.config(**{**found, **self.constants})
+        prefix = self.prefix if any(name.startswith(self.prefix) for name in weights) else ""
+        return Blueprint(self, self.config(**{**found, **self.constants}), prefix)
 
     def write(self, config: Any, kind: str | None, settings: Settings, numbers: Settings | None) -> tuple["Blueprint", dict[str, Any]]:
         """Describe a model: a blueprint and `config.json`, with a section for a head that transformers does not have."""
@@ -131,11 +124,10 @@ class Blueprint:
         head = next(head for head in self.format.heads.values() if self.kind in head.kinds)
         return f"{head.modules[module]}.{leaf}"
 
-    def current_name(self, name: str) -> str:
-        """Return the present name of a weight, which older files may hold under another one."""
-        for pattern, now in self.format.renamed.items():
-            name = re.sub(pattern, now, name)
-        return name
+    def current(self, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
+        """Give weights of older files their present names. Of a weight with its old and its new name, the latter is taken."""
+        renamed = {reduce(lambda name, rule: re.sub(rule[0], rule[1], name), self.format.renamed.items(), name): name for name in weights}
+        return {now: weights.get(now, weights[name]) for now, name in renamed.items()}
 
     def drops(self, name: str) -> bool:
         """Tell whether a weight that belongs to no module may be ignored."""
@@ -164,21 +156,25 @@ class Architecture:
     formats: tuple[Format, ...] = ()
 
 
-def row_head(modules: Names, settings: Callable[[Json], Settings]) -> HeadFormat:
-    """Make the format of a sequence classifier of transformers, whose `settings` besides outputs and problem follow from config.json."""
+def classifier_heads(modules: Names, tokens: Callable[[Json], Settings], rows: Callable[[Json], Settings]) -> dict[str, HeadFormat]:
+    """Make the formats of the classifiers of tokens and rows of transformers.
 
-    def read(json: Json) -> tuple[str, dict[str, Any]]:
-        outputs, problem = _count_labels(json), json.get("problem_type")
-        if problem == "regression" or (problem is None and outputs == 1):  # as in transformers
-            return "regressor", {"outputs": outputs, **settings(json)}
-        return "classifier", {"outputs": outputs, "multi_label": problem == _PROBLEMS[True], **settings(json)}
+    `tokens` reads the settings of a token classifier from config.json; `rows` those in which a sequence classifier differs from it.
+    """
 
-    return HeadFormat(("classifier", "regressor"), modules, read)
+    def read_tokens(json: Json) -> tuple[str, dict[str, Any]]:
+        return "token_classifier", {"outputs": _count_labels(json), **tokens(json)}
 
+    def read_rows(json: Json) -> tuple[str, dict[str, Any]]:
+        settings, problem = {**read_tokens(json)[1], **rows(json)}, json.get("problem_type")
+        if problem == "regression" or (problem is None and settings["outputs"] == 1):  # as in transformers
+            return "regressor", settings
+        return "classifier", settings | {"multi_label": problem == _PROBLEMS[True]}
 
-def token_head(modules: Names, settings: Callable[[Json], Settings]) -> HeadFormat:
-    """Make the format of a token classifier of transformers, as `row_head`."""
-    return HeadFormat(("token_classifier",), modules, lambda json: ("token_classifier", {"outputs": _count_labels(json), **settings(json)}))
+    return {
+        "ForSequenceClassification": HeadFormat(("classifier", "regressor"), modules, read_rows),
+        "ForTokenClassification": HeadFormat(("token_classifier",), modules, read_tokens),
+    }
 
 
 def masked_head(modules: Names) -> HeadFormat:

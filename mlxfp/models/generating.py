@@ -1,12 +1,11 @@
 """Generating: continuing token sequences with a causal language model."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from numbers import Integral
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from attrs import frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_not_negative, check_positive, check_types
@@ -54,8 +53,7 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
     check_types((int, float, type(None)), top_p=top_p)
     check_types(Collection, stop_ids=stop_ids)
     stops: Collection[Any] = stop_ids
-    wrong = [each for each in stops if not isinstance(each, Integral)]
-    if wrong:
+    if wrong := [each for each in stops if not isinstance(each, Integral)]:
         raise ArgumentTypeError(f"stop_ids must be token ids, got {wrong[0]!r}. Leave out tokens that the tokenizer does not have.")
     if not temperature >= 0:
         raise ArgumentError(f"temperature must be at least 0, got temperature={temperature!r}.")
@@ -72,34 +70,21 @@ def generate(  # noqa: PLR0913  # all have defaults but two, and are named
             f"The model has {most} positions, and a prompt of {ids.shape[1]} tokens with max_tokens={max_tokens} needs {longest}. "
             f"Shorten the prompts, or pass max_tokens={max(1, most - ids.shape[1] + 1)}."
         )
-    steps = _tokens(model, ids, mask, max_tokens, _Choice(temperature, top_k, top_p, seed))
-    return _until(steps if len(prompts) else (), len(prompts), frozenset(stop_ids))
+    if not len(prompts):
+        return []
 
-
-@frozen
-class _Choice:
-    """How to choose the next token."""
-
-    temperature: float
-    top_k: int | None
-    top_p: float | None
-    seed: int
-
-    def __call__(self, logits: mx.array, step: int) -> mx.array:
+    def choose(logits: mx.array, step: int) -> mx.array:
         """Choose one token for each row, int[B], from logits, float32[B, V]."""
-        if self.temperature == 0:
+        if temperature == 0:
             return mx.argmax(logits, axis=-1)
-        logits = likeliest(logits / self.temperature, top_k=self.top_k, top_p=self.top_p)
-        keys = [random_key(self.seed, "generate", row, step) for row in range(len(logits))]
-        return mx.stack([mx.random.categorical(row, key=key) for row, key in zip(logits, keys, strict=True)])
+        kept = likeliest(logits / temperature, top_k=top_k, top_p=top_p)
+        return mx.stack([mx.random.categorical(each, key=random_key(seed, "generate", row, step)) for row, each in enumerate(kept)])
+
+    return _continuations(model, ids, mask, max_tokens, frozenset(stop_ids), choose)
 
 
 def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx.array:
-    """Set the logits of all but the likeliest tokens to minus infinity; tokens equal to the last of these stay.
-
-    >>> likeliest(mx.array([[1.0, 3.0, 2.0]]), top_k=2, top_p=None).tolist()
-    [[-inf, 3.0, 2.0]]
-    """
+    """Set the logits of all but the likeliest tokens to minus infinity; tokens equal to the last of these stay."""
     if top_k is not None and top_k < logits.shape[-1]:
         logits = mx.where(logits < mx.topk(logits, top_k, axis=-1).min(axis=-1, keepdims=True), -mx.inf, logits)
     if top_p is not None:
@@ -111,22 +96,18 @@ def likeliest(logits: mx.array, *, top_k: int | None, top_p: float | None) -> mx
     return logits
 
 
-def _tokens(model: nn.Module, ids: mx.array, mask: mx.array, max_tokens: int, choose: _Choice) -> Iterator[list[int]]:
-    """Yield the next token of each row, up to `max_tokens` times."""
+def _continuations(  # noqa: PLR0913, PLR0917  # what `generate` has checked
+    model: nn.Module, ids: mx.array, mask: mx.array, max_tokens: int, stop_ids: frozenset[int], choose: Callable[[mx.array, int], mx.array]
+) -> list[list[int]]:
+    """Collect the tokens chosen for each row, up to `max_tokens`, or up to the first that stops the row."""
+    new: list[list[int]] = [[] for _ in range(len(ids))]
+    going = set(range(len(ids)))
     cache = model.body.cache(len(ids), ids.shape[1] + max_tokens - 1)
     real: mx.array | None = mask
     for step in range(max_tokens):
         hidden, cache = model.body.extend(ids, cache, real)
         ids, real = choose(model.logits(hidden[:, -1]).astype(mx.float32), step)[:, None], None
         tokens: Any = ids[:, 0].tolist()
-        yield tokens
-
-
-def _until(steps: Iterable[list[int]], rows: int, stop_ids: frozenset[int]) -> list[list[int]]:
-    """Collect the tokens of each row up to the first that stops it."""
-    new: list[list[int]] = [[] for _ in range(rows)]
-    going = set(range(rows))
-    for tokens in steps:
         for row in going:
             new[row].append(tokens[row])
         going = {row for row in going if tokens[row] not in stop_ids}

@@ -1,11 +1,12 @@
 """Heads: the layers that turn the vectors of a model's body into answers.
 
 A body is any module with a `hidden_size` that maps (ids, mask) to float[B, L, hidden_size]. Heads of language models also need its
-embedding, `tokens`, and heads with a transform its `make_transform`, a function that makes a `Transform`.
+embedding, `tokens`, and heads with a transform its `make_transform`, a function that makes a `Transform`. A body that does not know one
+of the inputs `token_type_ids`, `segment_ids` and `positions`, int[B, L] each, raises `TypeError` for it.
 """
 
 from functools import partial
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Any, ClassVar, Literal
 
 import mlx.core as mx
 from mlx import nn
@@ -15,14 +16,6 @@ from mlxfp.models.layers import Dropout, Input, Transform, draw_weights
 from mlxfp.settings.registries import Registry
 
 Pooling = Literal["mean", "max", "first", "last", "pooler"]
-
-
-class BodyInputs(TypedDict, total=False):
-    """The inputs of a body besides ids and mask, int[B, L] each; a body that does not know one of them raises `TypeError`."""
-
-    token_type_ids: Input  # 0 and 1, for the two texts of a pair
-    segment_ids: Input  # the numbers of the documents of packed rows
-    positions: Input  # those within each document
 
 
 class Classifier(nn.Module):
@@ -78,14 +71,8 @@ class Classifier(nn.Module):
     @property
     def settings(self) -> dict[str, Any]:
         """The arguments that this head was made with, except the body and the seed."""
-        return {
-            "outputs": self.outputs,
-            "pooling": self.pooling,
-            "dropout": self.dropout.rate,
-            "transform": isinstance(self.transform, Transform),
-            "bias": "bias" in self.output,
-            "multi_label": self.multi_label,
-        }
+        more = {"pooling": self.pooling, "bias": "bias" in self.output, "multi_label": self.multi_label}
+        return {"outputs": self.outputs, "dropout": self.dropout.rate, "transform": isinstance(self.transform, Transform), **more}
 
     def probabilities(self, logits: mx.array) -> mx.array:
         """Turn logits into probabilities of the same shape, in float32: of all classes together, or of each label alone."""
@@ -155,7 +142,7 @@ class TokenClassifier(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
         """Return the logits, float[B, L, outputs], of `ids`, int[B, L]; the other arguments are the body's."""
         logits: mx.array = self.output(self.dropout(self.transform(encode(self.body, ids, mask, **inputs))))
         return logits
@@ -175,6 +162,8 @@ class MaskedLM(nn.Module):
     (1, 3, 100)
     """
 
+    settings: ClassVar[dict[str, Any]] = {}  # the arguments that this head was made with, except the body and the seed
+
     def __init__(self, body: nn.Module, *, seed: int = 0) -> None:
         """Make the transform and draw its weights; the body keeps its own."""
         super().__init__()
@@ -183,7 +172,7 @@ class MaskedLM(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
         """Return the logits, float[B, L, vocab_size], of `ids`, int[B, L]; the other arguments are the body's."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
@@ -191,11 +180,6 @@ class MaskedLM(nn.Module):
         """Score the vocabulary for vectors of the body, float[..., hidden_size]: float[..., vocab_size]. A call does this last."""
         logits: mx.array = self.body.tokens.as_linear(self.transform(hidden)) + self.bias
         return logits
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The arguments that this head was made with, except the body and the seed: none."""
-        return {}
 
 
 class CausalLM(nn.Module):
@@ -218,7 +202,7 @@ class CausalLM(nn.Module):
         draw_weights(self, seed)
         self.body = body
 
-    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Unpack[BodyInputs]) -> mx.array:
+    def __call__(self, ids: mx.array, mask: Input = None, **inputs: Input) -> mx.array:
         """Return the logits, float[B, L, vocab_size], of the tokens that follow `ids`, int[B, L]; the other arguments are the body's."""
         return self.logits(encode(self.body, ids, mask, **inputs))
 
@@ -246,18 +230,14 @@ HEADS: Registry[Any] = Registry(
 )
 
 
-def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Unpack[BodyInputs]) -> mx.array:
+def encode(body: nn.Module, ids: mx.array, mask: Input, **inputs: Input) -> mx.array:
     """Call a body with those inputs that are not None: it need not know the others."""
     hidden: mx.array = body(ids, mask, **{name: value for name, value in inputs.items() if value is not None})
     return hidden
 
 
 def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
-    """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none.
-
-    >>> mean_over_tokens(mx.array([[[2.0], [4.0], [9.0]]]), mx.array([[1, 1, 0]])).tolist()
-    [[3.0]]
-    """
+    """Average float[B, L, D] over the real tokens of each row: float[B, D]; zeros where a row has none."""
     if mask is None:
         return hidden.mean(axis=1)
     real = (mask != 0).astype(hidden.dtype)[..., None]
@@ -265,26 +245,12 @@ def mean_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
 
 
 def _pool(body: nn.Module, hidden: mx.array, mask: Input, pooling: Pooling) -> mx.array:
+    """Turn the vectors of the real tokens of each row, float[B, L, D], into one, float[B, D]; the maxima of no tokens are zeros."""
     if pooling == "mean":
         return mean_over_tokens(hidden, mask)
+    real = mx.ones(hidden.shape[:2], mx.bool_) if mask is None else mask != 0
     if pooling == "max":
-        return _max_over_tokens(hidden, mask)
-    pooled = _vector_at(hidden, mask, last=pooling == "last")
+        return mx.where(real.any(axis=1)[:, None], mx.where(real[..., None], hidden, -mx.inf).max(axis=1), 0)
+    place = hidden.shape[1] - 1 - mx.argmax(real[:, ::-1], axis=1) if pooling == "last" else mx.argmax(real, axis=1)
+    pooled = mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]
     return body.pool(pooled) if pooling == "pooler" else pooled
-
-
-def _max_over_tokens(hidden: mx.array, mask: Input) -> mx.array:
-    """Take the maxima over the real tokens of each row: float[B, L, D] to float[B, D]; zeros where a row has none."""
-    if mask is None:
-        return hidden.max(axis=1)
-    real = (mask != 0)[..., None]
-    return mx.where(real.any(axis=1), mx.where(real, hidden, -mx.inf).max(axis=1), 0)
-
-
-def _vector_at(hidden: mx.array, mask: Input, *, last: bool) -> mx.array:
-    """Take the vectors of the first or last real tokens: float[B, L, D] to float[B, D]."""
-    if mask is None:
-        return hidden[:, -1 if last else 0]
-    real, length = mask != 0, hidden.shape[1]
-    place = length - 1 - mx.argmax(real[:, ::-1], axis=1) if last else mx.argmax(real, axis=1)
-    return mx.take_along_axis(hidden, place[:, None, None], axis=1)[:, 0]

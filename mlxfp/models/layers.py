@@ -1,6 +1,8 @@
 """Layers that several architectures share, how their weights are drawn, and what every config must satisfy."""
 
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
 
 import mlx.core as mx
 from attrs import fields
@@ -11,6 +13,7 @@ from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in
 from mlxfp.models.activations import ACTIVATIONS, Activation
+from mlxfp.settings.registries import Registry
 
 Input = mx.array | None  # of a model; None where it is not given
 
@@ -18,11 +21,7 @@ _EMBEDDING_SCALE = 0.02  # the standard deviation of BERT's embeddings
 
 
 def random_key(seed: int, *names: int | str) -> mx.array:
-    """Make the key, uint32[2], that MLX's random functions take, from a seed and names.
-
-    >>> random_key(0, "a").tolist() == random_key(0, "a").tolist() != random_key(0, "b").tolist()
-    True
-    """
+    """Make the key, uint32[2], that MLX's random functions take, from a seed and names."""
     value = fold_in(seed, *names)
     return mx.array([value >> 32, value & 0xFFFFFFFF], mx.uint32)
 
@@ -45,7 +44,7 @@ class Dropout(nn.Module):
     def __init__(self, rate: float, *, shared_axes: tuple[int, ...] = ()) -> None:
         """Check the rate."""
         super().__init__()
-        check_rates(rate=rate)
+        _check_rates(rate=rate)
         self.rate = rate
         self._shared_axes = frozenset(shared_axes)
         self._key: mx.array | None = None
@@ -68,11 +67,7 @@ class Dropout(nn.Module):
 
 
 class Transform(nn.Module):
-    """The layers that the heads of BERT and ModernBERT apply first: a linear layer, an activation, a norm.
-
-    >>> Transform(8, "gelu", eps=1e-5)(mx.ones((1, 3, 8))).shape
-    (1, 3, 8)
-    """
+    """The layers that the heads of BERT and ModernBERT apply first: a linear layer, an activation, a norm."""
 
     def __init__(self, hidden_size: int, activation: Activation, *, eps: float, bias: bool = True) -> None:
         """Make the layers; the head that gets them draws their weights."""
@@ -87,58 +82,66 @@ class Transform(nn.Module):
         return transformed
 
 
+class Body(nn.Module):
+    """What all bodies have: a config, the embedding of tokens, and a function that makes the transform of a head."""
+
+    def __init__(self, config: Any, activation: Activation, *, eps: float, bias: bool = True) -> None:
+        """Make the embedding; `activation`, `eps` and `bias` are those of the transform."""
+        super().__init__()
+        self.config = config
+        self.hidden_size = config.hidden_size
+        self.make_transform = partial(Transform, config.hidden_size, activation, eps=eps, bias=bias)
+        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+
+
 def named_arrays(module: nn.Module) -> dict[str, mx.array]:
-    """Return all arrays of a module by their names, as in `blocks.0.norm.weight`.
-
-    >>> list(named_arrays(nn.Linear(2, 1)))
-    ['weight', 'bias']
-    """
-    arrays: Any = tree_flatten(module.parameters())
-    return dict(arrays)
+    """Return all arrays of a module by their names, as in `blocks.0.norm.weight`."""
+    return tree_flatten(module.parameters(), destination={})  # type: ignore[return-value]  # the destination
 
 
-def field_names(config: type) -> list[str]:
-    """Return the names of a config's fields.
-
-    >>> from mlxfp.models.encoder import EncoderConfig
-    >>> field_names(EncoderConfig)[:2]
-    ['vocab_size', 'hidden_size']
-    """
-    return [each.name for each in fields(config)]
-
-
-def check_rates(**rates: object) -> None:
-    """Raise unless every rate of dropout is a number from 0 to below 1."""
-    for name, rate in rates.items():
-        if isinstance(rate, bool) or not (isinstance(rate, int | float) and 0 <= rate < 1):
-            raise ArgumentError(f"{name} must be at least 0 and less than 1, got {name}={rate!r}.")
-
-
-def check_config(config: Any, *, rotary: bool = False) -> None:
-    """Raise unless a config describes a possible model. What is checked of a field follows from its type and name.
+class Config:
+    """A config that checks itself. What is checked of a field follows from its type and name.
 
     Whole numbers must be at least 1, rates of dropout from 0 to below 1, and other numbers above 0; an activation must be known. All
     heads have the same size: `hidden_size` divided by their number. With `rotary` positions, which rotate pairs, that size is even.
     """
-    types = {field.name: field.type for field in fields(type(config))}
-    values = {name: getattr(config, name) for name in types}
-    rates = {name: value for name, value in values.items() if "dropout" in name}
-    check_positive(**{name: value for name, value in values.items() if types[name] is int})
-    check_choice(ACTIVATIONS, **{name: value for name, value in values.items() if types[name] == Activation})
-    _check_above_zero(**{name: value for name, value in values.items() if types[name] is float and name not in rates})
-    check_rates(**rates)
-    size, heads = config.hidden_size, config.num_attention_heads
-    given = f"got hidden_size={size} and num_attention_heads={heads}"
-    if size % heads:
-        raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}.")
-    if rotary and size // heads % 2:
-        raise ArgumentError(f"hidden_size / num_attention_heads must be even, {given}, which makes {size // heads}.")
+
+    rotary: ClassVar[bool] = False
+
+    def __attrs_post_init__(self: Any) -> None:
+        """Raise unless the config describes a possible model."""
+        types = {field.name: field.type for field in fields(type(self))}
+        values = {name: getattr(self, name) for name in types}
+        rates = {name: value for name, value in values.items() if "dropout" in name}
+        check_positive(**{name: value for name, value in values.items() if types[name] is int})
+        check_choice(ACTIVATIONS, **{name: value for name, value in values.items() if types[name] == Activation})
+        above_zero = {name: value for name, value in values.items() if types[name] is float and name not in rates}
+        _check_numbers("a number above 0", lambda number: 0 < number < float("inf"), **above_zero)
+        _check_rates(**rates)
+        given = f"got hidden_size={self.hidden_size} and num_attention_heads={self.num_attention_heads}"
+        if self.hidden_size % self.num_attention_heads:
+            raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}.")
+        if self.rotary and self.head_dim % 2:
+            raise ArgumentError(f"hidden_size / num_attention_heads must be even, {given}, which makes {self.head_dim}.")
+
+    @property
+    def head_dim(self: Any) -> int:
+        """The size of each head."""
+        return int(self.hidden_size // self.num_attention_heads)
 
 
-def _check_above_zero(**values: object) -> None:
+def size_table(fields: tuple[str, ...], **sizes: tuple[int, ...]) -> Registry[dict[str, int]]:
+    """Make the table of an architecture's sizes, each with a value for the same fields of the config."""
+    return Registry("size", {name: dict(zip(fields, values, strict=True)) for name, values in sizes.items()})
+
+
+def _check_numbers(rule: str, holds: Callable[[Any], bool], **values: object) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not (isinstance(value, int | float) and 0 < value < float("inf")):
-            raise ArgumentError(f"{name} must be a number above 0, got {name}={value!r}.")
+        if isinstance(value, bool) or not (isinstance(value, int | float) and holds(value)):
+            raise ArgumentError(f"{name} must be {rule}, got {name}={value!r}.")
+
+
+_check_rates = partial(_check_numbers, "at least 0 and less than 1", lambda rate: 0 <= rate < 1)
 
 
 def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = (), narrowing: float = 1.0) -> None:

@@ -1,6 +1,5 @@
 """ModernBERT: a bidirectional encoder with rotary positions, local and global attention in turn, gated layers and no biases."""
 
-from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -10,13 +9,12 @@ from mlx import nn
 from mlxfp.core.errors import DataError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, Rotation, bias_of, check_length, nearby, positions_of, rotation_of, visible
-from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, masked_head, rotary_base, row_head, token_head
-from mlxfp.models.layers import Dropout, Input, Transform, check_config, draw_weights
-from mlxfp.settings.registries import Registry
+from mlxfp.models.formats import Architecture, Format, Json, classifier_dropout, classifier_heads, masked_head, rotary_base
+from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
 
 
 @frozen(kw_only=True)
-class ModernBertConfig:
+class ModernBertConfig(Config):
     """The sizes of a `ModernBert`, under the names in the config.json of transformers; the defaults are those of ModernBERT base.
 
     `hidden_size` must be a multiple of twice `num_attention_heads`. `intermediate_size` is the inner width of the gated feed-forward
@@ -27,6 +25,7 @@ class ModernBertConfig:
     128
     """
 
+    rotary = True
     vocab_size: int
     hidden_size: int = 768
     num_hidden_layers: int = 22
@@ -43,27 +42,21 @@ class ModernBertConfig:
     mlp_dropout: float = 0.0
     norm_eps: float = 1e-5
 
-    def __attrs_post_init__(self) -> None:
-        """Check the sizes."""
-        check_config(self, rotary=True)
-
 
 # Mini to medium are those of Weller et al., "Seq vs Seq: An Open Suite of Paired Encoders and Decoders" (Ettin, 17 to 68 million
 # parameters), 2025; base and large those of ModernBERT. Tiny is ours, for small data on a CPU.
-MODERNBERT_SIZES: Registry[dict[str, int]] = Registry(
-    "size",
-    {
-        "tiny": {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 192},
-        "mini": {"hidden_size": 256, "num_hidden_layers": 7, "num_attention_heads": 4, "intermediate_size": 384},
-        "small": {"hidden_size": 384, "num_hidden_layers": 10, "num_attention_heads": 6, "intermediate_size": 576},
-        "medium": {"hidden_size": 512, "num_hidden_layers": 19, "num_attention_heads": 8, "intermediate_size": 768},
-        "base": {"hidden_size": 768, "num_hidden_layers": 22, "num_attention_heads": 12, "intermediate_size": 1152},
-        "large": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "intermediate_size": 2624},
-    },
+MODERNBERT_SIZES = size_table(
+    ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
+    tiny=(128, 4, 4, 192),
+    mini=(256, 7, 4, 384),
+    small=(384, 10, 6, 576),
+    medium=(512, 19, 8, 768),
+    base=(768, 22, 12, 1152),
+    large=(1024, 28, 16, 2624),
 )
 
 
-class ModernBert(nn.Module):
+class ModernBert(Body):
     """Turn token ids into one vector per token; each token sees the real tokens of its row, or only those nearby, depending on the block.
 
     Warner et al., "Smarter, Better, Faster, Longer: A Modern Bidirectional Encoder", 2024. Weights are drawn from `seed`.
@@ -76,11 +69,7 @@ class ModernBert(nn.Module):
 
     def __init__(self, config: ModernBertConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
-        super().__init__()
-        self.config = config
-        self.hidden_size = config.hidden_size
-        self.make_transform = partial(Transform, config.hidden_size, config.hidden_activation, eps=config.norm_eps, bias=False)  # for heads
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        super().__init__(config, config.hidden_activation, eps=config.norm_eps, bias=False)
         self.tokens_norm = _norm(config)
         self.dropout = Dropout(config.embedding_dropout)
         self.blocks = [_Block(config, first=place == 0) for place in range(config.num_hidden_layers)]
@@ -101,9 +90,9 @@ class ModernBert(nn.Module):
         hidden = self.dropout(self.tokens_norm(self.tokens(ids)))
         seen = visible(mask, segment_ids)
         places = positions_of(mask, length) if positions is None else positions
-        size = config.hidden_size // config.num_attention_heads
-        whole = bias_of(hidden.dtype, seen), rotation_of(places, size, config.global_rope_theta)
-        local = bias_of(hidden.dtype, seen, nearby(length, config.local_attention // 2)), rotation_of(places, size, config.local_rope_theta)
+        whole = bias_of(hidden.dtype, seen), rotation_of(places, config.head_dim, config.global_rope_theta)
+        close = nearby(length, config.local_attention // 2)
+        local = bias_of(hidden.dtype, seen, close), rotation_of(places, config.head_dim, config.local_rope_theta)
         for place, block in enumerate(self.blocks):
             hidden = block(hidden, *(local if place % config.global_attn_every_n_layers else whole))
         encoded: mx.array = self.norm(hidden)
@@ -181,17 +170,10 @@ _FORMAT = Format(
     },
     heads={
         "ForMaskedLM": masked_head(_TRANSFORM | {"": "decoder"}),
-        "ForSequenceClassification": row_head(
+        **classifier_heads(
             _TRANSFORM | {"output": "classifier"},
-            lambda json: {
-                "pooling": "mean" if json.get("classifier_pooling") == "mean" else "first",
-                "dropout": classifier_dropout(json, 0.0),
-                "transform": True,
-                "bias": True,
-            },
-        ),
-        "ForTokenClassification": token_head(
-            _TRANSFORM | {"output": "classifier"}, lambda json: {"dropout": classifier_dropout(json, 0.0), "transform": True}
+            lambda json: {"dropout": classifier_dropout(json, 0.0), "transform": True},
+            lambda json: {"pooling": "mean" if json.get("classifier_pooling") == "mean" else "first", "bias": True},
         ),
     },
     defaults={"vocab_size": 50368},

@@ -10,7 +10,6 @@ from mlx import nn
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.models.activations import ACTIVATIONS
 from mlxfp.models.heads import CausalLM, MaskedLM, TokenClassifier, encode
 from mlxfp.models.layers import Dropout, Input, draw_weights
 
@@ -63,22 +62,6 @@ class WithNumbers(nn.Module):
 
         The other arguments are the head's. Raises `ArgumentTypeError` without numbers, and `ArgumentError` for another shape.
         """
-        checked = self._check_numbers(ids, numbers)
-        answers = encode(self.head, ids, mask, token_type_ids=token_type_ids)
-        if answers.ndim > 2 or (*answers.shape, 1)[:2] != (len(ids), self.outputs):
-            raise ArgumentError(
-                f"The head must answer [{len(ids)}, {self.outputs}], which is outputs={self.outputs} for each row of ids, got "
-                f"{list(answers.shape)}. Pass the number of outputs of the head to WithNumbers, and a head that answers for whole rows."
-            )
-        return answers + self._scores(checked).reshape(answers.shape).astype(answers.dtype)
-
-    def _scores(self, numbers: mx.array) -> mx.array:
-        relu = ACTIVATIONS["relu"]
-        deep = self.dropout(relu(self.deep_out(relu(self.deep_in(numbers)))))
-        scores: mx.array = self.output(mx.concatenate([numbers, deep], axis=-1))
-        return scores
-
-    def _check_numbers(self, ids: mx.array, numbers: object) -> mx.array:
         wanted = [len(ids), self.count]
         if not isinstance(numbers, mx.array):
             raise ArgumentTypeError(
@@ -90,7 +73,16 @@ class WithNumbers(nn.Module):
                 f"numbers must be {wanted}, count={self.count} for each row of ids, got {list(numbers.shape)}. "
                 "Pass the columns that the model was made for, or make it with another count."
             )
-        return numbers.astype(self.deep_in.weight.dtype)  # collators give whole numbers as integers
+        answers = encode(self.head, ids, mask, token_type_ids=token_type_ids)
+        if answers.ndim > 2 or (*answers.shape, 1)[:2] != (len(ids), self.outputs):
+            raise ArgumentError(
+                f"The head must answer [{len(ids)}, {self.outputs}], which is outputs={self.outputs} for each row of ids, got "
+                f"{list(answers.shape)}. Pass the number of outputs of the head to WithNumbers, and a head that answers for whole rows."
+            )
+        wide = numbers.astype(self.deep_in.weight.dtype)  # collators give whole numbers as integers
+        deep = self.dropout(nn.relu(self.deep_out(nn.relu(self.deep_in(wide)))))
+        scores: mx.array = self.output(mx.concatenate([wide, deep], axis=-1))
+        return answers + scores.reshape(answers.shape).astype(answers.dtype)
 
     @property
     def body(self) -> nn.Module:

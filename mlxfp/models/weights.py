@@ -96,7 +96,8 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
             f"The model has other arrays than its config says: {'; '.join(other):.300}. Merge adapters into the layers they belong to, and "
             "save before quantizing; if a size has changed, make a new model with that size."
         )
-    format = next(format for format in FORMATS.values() if format.fits(body.config))
+    formats = (format for format in FORMATS.values() if format.config is type(body.config))
+    format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))
     plan, json = format.write(body.config, kind, settings, numbers)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
     place = Path(folder)
@@ -123,7 +124,7 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
         raise DataError(f"{folder / CONFIG} does not describe a model: {type(error).__name__}: {error}.") from error
     if body_only and plan.prefix:
         weights = {name: array for name, array in weights.items() if name.startswith(plan.prefix)}
-    current = _renamed(plan, weights)
+    current = plan.current(weights)
     if differences := _differences({plan.name_of(name): array for name, array in named_arrays(model).items()}, current, plan.drops):
         listed = "\n  ".join(differences)
         raise CheckpointError(f"The weights in {str(folder)!r} do not fit the {type(model).__name__} of its {CONFIG}:\n  {listed}")
@@ -160,13 +161,6 @@ def _differences(
         *(f"unexpected: {name} {_shape(found[name])}" for name in left),
         *(f"different: {name} is {shape}, expected {wanted}" for name, (shape, wanted) in shapes.items() if shape != wanted),
     ]
-
-
-def _renamed(plan: Blueprint, weights: Mapping[str, mx.array]) -> dict[str, mx.array]:
-    """Give weights their present names. Where a weight is present under its old and its new name, the latter is taken."""
-    return {plan.current_name(name): array for name, array in weights.items()} | {
-        name: array for name, array in weights.items() if plan.current_name(name) == name
-    }
 
 
 def _shape(array: mx.array) -> str:

@@ -15,9 +15,6 @@ def to_numpy(tree: Any) -> Any:
 
     It copies because `np.asarray` returns a view, and writing to it would change the MLX array. Raises `ArgumentTypeError` for leaves
     that are not MLX arrays.
-
-    >>> to_numpy({"p": mx.array([0.5, 2.0], mx.bfloat16)})
-    {'p': array([0.5, 2. ], dtype=float32)}
     """
     return tree_map(_copy, tree)
 

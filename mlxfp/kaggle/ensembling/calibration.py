@@ -60,8 +60,7 @@ class _Calibrated:
             return self.curves[0](chances)
         each = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
         total = each.sum(axis=1, keepdims=True)
-        made: Numbers = np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1])
-        return made
+        return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]), np.float64)
 
 
 @frozen
@@ -70,8 +69,7 @@ class _Platt:
     intercept: float
 
     def __call__(self, chances: Numbers) -> Numbers:
-        made: Numbers = 1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500)))
-        return made
+        return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500))), np.float64)
 
 
 @frozen
@@ -80,8 +78,7 @@ class _Isotonic:
     heights: Numbers = field(eq=fingerprint)
 
     def __call__(self, chances: Numbers) -> Numbers:
-        made: Numbers = np.interp(chances, self.knots, self.heights)
-        return made
+        return np.interp(chances, self.knots, self.heights)
 
 
 def _fit_platt(targets: Numbers, chances: Numbers) -> Curve:
@@ -98,5 +95,4 @@ def _fit_isotonic(targets: Numbers, chances: Numbers) -> Curve:
 
 def _log_odds(chances: Numbers) -> Numbers:
     inside = np.clip(chances, 1e-6, 1 - 1e-6)
-    made: Numbers = np.log(inside / (1 - inside))
-    return made
+    return np.asarray(np.log(inside / (1 - inside)), np.float64)

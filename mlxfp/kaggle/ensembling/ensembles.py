@@ -25,8 +25,7 @@ def mean(predictions: Sequence[ArrayLike]) -> Numbers:
     >>> mean([[0.25, 0.5], [0.75, 0.5]]).tolist()
     [0.5, 0.5]
     """
-    made: Numbers = _stack(predictions).mean(axis=0)
-    return made
+    return np.asarray(_stack(predictions).mean(axis=0))
 
 
 def rank(predictions: Sequence[ArrayLike]) -> Numbers:
@@ -37,8 +36,7 @@ def rank(predictions: Sequence[ArrayLike]) -> Numbers:
     """
     ranks = optional("scipy.stats", extra="kaggle", needed_by="ensembles.rank").rankdata
     stacked = _stack(predictions)
-    made: Numbers = ranks(stacked, axis=1).mean(axis=0) / stacked.shape[1]
-    return made
+    return np.asarray(ranks(stacked, axis=1).mean(axis=0) / stacked.shape[1])
 
 
 def vote(predictions: Sequence[ArrayLike]) -> Numbers:
@@ -49,8 +47,7 @@ def vote(predictions: Sequence[ArrayLike]) -> Numbers:
     """
     labels = np.stack([labels_of(each) for each in _stack(predictions)])
     kinds = np.unique(labels)
-    made: Numbers = kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)]
-    return made
+    return np.asarray(kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)])
 
 
 def weighted(weights: Sequence[float]) -> "Weighted":
@@ -75,8 +72,7 @@ class Weighted:
         """Average predictions, one array a model."""
         if len(predictions) != len(self.weights):
             raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
-        made: Numbers = np.tensordot(np.array(self.weights), _stack(predictions), axes=1)
-        return made
+        return np.asarray(np.tensordot(np.array(self.weights), _stack(predictions), axes=1))
 
 
 def fixed(combine: Combine) -> Learn:

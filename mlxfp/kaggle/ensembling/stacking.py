@@ -94,13 +94,3 @@ def only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
     if len(predictions) != 1:
         raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
     return predictions[0]
-
-
-def positive(function: str, probabilities: Numbers) -> Numbers:
-    """Return the probabilities of class 1 of two, [n], from arrays [n] or [n, 2]."""
-    if probabilities.ndim == 2 and probabilities.shape[1] != 2:
-        raise ArgumentError(f"{function} is for two classes, got {probabilities.shape[1]}.")
-    chosen: Numbers = probabilities[:, 1] if probabilities.ndim == 2 else probabilities
-    if len(chosen) and not (chosen.min() >= 0 and chosen.max() <= 1):
-        raise ArgumentError(f"{function} needs probabilities, got values from {chosen.min():g} to {chosen.max():g}.")
-    return chosen

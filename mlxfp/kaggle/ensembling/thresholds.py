@@ -7,7 +7,7 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentError
-from mlxfp.kaggle.ensembling.stacking import Combine, Learn, only, positive
+from mlxfp.kaggle.ensembling.stacking import Combine, Learn, only
 from mlxfp.kaggle.validation.scoring import Metric, Numbers
 
 _CANDIDATES = 200
@@ -43,11 +43,22 @@ class Threshold:
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Turn probabilities of class 1 into labels, float64[n]."""
-        return (positive("A threshold", only("A threshold", predictions)) > self.value).astype(np.float64)
+        return (_positive(predictions) > self.value).astype(np.float64)
+
+
+def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
+    """Return the probabilities of class 1 of two, [n], from one array [n] or [n, 2]."""
+    chances = only("A threshold", predictions)
+    if chances.ndim == 2 and chances.shape[1] != 2:
+        raise ArgumentError(f"A threshold is for two classes, got {chances.shape[1]}.")
+    chances = chances[:, 1] if chances.ndim == 2 else chances
+    if len(chances) and not (chances.min() >= 0 and chances.max() <= 1):
+        raise ArgumentError(f"A threshold needs probabilities, got values from {chances.min():g} to {chances.max():g}.")
+    return chances
 
 
 def _tune(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-    chances = positive("A threshold", only("A threshold", predictions))
+    chances = _positive(predictions)
     levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
     between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
     scores = np.array([metric(targets, chances > each) for each in between])

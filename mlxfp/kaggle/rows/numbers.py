@@ -22,11 +22,6 @@ class NumberFormat:
     - `"significant"`: with at most `digits` significant digits, and zeros after them.
     - `"quantile"`: as a range between two training values, and its percentiles among the training rows. `bins` are the lower ends of the
       ranges, each with the percent of training rows below it; without bins every value is written as missing.
-
-    >>> NumberFormat("round", 2).write(pa.array([22.0, 71.2833, None, -0.001])).to_pylist()
-    ['22', '71.28', None, '0']
-    >>> NumberFormat("significant", 2).write(pa.array([208_500, 0.012345])).to_pylist()
-    ['210000', '0.012']
     """
 
     style: NumberStyle
@@ -75,9 +70,6 @@ def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, in
 
     The ends are values of the column (the inverted distribution function: Hyndman and Fan 1996, definition 1), so they are short to write.
     Quantiles that begin with the same number are merged.
-
-    >>> find_bins(np.array([1.0, 2.0, 2.0, 2.0, 3.0, 10.0]), 3)
-    ((1.0, 0), (2.0, 33), (3.0, 67))
     """
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):

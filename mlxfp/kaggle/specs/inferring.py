@@ -62,21 +62,21 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
     files = _find(path)
-    train, test, sample = (None if file is None else read_strings(file) for file in (files.train, files.test, files.sample))
-    facts = _Facts(str(files.train), train, test, sample)
+    train, test, sample = (None if file is None else read_strings(file) for file in files)
+    facts = _Facts(str(files[0]), train, test, sample)
     names = _targets(facts, target)
-    facts = evolve(facts, train=facts.with_classes(names, read_cells(files.train)))
+    facts = evolve(facts, train=facts.with_classes(names, read_cells(files[0])))
     found = facts.id(names)
     columns = tuple(facts.columns({*names, *([] if found is None else [found])}))
     time = facts.later(column.name for column in columns if not column.kind.is_number)
     kind = _kind(facts, names, time)
     classes = _classes(facts, names) if kind in CLASSED else ()
     return DatasetSpec(
-        name=files.train.parent.name if Path(path).is_dir() else files.train.name.partition(".")[0],
+        name=files[0].parent.name if Path(path).is_dir() else files[0].name.partition(".")[0],
         kind=kind,
-        train=_file(files.train, train),
-        test=None if files.test is None else _file(files.test, test),
-        sample=None if files.sample is None else _file(files.sample, sample),
+        train=_file(files[0], train),
+        test=None if files[1] is None else _file(files[1], test),
+        sample=None if files[2] is None else _file(files[2], sample),
         id=found,
         target=names,
         classes=classes,
@@ -92,17 +92,11 @@ def is_train_file(path: Path) -> bool:
     return path.name.lower() in {f"train{suffix}" for suffix in _SUFFIXES}
 
 
-@frozen
-class _Files:
-    train: Path
-    test: Path | None = None
-    sample: Path | None = None
-
-
-def _find(path: str | Path) -> _Files:
+def _find(path: str | Path) -> tuple[Path, Path | None, Path | None]:
+    """Find the train, test and sample files."""
     check_types((str, Path), path=path)
     if Path(path).is_file():
-        return _Files(Path(path))
+        return Path(path), None, None
     if not Path(path).is_dir():
         raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a CSV file.")
     every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
@@ -119,7 +113,7 @@ def _find(path: str | Path) -> _Files:
     samples = [file for file in files if "submission" in file.name.lower()]
     if len(samples) > 1:  # some may be the user's own submissions
         samples = [file for file in samples if "sample" in file.name.lower()]
-    return _Files(train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None)
+    return train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None
 
 
 def _file(path: Path, table: pa.Table) -> FileSpec:
@@ -148,7 +142,7 @@ class _Facts:
     def id(self, targets: Sequence[str]) -> str | None:
         first = () if self.sample is None else self.sample.column_names[:1]
         named = [name for name in self.train.column_names if (name in first or name.lower() == "id") and name not in targets]
-        return next((name for name in named if _all_different(self.train[name])), None)
+        return next((name for name in named if len(self.train[name].drop_null().unique()) == self.train.num_rows), None)
 
     def columns(self, excluded: set[str]) -> Iterator[ColumnSpec]:
         shared = [name for name in self.train.column_names if self.test is None or name in self.test.column_names]
@@ -231,10 +225,6 @@ def _classes(facts: _Facts, names: tuple[str, ...]) -> tuple[str, ...]:
 def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
     cells = {cell for name in targets if name in sample.column_names for cell in sample[name].drop_null().unique().to_pylist()}
     return SubmissionSpec(columns=sample.column_names, spelling=find_spelling(cells).name)
-
-
-def _all_different(column: pa.ChunkedArray) -> bool:
-    return column.null_count == 0 and len(column.unique()) == len(column)
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:

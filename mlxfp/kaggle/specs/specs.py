@@ -18,11 +18,7 @@ _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=
 
 
 def humanize(name: str) -> str:
-    """Split the name of a column into words.
-
-    >>> [humanize(name) for name in ("PassengerId", "1stFlrSF", "home_planet", "MSZoning")]
-    ['passenger id', '1st flr SF', 'home planet', 'MS zoning']
-    """
+    """Split the name of a column into words."""
     words = [word for word in _BREAK.split(name) if word]
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 

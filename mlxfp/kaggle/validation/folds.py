@@ -18,10 +18,6 @@ from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.scoring import read_only
 
 
-def _read_only_ints(values: ArrayLike) -> Indices:
-    return read_only(values, np.int64)
-
-
 @frozen(eq=False, repr=False)
 class Fold:
     """One fold: the rows to train on and those to validate with, int64 numbers in ascending order.
@@ -87,8 +83,8 @@ class Folds:
     """
 
     method: str
-    assignments: Indices = field(converter=_read_only_ints, eq=fingerprint)
-    units: Indices = field(converter=_read_only_ints, eq=fingerprint)
+    assignments: Indices = field(converter=read_only, eq=fingerprint)
+    units: Indices = field(converter=read_only, eq=fingerprint)
     forward: bool = field(default=False, kw_only=True)
 
     @property
@@ -241,18 +237,15 @@ def _assign(  # noqa: PLR0913  # the arguments of the functions above
 ) -> Folds:
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    units = np.arange(len(classes)) if groups is None else groups
+    units, what, deal = (np.arange(len(classes)), "rows", _deal) if groups is None else (groups, "groups", _deal_groups)
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
-        what = "rows" if groups is None else "groups"
         raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
-    if groups is None:
-        return Folds(method, np.stack([_deal(classes, count, chance) for chance in chances]), units)
-    return Folds(method, np.stack([_deal_groups(classes, groups, count, chance) for chance in chances]), units)
+    return Folds(method, np.stack([deal(classes, units, count, chance) for chance in chances]), units)
 
 
-def _deal(classes: Indices, count: int, chance: np.random.Generator) -> Indices:
+def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
     """Shuffle, sort by class, and deal rows to the folds in turn: every class and every fold is even."""
     order = chance.permutation(len(classes))
     order = order[np.argsort(classes[order], kind="stable")]

@@ -8,10 +8,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 def class_labels(
     function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None
 ) -> tuple[mx.array, mx.array]:
-    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0.
-
-    Raises `ArgumentError` unless there is one label for each row of logits, `ArgumentTypeError` for labels that are not integers.
-    """
+    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0."""
     if logits.shape[:-1] != labels.shape:
         raise ArgumentError(
             f"{function} needs one label for each row of logits, got logits of shape {logits.shape} and labels of shape {labels.shape}. "
@@ -25,10 +22,7 @@ def class_labels(
 
 
 def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
-    """Return both as float32.
-
-    Raises `ArgumentError` unless the shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense.
-    """
+    """Return both as float32 if their shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense."""
     if predictions.shape != targets.shape:
         raise ArgumentError(
             f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
@@ -40,7 +34,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Give every value of `shape` the weight of its example, float32; ones if there are no weights.
 
-    `example_weights` are [B], or have an axis for each of the first axes of the values. Raises `ArgumentError` if they do not fit.
+    `example_weights` are [B], or have an axis for each of the first axes of the values.
     """
     if example_weights is None:
         return mx.ones(shape)

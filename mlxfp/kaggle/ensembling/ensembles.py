@@ -136,22 +136,17 @@ def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Nu
 
 def _stacking(estimator: Any, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
-    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0
-    return _Stacked(clone(estimator).fit(np.column_stack(predictions), targets), classes)
+    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 if it gives values
+    return partial(_predict, clone(estimator).fit(np.column_stack(predictions), targets), classes)
 
 
-@frozen
-class _Stacked:
-    model: Any
-    classes: int  # 0 if the model gives values
-
-    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        columns = np.column_stack(predictions)
-        if not self.classes:
-            return np.asarray(self.model.predict(columns), np.float64)
-        chances = np.zeros((len(columns), self.classes))  # the model has no column for a class without training rows
-        chances[:, self.model.classes_.astype(np.int64)] = self.model.predict_proba(columns)
-        return chances[:, 1] if self.classes == 2 else chances
+def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numbers:
+    columns = np.column_stack(predictions)
+    if not classes:
+        return np.asarray(model.predict(columns), np.float64)
+    chances = np.zeros((len(columns), classes))  # the model has no column for a class without training rows
+    chances[:, model.classes_.astype(np.int64)] = model.predict_proba(columns)
+    return chances[:, 1] if classes == 2 else chances
 
 
 def _stack(predictions: Sequence[ArrayLike]) -> Numbers:

@@ -36,11 +36,6 @@ class ShippedSpecs(Registry[DatasetSpec]):
         path: Any = super().__getitem__(name)
         return _load_once(path)
 
-    def __or__(self, others: Mapping[str, DatasetSpec]) -> Registry[DatasetSpec]:
-        """Return a registry with further specs."""
-        shipped: Registry[DatasetSpec] = Registry(self.kind, dict(self))
-        return shipped | others
-
 
 SPECS = ShippedSpecs("data set", {path.stem: path for path in _FOLDER.glob("*.yaml")})
 
@@ -100,9 +95,5 @@ def _spec_at(path: Path) -> DatasetSpec | None:
 
 
 def named_spec(name: str) -> DatasetSpec:
-    """Return the shipped spec of this name, or read a spec from a YAML or JSON file. An existing file has precedence.
-
-    Raises `UnknownNameError` for an unknown name, `MissingFileError` for a path without a file, and `ConfigError` for a file with
-    mistakes.
-    """
+    """Return the shipped spec of this name, or read a spec from a YAML or JSON file. An existing file has precedence."""
     return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]

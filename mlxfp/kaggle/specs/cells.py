@@ -20,8 +20,7 @@ def as_floats(column: pa.Array) -> NDArray[np.float64]:
     """Return numbers as float64[N], NaN for missing ones."""
     numbers = decoded(column)
     numbers = numbers.cast(pa.int8()) if pa.types.is_boolean(numbers.type) else numbers
-    found: Any = numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return np.asarray(found, np.float64)
+    return np.asarray(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def shortest(value: float) -> str:

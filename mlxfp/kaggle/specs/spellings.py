@@ -58,7 +58,6 @@ class CellSpelling:
         return name if truth is None else str(int(truth))
 
     def __str__(self) -> str:
-        """Say what cells must be, for an error."""
         wanted = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
         return wanted[self.name]
 

@@ -65,7 +65,6 @@ class Fold:
         return rows[~stops], rows[stops]
 
     def __repr__(self) -> str:
-        """Name the fold."""
         repeats = f", repeat {self.repeat + 1} of {self.folds.repeats}" if self.folds.repeats > 1 else ""
         return f"fold {self.number + 1} of {self.folds.count}{repeats}"
 
@@ -108,11 +107,9 @@ class Folds:
         return fingerprint((self.assignments, self.forward))
 
     def __iter__(self) -> Iterator[Fold]:
-        """Yield the folds of all repeats."""
         return (Fold(self, repeat, number) for repeat in range(self.repeats) for number in range(self.count))
 
     def __repr__(self) -> str:
-        """Print the numbers of rows and folds."""
         repeats = f", repeated {self.repeats} times" if self.repeats > 1 else ""
         return f"{self.method}: {self.size:,} rows in {self.count} folds{repeats}"
 

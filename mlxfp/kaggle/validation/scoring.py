@@ -204,8 +204,7 @@ def _spearman(targets: Numbers, values: Numbers) -> float:
     for name, array in (("targets", targets), ("predictions", values)):
         if (array == array[0]).all():
             raise DataError(f"spearman compares orders, and all {len(array)} {name} are equal to {array[0]:g}.")
-    ranks = optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").rankdata
-    return float(np.corrcoef(ranks(targets), ranks(values))[0, 1])
+    return float(optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").spearmanr(targets, values).statistic)
 
 
 def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:

@@ -1,11 +1,12 @@
 """Training small models on rows in memory: fold by fold, or all folds in one program."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from mlx import nn, optimizers
 from numpy.typing import NDArray
 
@@ -15,7 +16,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.core.trees import flatten, tree_map
 from mlxfp.data.rows.dataset_splits import Splits
-from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.kaggle.validation.cross_validation import Predict
 from mlxfp.models.layers import random_key
 from mlxfp.training.steps.state import FlatState, TrainState, evaluate_state, train_state, trees_of
@@ -145,22 +146,13 @@ class SmallFit:
         order = np.concatenate(orders)[: self.steps * self.size].reshape(self.steps, self.size)
         return encode, ({name: array[rows] for name, array in arrays.items()} for rows in order)
 
-    def _trained(self, state: TrainState, encode: Encode) -> "_Trained":
+    def _trained(self, state: TrainState, encode: Encode) -> Predict:
         evaluate_state(state)
-        return _Trained(self.module, state, encode, self.outputs)
+        return partial(self._predict, state, encode)
 
-
-@frozen(eq=False)
-class _Trained:
-    module: Functional = field(repr=False)
-    state: TrainState = field(repr=False)
-    encode: Encode
-    outputs: Callable[[Any, dict[str, mx.array]], mx.array]
-
-    def __call__(self, rows: Dataset[Any]) -> NDArray[Any]:
-        batch = {name: mx.array(array) for name, array in _check_arrays(self.encode(rows)).items()}
-        predictions, _ = self.module.apply(self.outputs, self.state.params, self.state.buffers, batch)
-        return np.asarray(to_numpy(predictions))
+    def _predict(self, state: TrainState, encode: Encode, rows: Dataset[Any]) -> NDArray[Any]:
+        batch = {name: mx.array(array) for name, array in _check_arrays(encode(rows)).items()}
+        return np.asarray(to_numpy(self.module.apply(self.outputs, state.params, state.buffers, batch)[0]))
 
 
 def _check_arrays(arrays: Mapping[str, Any]) -> Arrays:

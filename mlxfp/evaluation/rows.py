@@ -8,14 +8,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 def class_labels(
     function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None
 ) -> tuple[mx.array, mx.array]:
-    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0.
-
-    Raises `ArgumentError` unless there is one label for each row of logits, `ArgumentTypeError` for labels that are not integers.
-
-    >>> labels, counts = class_labels("accuracy", mx.zeros((2, 2, 3)), mx.array([[1, -100], [2, 1]]), -100, mx.array([0.5, 1.0]))
-    >>> labels.tolist(), counts.tolist()
-    ([[1, 0], [2, 1]], [[0.5, 0.0], [1.0, 1.0]])
-    """
+    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0."""
     if logits.shape[:-1] != labels.shape:
         raise ArgumentError(
             f"{function} needs one label for each row of logits, got logits of shape {logits.shape} and labels of shape {labels.shape}. "
@@ -29,13 +22,7 @@ def class_labels(
 
 
 def check_same_shape(function: str, predictions: mx.array, targets: mx.array) -> tuple[mx.array, mx.array]:
-    """Return both as float32.
-
-    Raises `ArgumentError` unless the shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense.
-
-    >>> check_same_shape("mse", mx.array([1]), mx.array([2]))
-    (array([1], dtype=float32), array([2], dtype=float32))
-    """
+    """Return both as float32 if their shapes are equal: [B, 1] and [B] would broadcast to [B, B] and train on nonsense."""
     if predictions.shape != targets.shape:
         raise ArgumentError(
             f"{function} needs predictions and targets of one shape, got {predictions.shape} and {targets.shape}. "
@@ -47,10 +34,7 @@ def check_same_shape(function: str, predictions: mx.array, targets: mx.array) ->
 def broadcast_weights(function: str, example_weights: mx.array | None, shape: tuple[int, ...]) -> mx.array:
     """Give every value of `shape` the weight of its example, float32; ones if there are no weights.
 
-    `example_weights` are [B], or have an axis for each of the first axes of the values. Raises `ArgumentError` if they do not fit.
-
-    >>> broadcast_weights("mse", mx.array([1, 0]), (2, 3)).tolist()
-    [[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    `example_weights` are [B], or have an axis for each of the first axes of the values.
     """
     if example_weights is None:
         return mx.ones(shape)
@@ -64,12 +48,7 @@ def broadcast_weights(function: str, example_weights: mx.array | None, shape: tu
 
 
 def add(each: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
-    """Add up values by weight: (sum, sum of the weights). A value of weight 0 does not count, even NaN.
-
-    >>> total, weight = add(mx.array([3.0, mx.nan]), mx.array([2.0, 0.0]))
-    >>> total.item(), weight.item()
-    (6.0, 2.0)
-    """
+    """Add up values by weight: (sum, sum of the weights). A value of weight 0 does not count, even NaN."""
     return mx.where(weights == 0, 0, each * weights).sum(), weights.sum()
 
 
@@ -77,9 +56,6 @@ def at_labels(table: mx.array, labels: mx.array) -> mx.array:
     """Pick from the last axis the value at each label, NaN where a label is not a class: `table` is [C], or [..., C].
 
     NaN, because a compiled step cannot raise an error, and must not hide it.
-
-    >>> at_labels(mx.array([[5.0, 6.0], [7.0, 8.0], [9.0, 9.0]]), mx.array([1, 0, 2])).tolist()
-    [6.0, 7.0, nan]
     """
     known = (labels >= 0) & (labels < table.shape[-1])
     places = mx.where(known, labels, 0)
@@ -88,10 +64,6 @@ def at_labels(table: mx.array, labels: mx.array) -> mx.array:
 
 
 def surprise(logits: mx.array, labels: mx.array) -> mx.array:
-    """Give the negative log-likelihood of each label under the softmax of its logits: float32, in the shape of the labels.
-
-    >>> surprise(mx.zeros((1, 4)), mx.array([2])).item() == mx.log(mx.array(4.0)).item()
-    True
-    """
+    """Give the negative log-likelihood of each label under the softmax of its logits: float32, in the shape of the labels."""
     logits = logits.astype(mx.float32)
     return mx.logsumexp(logits, axis=-1) - at_labels(logits, labels)

@@ -1,9 +1,8 @@
 """Competitions: specs of data sets, rows as text, folds and out-of-fold scores, ensembles, submissions."""
 
 from mlxfp.kaggle.ensembling import ensembles
-from mlxfp.kaggle.ensembling.calibration import isotonic, platt
+from mlxfp.kaggle.ensembling.calibration import Threshold, isotonic, platt, threshold
 from mlxfp.kaggle.ensembling.stacking import SecondStage, second_stage
-from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
 from mlxfp.kaggle.rows.key_values import read_key_values
 from mlxfp.kaggle.rows.row_to_text import RowToText, fit_row_to_text
 from mlxfp.kaggle.rows.token_budgets import ColumnTokens, TokenBudget, token_budget
@@ -18,12 +17,11 @@ from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.kaggle.submitting.submissions import Submission, check_submission, submission
 from mlxfp.kaggle.submitting.uploading import Verdict, credentials_in, submit
 from mlxfp.kaggle.validation import folds
-from mlxfp.kaggle.validation.cross_validation import CrossValidation, cross_validate, validate_fold
+from mlxfp.kaggle.validation.cross_validation import CrossValidation, cross_validate, test_time_augmentation, validate_fold
 from mlxfp.kaggle.validation.out_of_fold import Comparison, FoldPredictions, OutOfFold, Score, compare, out_of_fold, score
 from mlxfp.kaggle.validation.pseudolabels import Confidence, pseudo_label
 from mlxfp.kaggle.validation.scoring import METRICS, Metric, labels_of, map_at
 from mlxfp.kaggle.validation.small_models import SmallFit, small_fit
-from mlxfp.kaggle.validation.test_time_augmentation import test_time_augmentation
 
 __all__ = [
     "METRICS",

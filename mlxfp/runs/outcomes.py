@@ -12,8 +12,8 @@ from attrs import evolve, frozen
 
 from mlxfp.core.errors import DataError, MissingExtraError
 from mlxfp.core.identity import fingerprint
+from mlxfp.kaggle.ensembling.calibration import Threshold, threshold
 from mlxfp.kaggle.ensembling.stacking import second_stage
-from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
 from mlxfp.kaggle.specs.reading import PARTS, hash_file
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec

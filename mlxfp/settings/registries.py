@@ -60,7 +60,7 @@ class Registry(Mapping[str, T]):
     def __or__(self, others: Mapping[str, T]) -> "Registry[T]":
         """Return a registry with these entries too."""
         check_types(Mapping, others=others)
-        return Registry(self.kind, self._found | dict(others))
+        return Registry(self.kind, dict(self) | dict(others))
 
     def __repr__(self) -> str:
         """Print the names."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.evaluation.metrics.totals import to_numpy
 
 
 def test_writing_to_a_prediction_leaves_the_mlx_array_as_it_was():

@@ -78,9 +78,8 @@ def f1(
     labels, weights = class_labels("f1", logits, labels, ignore_index, example_weights)
     chosen = logits.argmax(axis=-1)
     weights = weights * at_labels(mx.ones(classes), labels)  # NaN where a label is not a class
-    counts = [
-        _count(where, kept, classes) for where, kept in ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
-    ]
+    parts = ((labels, weights * (chosen == labels)), (chosen, weights), (labels, weights))
+    counts = [mx.zeros(classes).at[where.reshape(-1)].add(kept.reshape(-1)) for where, kept in parts]
     if average == "micro":
         return HitCounts(*(count.sum(keepdims=True) for count in counts))
     return HitCounts(*(count[1:] for count in counts) if average == "binary" else counts)
@@ -165,7 +164,3 @@ class Ranking(Measured):
         positive, negative = (np.bincount(places, weights * (labels == kind), len(levels)) for kind in (1, 0))
         below = np.cumsum(negative) - negative
         return float(np.sum(positive * (below + negative / 2)) / (positive.sum() * negative.sum()))
-
-
-def _count(classes: mx.array, weights: mx.array, size: int) -> mx.array:
-    return mx.zeros(size).at[classes.reshape(-1)].add(weights.reshape(-1))

@@ -12,9 +12,10 @@ from typing import Any
 import attrs
 import mlx.core as mx
 import numpy as np
+from numpy.typing import NDArray
 
 from mlxfp.core.errors import ArgumentTypeError, DataError
-from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.core.trees import tree_map
 
 
 class Measured(ABC):
@@ -77,6 +78,14 @@ def compute(totals: Totals) -> dict[str, float]:
     return {name: one.value(name) if isinstance(one, Measured) else mean(name, *one) for name, one in merge([totals]).items()}
 
 
+def to_numpy(tree: Any) -> Any:
+    """Copy every MLX array of a tree to a numpy array; bfloat16, which numpy does not have, becomes float32.
+
+    It copies because `np.asarray` returns a view, and writing to it would change the MLX array.
+    """
+    return tree_map(_copy, tree)
+
+
 def mean(name: str, total: float, weight: float) -> float:
     """Divide a sum by its weight; raises `DataError` for a weight of 0."""
     if weight == 0:
@@ -106,6 +115,12 @@ def _merge(name: str, several: Sequence[Any]) -> Any:
         return tuple(added([_on_host(part) for part in column]) for column in zip(*several, strict=True))
     fields = [[_on_host(getattr(one, field.name)) for one in several] for field in attrs.fields(kind)]
     return kind(*map(kind.join, fields))
+
+
+def _copy(array: object) -> NDArray[Any]:
+    if not isinstance(array, mx.array):
+        raise ArgumentTypeError(f"Predictions must be MLX arrays, got {type(array).__name__}: {array!r:.80}. Return mx.array values.")
+    return np.array(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
 
 
 def _on_host(value: Any) -> Any:

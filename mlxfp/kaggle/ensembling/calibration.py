@@ -1,18 +1,21 @@
-"""Calibration of probabilities, learned from out-of-fold predictions."""
+"""Calibration of probabilities and thresholds of binary decisions, learned from out-of-fold predictions."""
 
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.core.identity import fingerprint
-from mlxfp.kaggle.ensembling.stacking import Combine, Learn, only
-from mlxfp.kaggle.validation.scoring import Numbers
+from mlxfp.core.checks import check_types
+from mlxfp.core.errors import ArgumentError
+from mlxfp.kaggle.ensembling.stacking import Combine, Learn
+from mlxfp.kaggle.validation.scoring import Metric, Numbers
 
-Curve = Callable[[Numbers], Numbers]
+Curve = Callable[[Numbers], Any]  # gives numbers, too
+
+_CANDIDATES = 200
 
 
 def platt() -> Learn:
@@ -43,60 +46,98 @@ def isotonic() -> Learn:
     return partial(_calibrate, _fit_isotonic)
 
 
-def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-    chances = only("Calibration", predictions)
-    if chances.ndim == 1:
-        return _Calibrated((fit(targets, chances),))
-    return _Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
+def threshold(metric: Metric) -> Learn:
+    """Find the probability above which a row is of class 1, so that `metric`, a metric of labels, is best; for `second_stage`.
+
+    Up to 200 quantiles of the probabilities are tried; of equally good ones the middle one is chosen.
+
+    >>> from mlxfp.kaggle.validation.scoring import METRICS
+    >>> learned = threshold(METRICS["f1"])(np.array([0.0, 0.0, 1.0, 1.0]), (np.array([0.1, 0.2, 0.3, 0.4]),))
+    >>> learned
+    Threshold(value=0.25)
+    """
+    check_types(Metric, metric=metric)
+    if metric.needs != "labels":
+        raise ArgumentError(
+            f"A threshold changes metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave the threshold out."
+        )
+    return partial(_tune, metric)
 
 
 @frozen
-class _Calibrated:
-    curves: tuple[Curve, ...]
+class Threshold:
+    """The probability above which a row is of class 1; learned by `threshold`.
+
+    >>> Threshold(0.3)((np.array([0.2, 0.3, 0.4]),)).tolist()
+    [0.0, 0.0, 1.0]
+    """
+
+    value: float
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        chances = only("Calibration", predictions)
-        if chances.ndim == 1:
-            return self.curves[0](chances)
-        each = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
-        total = each.sum(axis=1, keepdims=True)
-        made: Numbers = np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1])
-        return made
+        """Turn probabilities of class 1 into labels, float64[n]."""
+        return (_positive(predictions) > self.value).astype(np.float64)
 
 
-@frozen
-class _Platt:
-    slope: float
-    intercept: float
-
-    def __call__(self, chances: Numbers) -> Numbers:
-        made: Numbers = 1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500)))
-        return made
+def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
+    if len(predictions) != 1:
+        raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
+    return predictions[0]
 
 
-@frozen
-class _Isotonic:
-    knots: Numbers = field(eq=fingerprint)
-    heights: Numbers = field(eq=fingerprint)
+def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = _only("Calibration", predictions)
+    if chances.ndim == 1:
+        return partial(_apply, (fit(targets, chances),))
+    return partial(_apply, tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
 
-    def __call__(self, chances: Numbers) -> Numbers:
-        made: Numbers = np.interp(chances, self.knots, self.heights)
-        return made
+
+def _apply(curves: tuple[Curve, ...], predictions: tuple[Numbers, ...]) -> Numbers:
+    chances = _only("Calibration", predictions)
+    if chances.ndim == 1:
+        return np.asarray(curves[0](chances))
+    each = np.stack([curve(column) for curve, column in zip(curves, chances.T, strict=True)], axis=1)
+    total = each.sum(axis=1, keepdims=True)
+    return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]))
 
 
 def _fit_platt(targets: Numbers, chances: Numbers) -> Curve:
     model: Any = optional("sklearn.linear_model", extra="kaggle", needed_by="platt").LogisticRegression(C=1e6)
     model.fit(_log_odds(chances)[:, None], targets)
-    return _Platt(float(model.coef_[0, 0]), float(model.intercept_[0]))
+    return partial(_logistic, float(model.coef_[0, 0]), float(model.intercept_[0]))
 
 
 def _fit_isotonic(targets: Numbers, chances: Numbers) -> Curve:
     model: Any = optional("sklearn.isotonic", extra="kaggle", needed_by="isotonic").IsotonicRegression(y_min=0, y_max=1)
     model.fit(chances, targets)
-    return _Isotonic(model.X_thresholds_, model.y_thresholds_)
+    return partial(np.interp, xp=model.X_thresholds_, fp=model.y_thresholds_)
+
+
+def _logistic(slope: float, intercept: float, chances: Numbers) -> Numbers:
+    return np.asarray(1 / (1 + np.exp(-np.clip(slope * _log_odds(chances) + intercept, -500, 500))), np.float64)
 
 
 def _log_odds(chances: Numbers) -> Numbers:
     inside = np.clip(chances, 1e-6, 1 - 1e-6)
-    made: Numbers = np.log(inside / (1 - inside))
-    return made
+    return np.asarray(np.log(inside / (1 - inside)), np.float64)
+
+
+def _positive(predictions: tuple[Numbers, ...]) -> Numbers:
+    """Return the probabilities of class 1 of two, [n], from one array [n] or [n, 2]."""
+    chances = _only("A threshold", predictions)
+    if chances.ndim == 2 and chances.shape[1] != 2:
+        raise ArgumentError(f"A threshold is for two classes, got {chances.shape[1]}.")
+    chances = chances[:, 1] if chances.ndim == 2 else chances
+    if len(chances) and not (chances.min() >= 0 and chances.max() <= 1):
+        raise ArgumentError(f"A threshold needs probabilities, got values from {chances.min():g} to {chances.max():g}.")
+    return chances
+
+
+def _tune(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = _positive(predictions)
+    levels = np.unique(np.quantile(chances, np.linspace(0, 1, _CANDIDATES + 1), method="nearest"))
+    between = (levels[1:] + levels[:-1]) / 2 if len(levels) > 1 else np.array([0.5])
+    scores = np.array([metric(targets, chances > each) for each in between])
+    best = scores.max() if metric.greater_is_better else scores.min()
+    equal = between[scores == best]
+    return Threshold(float(equal[len(equal) // 2]))

@@ -25,8 +25,7 @@ def mean(predictions: Sequence[ArrayLike]) -> Numbers:
     >>> mean([[0.25, 0.5], [0.75, 0.5]]).tolist()
     [0.5, 0.5]
     """
-    made: Numbers = _stack(predictions).mean(axis=0)
-    return made
+    return np.asarray(_stack(predictions).mean(axis=0))
 
 
 def rank(predictions: Sequence[ArrayLike]) -> Numbers:
@@ -37,8 +36,7 @@ def rank(predictions: Sequence[ArrayLike]) -> Numbers:
     """
     ranks = optional("scipy.stats", extra="kaggle", needed_by="ensembles.rank").rankdata
     stacked = _stack(predictions)
-    made: Numbers = ranks(stacked, axis=1).mean(axis=0) / stacked.shape[1]
-    return made
+    return np.asarray(ranks(stacked, axis=1).mean(axis=0) / stacked.shape[1])
 
 
 def vote(predictions: Sequence[ArrayLike]) -> Numbers:
@@ -49,8 +47,7 @@ def vote(predictions: Sequence[ArrayLike]) -> Numbers:
     """
     labels = np.stack([labels_of(each) for each in _stack(predictions)])
     kinds = np.unique(labels)
-    made: Numbers = kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)]
-    return made
+    return np.asarray(kinds[(labels[:, :, None] == kinds).sum(axis=0).argmax(axis=1)])
 
 
 def weighted(weights: Sequence[float]) -> "Weighted":
@@ -75,8 +72,7 @@ class Weighted:
         """Average predictions, one array a model."""
         if len(predictions) != len(self.weights):
             raise ArgumentError(f"There are weights for {len(self.weights)} models, and predictions of {len(predictions)}. Give as many.")
-        made: Numbers = np.tensordot(np.array(self.weights), _stack(predictions), axes=1)
-        return made
+        return np.asarray(np.tensordot(np.array(self.weights), _stack(predictions), axes=1))
 
 
 def fixed(combine: Combine) -> Learn:
@@ -140,22 +136,17 @@ def _greedy(metric: Metric, rounds: int, targets: Numbers, predictions: tuple[Nu
 
 def _stacking(estimator: Any, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     clone = optional("sklearn.base", extra="kaggle", needed_by="stacking").clone
-    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0
-    return _Stacked(clone(estimator).fit(np.column_stack(predictions), targets), classes)
+    classes = int(targets.max()) + 1 if hasattr(estimator, "predict_proba") else 0  # 0 if it gives values
+    return partial(_predict, clone(estimator).fit(np.column_stack(predictions), targets), classes)
 
 
-@frozen
-class _Stacked:
-    model: Any
-    classes: int  # 0 if the model gives values
-
-    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
-        columns = np.column_stack(predictions)
-        if not self.classes:
-            return np.asarray(self.model.predict(columns), np.float64)
-        chances = np.zeros((len(columns), self.classes))  # the model has no column for a class without training rows
-        chances[:, self.model.classes_.astype(np.int64)] = self.model.predict_proba(columns)
-        return chances[:, 1] if self.classes == 2 else chances
+def _predict(model: Any, classes: int, predictions: tuple[Numbers, ...]) -> Numbers:
+    columns = np.column_stack(predictions)
+    if not classes:
+        return np.asarray(model.predict(columns), np.float64)
+    chances = np.zeros((len(columns), classes))  # the model has no column for a class without training rows
+    chances[:, model.classes_.astype(np.int64)] = model.predict_proba(columns)
+    return chances[:, 1] if classes == 2 else chances
 
 
 def _stack(predictions: Sequence[ArrayLike]) -> Numbers:

@@ -52,14 +52,14 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     >>> from mlxfp.kaggle.validation.folds import custom
     >>> from mlxfp.kaggle.validation.out_of_fold import score
     >>> from mlxfp.kaggle.validation.scoring import METRICS
-    >>> from mlxfp.kaggle.ensembling.thresholds import threshold
+    >>> from mlxfp.kaggle.ensembling.calibration import threshold
     >>> folds = custom([0, 1] * 4)
     >>> oof = out_of_fold(folds, [0, 0, 0, 0, 1, 1, 1, 1], [fold_predictions(fold, [0.1, 0.2, 0.3, 0.4]) for fold in folds])
     >>> tuned = second_stage(threshold(METRICS["accuracy"]), oof)
     >>> score(tuned.oof, METRICS["accuracy"]).overall, tuned.predict([0.24, 0.26]).tolist()
     (1.0, [0.0, 1.0])
 
-    See also: `ensembles.greedy`, `ensembles.stacking`, `thresholds.threshold`, `calibration.platt`, `calibration.isotonic`.
+    See also: `ensembles.greedy`, `ensembles.stacking`, `threshold`, `platt`, `isotonic`.
     """
     check_callable(learn=learn)
     if not oofs:
@@ -87,20 +87,3 @@ def combined(combine: Combine, predictions: Sequence[ArrayLike]) -> Numbers:
     if len(made) != len(arrays[0]):
         raise ArgumentError(f"Combining predictions of {len(arrays[0])} rows gave {len(made)}. Return one for each row.")
     return made
-
-
-def only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
-    """Return the predictions of the only model; raises `ArgumentError` for several."""
-    if len(predictions) != 1:
-        raise ArgumentError(f"{function} takes the predictions of one model, got {len(predictions)}. Combine them first: ensembles.mean.")
-    return predictions[0]
-
-
-def positive(function: str, probabilities: Numbers) -> Numbers:
-    """Return the probabilities of class 1 of two, [n], from arrays [n] or [n, 2]."""
-    if probabilities.ndim == 2 and probabilities.shape[1] != 2:
-        raise ArgumentError(f"{function} is for two classes, got {probabilities.shape[1]}.")
-    chosen: Numbers = probabilities[:, 1] if probabilities.ndim == 2 else probabilities
-    if len(chosen) and not (chosen.min() >= 0 and chosen.max() <= 1):
-        raise ArgumentError(f"{function} needs probabilities, got values from {chosen.min():g} to {chosen.max():g}.")
-    return chosen

@@ -15,18 +15,10 @@ NumberStyle = Literal["raw", "round", "significant", "quantile"]
 
 @frozen
 class NumberFormat:
-    """How the numbers of a column are written.
+    """How the numbers of a column are written: the styles are those of `fit_row_to_text`.
 
-    - `"raw"`: exactly, with as few digits as possible (22, 7.25, 1e-07).
-    - `"round"`: with at most `digits` digits after the point.
-    - `"significant"`: with at most `digits` significant digits, and zeros after them.
-    - `"quantile"`: as a range between two training values, and its percentiles among the training rows. `bins` are the lower ends of the
-      ranges, each with the percent of training rows below it; without bins every value is written as missing.
-
-    >>> NumberFormat("round", 2).write(pa.array([22.0, 71.2833, None, -0.001])).to_pylist()
-    ['22', '71.28', None, '0']
-    >>> NumberFormat("significant", 2).write(pa.array([208_500, 0.012345])).to_pylist()
-    ['210000', '0.012']
+    "raw" numbers have as few digits as possible (22, 7.25, 1e-07), and "significant" ones zeros after `digits` digits. Quantiles have
+    `bins`: the lower ends of ranges, each with the percent of training rows below it; without bins every value is written as missing.
     """
 
     style: NumberStyle
@@ -56,10 +48,6 @@ class NumberFormat:
     def _ranges(self, numbers: NDArray[np.float64]) -> pa.StringArray:
         if not self.bins:
             return pa.nulls(len(numbers), pa.string())
-        places = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
-        return pa.array(self._range_names()).take(pa.array(places, mask=np.isnan(numbers)))
-
-    def _range_names(self) -> list[str]:
         ends = [*self.bins[1:], (float("inf"), 100)]
         last = len(self.bins) - 1
         names = []
@@ -67,7 +55,8 @@ class NumberFormat:
             inside = f"{shortest(low)} or more" if place == last else f"{shortest(low)} to {shortest(high)}"
             bounds = "" if not last else f"below {shortest(high)}, " if not place else f"{inside}, "
             names.append(f"{bounds}quantile {below}-{upto} %")
-        return names
+        places = np.searchsorted([low for low, _ in self.bins[1:]], numbers, side="right")
+        return pa.array(names).take(pa.array(places, mask=np.isnan(numbers)))
 
 
 def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, int], ...]:
@@ -75,9 +64,6 @@ def find_bins(numbers: NDArray[np.float64], count: int) -> tuple[tuple[float, in
 
     The ends are values of the column (the inverted distribution function: Hyndman and Fan 1996, definition 1), so they are short to write.
     Quantiles that begin with the same number are merged.
-
-    >>> find_bins(np.array([1.0, 2.0, 2.0, 2.0, 3.0, 10.0]), 3)
-    ((1.0, 0), (2.0, 33), (3.0, 67))
     """
     known = np.sort(numbers[~np.isnan(numbers)])
     if not len(known):

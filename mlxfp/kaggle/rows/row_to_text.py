@@ -14,9 +14,7 @@ from mlxfp.core.checks import check_choice, check_columns, check_integer, check_
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
-from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
-from mlxfp.core.pipelines import pipe
 from mlxfp.core.randomness import Keys, fold_into_rows
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
@@ -24,13 +22,13 @@ from mlxfp.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
+from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.text.templates.templates import Template
 
 Form = Literal["sentence", "key_value"]
 Missing = Literal["drop", "unknown"]
 Bins = Mapping[str, tuple[tuple[float, int], ...]]  # of each column, see `find_bins`
 
-_UNKNOWN, _NOTHING = "unknown", "none"
 # The question before the sentences of a row tells a pretrained model what is asked.
 _QUESTIONS = {
     "binary": "{0} or not?",
@@ -110,9 +108,12 @@ def write_rows(  # noqa: PLR0913  # those of `fit_row_to_text`
 ) -> "RowToText":
     """Make the stage that `fit_row_to_text` returns, from its arguments and the `bins` of its quantiles, which other styles do not have."""
     _check_written(spec, numbers, digits)
-    columns = tuple(_ColumnToText(column, NumberFormat(numbers, digits, bins.get(column.name, ()))) for column in _in_order(spec))
-    question = _question(spec) if form == "sentence" else ""
-    return RowToText(columns, question, spec.time if spec.kind == "time_series" else None, form, missing, seed, into)
+    columns = _in_order(spec)
+    formats = tuple(NumberFormat(numbers, digits, bins.get(column.name, ())) for column in columns)
+    asked = _QUESTIONS[spec.kind].format(", ".join(map(humanize, spec.target))) if form == "sentence" else ""
+    return RowToText(
+        columns, formats, asked[:1].upper() + asked[1:], spec.time if spec.kind == "time_series" else None, form, missing, seed, into
+    )
 
 
 def _check_written(spec: DatasetSpec, numbers: NumberStyle, digits: int) -> None:
@@ -132,16 +133,11 @@ def _in_order(spec: DatasetSpec) -> tuple[ColumnSpec, ...]:
     return (first, *(column for column in spec.columns if column.name != spec.time))
 
 
-def _question(spec: DatasetSpec) -> str:
-    asked = _QUESTIONS[spec.kind].format(", ".join(map(humanize, spec.target)))
-    return asked[:1].upper() + asked[1:]
-
-
 def _find_bins(spec: DatasetSpec, rows: Dataset[Any], count: int) -> Bins:
     columns = {column.name: column for column in spec.columns if column.kind.is_number}
     if not columns:
         return {}
-    chunks = [chunk for chunk, _ in run(pipe(rows, select_columns(list(columns))), start(0, None))]
+    chunks = to_table(select_columns(list(columns))(rows)).to_batches()
     return {
         name: find_bins(np.concatenate([_known(chunk, column) for chunk in chunks] or [np.empty(0)]), count)
         for name, column in columns.items()
@@ -152,24 +148,6 @@ def _known(chunk: RecordBatch, column: ColumnSpec) -> NDArray[np.float64]:
     absent = _absent(chunk, column)
     numbers = as_floats(chunk.column(column.name))
     return numbers if absent is None else numbers[~absent.to_numpy(zero_copy_only=False)]
-
-
-@frozen
-class _ColumnToText:
-    """How the values of a column are written."""
-
-    spec: ColumnSpec
-    numbers: NumberFormat
-
-    def write(self, chunk: RecordBatch, *, nothing: str | None) -> pa.StringArray:
-        """Write each value, and `nothing` for absent values; null where a value is missing."""
-        spec = self.spec
-        texts = self.numbers.write(chunk.column(spec.name)) if spec.kind.is_number else spell(chunk, spec.name)
-        if spec.values:
-            codes, names = (pa.array(part, pa.string()) for part in zip(*spec.values, strict=True))
-            texts = pc.coalesce(names.take(pc.index_in(texts, codes)), texts)
-        absent = _absent(chunk, spec)
-        return texts if absent is None else pc.if_else(absent, pa.scalar(nothing, pa.string()), texts)
 
 
 def _absent(chunk: RecordBatch, column: ColumnSpec) -> pa.BooleanArray | None:
@@ -194,7 +172,8 @@ class RowToText(RowWise):
     ['The rooms is 4', None]
     """
 
-    written: tuple[_ColumnToText, ...]
+    written: tuple[ColumnSpec, ...]
+    formats: tuple[NumberFormat, ...]  # of the numbers of each column
     question: str
     time: str | None
     form: Form
@@ -205,18 +184,18 @@ class RowToText(RowWise):
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that are written."""
-        return tuple(column.spec.name for column in self.written)
+        return tuple(column.name for column in self.written)
 
     @property
     def bins(self) -> Bins:
         """The quantiles of each column: their lower ends, with the percent of training rows below them."""
-        return {column.spec.name: column.numbers.bins for column in self.written if column.numbers.bins}
+        return {name: numbers.bins for name, numbers in zip(self.columns, self.formats, strict=True) if numbers.bins}
 
     def schema(self, schema: Schema) -> Schema:
         """Add the column of text; raise `SchemaError` for a column that is missing, or does not have the type of the spec."""
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "fit_row_to_text")
         for column in self.written:
-            _check_type(column.spec, schema.field(column.spec.name).type)
+            _check_type(column, schema.field(column.name).type)
         return set_field(schema, self.into, pa.string())
 
     def looks_at(self) -> tuple[str, ...]:
@@ -240,16 +219,22 @@ class RowToText(RowWise):
 
     def phrases(self, chunk: RecordBatch) -> Mapping[str, pa.StringArray]:
         """Write the phrase of each column in each row, null where it is left out."""
-        return {column.spec.name: self._phrase(column, chunk) for column in self.written}
+        return {column.name: self._phrase(column, numbers, chunk) for column, numbers in zip(self.written, self.formats, strict=True)}
 
-    def _phrase(self, column: _ColumnToText, chunk: RecordBatch) -> pa.StringArray:
+    def _phrase(self, column: ColumnSpec, numbers: NumberFormat, chunk: RecordBatch) -> pa.StringArray:
         is_unknown = self.missing == "unknown"
-        values = column.write(chunk, nothing=_NOTHING if is_unknown else None)
+        texts = numbers.write(chunk.column(column.name)) if column.kind.is_number else spell(chunk, column.name)
+        if column.values:
+            codes, names = (pa.array(part, pa.string()) for part in zip(*column.values, strict=True))
+            texts = pc.coalesce(names.take(pc.index_in(texts, codes)), texts)
+        absent = _absent(chunk, column)
+        if absent is not None:
+            texts = pc.if_else(absent, pa.scalar("none" if is_unknown else None, pa.string()), texts)
         if self.form == "key_value":
-            values = escape_values(values)
+            texts = escape_values(texts)
         if is_unknown:
-            values = values.fill_null(_UNKNOWN)
-        return pc.binary_join_element_wise(self._lead(column.spec), values, "")
+            texts = texts.fill_null("unknown")
+        return pc.binary_join_element_wise(self._lead(column), texts, "")
 
     def _lead(self, column: ColumnSpec) -> str:
         if self.form == "key_value":

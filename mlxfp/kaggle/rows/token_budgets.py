@@ -22,6 +22,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import tokenize
 
 Overflow = Literal["refuse", "cut"]
+Counts = NDArray[np.int64]
 
 _IDS = "__tokens__"  # a name that no column of a user has
 _NAMED = 5  # columns in a message: those with the most tokens
@@ -57,7 +58,6 @@ class TokenBudget:
     columns: tuple[ColumnTokens, ...] = field(kw_only=True, default=())
 
     def __str__(self) -> str:
-        """Print a line for all rows and one for each column."""
         over = f"{100 * self.over:.1f} % of them above {self.max_length}"
         lines = (
             f"{each.column}: {each.mean:.1f} on average, {each.longest} at most, {100 * each.share:.1f} % of all" for each in self.columns
@@ -103,13 +103,29 @@ def token_budget(
     if not sum(len(counts[""]) for counts in counted):
         raise DataError(f"token_budget has no rows to count: {dataset!r} is empty. Give a dataset with at least one row.")
     lengths = {name: np.concatenate([counts[name] for counts in counted]) for name in counted[0]}
-    budget = _sum_up(lengths, max_length)
+    rows = lengths.pop("")
+    every = max(1, sum(int(counts.sum()) for counts in lengths.values()))
+    columns = [
+        ColumnTokens(name, mean=float(counts.mean()), longest=int(counts.max()), share=int(counts.sum()) / every)
+        for name, counts in lengths.items()
+    ]
+    budget = TokenBudget(
+        rows=len(rows),
+        max_length=max_length,
+        mean=float(rows.mean()),
+        longest=int(rows.max()),
+        over=float((rows > max_length).mean()),
+        columns=tuple(sorted(columns, key=lambda column: -column.mean)),
+    )
     if budget.over and overflow == "refuse":
-        raise DataError(_refusal(budget))
+        largest = ", ".join(f"{column.column} ({column.mean:.1f} tokens a row)" for column in budget.columns[:_NAMED])
+        named = f" The columns with the most tokens: {largest}." if largest else ""
+        raise DataError(
+            f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={max_length}: {budget.mean:.1f} on "
+            f"average, {budget.longest} at most.{named} The rest would be cut off: raise max_length if the model has more positions, write "
+            'key_value instead of sentences, leave columns out of the spec, declare absent values, or allow it with overflow="cut".'
+        )
     return budget
-
-
-Counts = NDArray[np.int64]
 
 
 def _count(chunk: RecordBatch, tokenizer: Tokenizer, writer: RowToText | None) -> Iterator[tuple[str, Counts]]:
@@ -122,30 +138,3 @@ def _count(chunk: RecordBatch, tokenizer: Tokenizer, writer: RowToText | None) -
 
 def _lengths(tokens: pa.ListArray) -> Counts:
     return np.asarray(np.diff(tokens.offsets.to_numpy()), np.int64)
-
-
-def _sum_up(lengths: dict[str, Counts], max_length: int) -> TokenBudget:
-    rows = lengths.pop("")
-    every = max(1, sum(int(counts.sum()) for counts in lengths.values()))
-    columns = [
-        ColumnTokens(name, mean=float(counts.mean()), longest=int(counts.max()), share=int(counts.sum()) / every)
-        for name, counts in lengths.items()
-    ]
-    return TokenBudget(
-        rows=len(rows),
-        max_length=max_length,
-        mean=float(rows.mean()),
-        longest=int(rows.max()),
-        over=float((rows > max_length).mean()),
-        columns=tuple(sorted(columns, key=lambda column: -column.mean)),
-    )
-
-
-def _refusal(budget: TokenBudget) -> str:
-    largest = ", ".join(f"{column.column} ({column.mean:.1f} tokens a row)" for column in budget.columns[:_NAMED])
-    named = f" The columns with the most tokens: {largest}." if largest else ""
-    return (
-        f"{100 * budget.over:.1f} % of {budget.rows:,} rows have more tokens than max_length={budget.max_length}: {budget.mean:.1f} on "
-        f"average, {budget.longest} at most.{named} The rest would be cut off: raise max_length if the model has more positions, write "
-        'key_value instead of sentences, leave columns out of the spec, declare absent values, or allow it with overflow="cut".'
-    )

@@ -1,14 +1,14 @@
 """The specs that are shipped as YAML files in `shipped/`, and the specs of a folder."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from attrs import frozen
 
 from mlxfp.core.checks import check_choice, check_types
-from mlxfp.core.errors import DataError, MissingFileError, unknown_name
+from mlxfp.core.errors import DataError, MissingFileError
 from mlxfp.kaggle.specs.inferring import infer_spec, is_train_file
 from mlxfp.kaggle.specs.spec_files import is_spec_file, load_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec, Kind
@@ -19,7 +19,7 @@ _load_once = lru_cache(load_spec)
 
 
 @frozen(repr=False, eq=False)
-class ShippedSpecs(Mapping[str, DatasetSpec]):
+class ShippedSpecs(Registry[DatasetSpec]):
     """The specs that come with mlxfp: like a `Registry`, and each file is read when its spec is first asked for.
 
     Reading needs the extra `config`. `SPECS | {"mine": spec}` is a `Registry` of all of them.
@@ -28,31 +28,16 @@ class ShippedSpecs(Mapping[str, DatasetSpec]):
     (Registry of 4 data sets: disaster_tweets, house_prices, spaceship_titanic, titanic, ('Survived',))
     """
 
-    names: tuple[str, ...]
+    __eq__ = Mapping.__eq__  # a registry of the same specs is equal
+    __hash__ = None  # type: ignore[assignment]
 
     def __getitem__(self, name: str) -> DatasetSpec:
         """Return a spec; raises `UnknownNameError` for an unknown name."""
-        if name not in self.names:
-            raise unknown_name("data set", str(name), self.names)
-        return _load_once(_FOLDER / f"{name}.yaml")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.names)
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __or__(self, others: Mapping[str, DatasetSpec]) -> Registry[DatasetSpec]:
-        """Return a registry with further specs."""
-        shipped: Registry[DatasetSpec] = Registry("data set", dict(self))
-        return shipped | others
-
-    def __repr__(self) -> str:
-        """Print the names, without reading a file."""
-        return repr(Registry("data set", dict.fromkeys(self.names)))
+        path: Any = super().__getitem__(name)
+        return _load_once(path)
 
 
-SPECS = ShippedSpecs(tuple(sorted(path.stem for path in _FOLDER.glob("*.yaml"))))
+SPECS = ShippedSpecs("data set", {path.stem: path for path in _FOLDER.glob("*.yaml")})
 
 
 def scan(folder: str | Path) -> Registry[DatasetSpec]:
@@ -110,12 +95,5 @@ def _spec_at(path: Path) -> DatasetSpec | None:
 
 
 def named_spec(name: str) -> DatasetSpec:
-    """Return the shipped spec of this name, or read a spec from a YAML or JSON file. An existing file has precedence.
-
-    Raises `UnknownNameError` for an unknown name, `MissingFileError` for a path without a file, and `ConfigError` for a file with
-    mistakes.
-
-    >>> named_spec("titanic").target
-    ('Survived',)
-    """
+    """Return the shipped spec of this name, or read a spec from a YAML or JSON file. An existing file has precedence."""
     return load_spec(name) if Path(name).is_file() or Path(name).suffix else SPECS[name]

@@ -20,16 +20,11 @@ def as_floats(column: pa.Array) -> NDArray[np.float64]:
     """Return numbers as float64[N], NaN for missing ones."""
     numbers = decoded(column)
     numbers = numbers.cast(pa.int8()) if pa.types.is_boolean(numbers.type) else numbers
-    found: Any = numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    return np.asarray(found, np.float64)
+    return np.asarray(numbers.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), np.float64)
 
 
 def shortest(value: float) -> str:
-    """Write a number exactly, with as few digits as possible; without a point where it is whole.
-
-    >>> shortest(22.0), shortest(7.25), shortest(1e300), shortest(-0.0), shortest(2**60)
-    ('22', '7.25', '1e+300', '0', '1152921504606846976')
-    """
+    """Write a number exactly, with as few digits as possible; without a point where it is whole."""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() and abs(value) <= _EXACT else repr(value)
     return str(value)
@@ -43,11 +38,7 @@ def write_distinct(numbers: pa.Array, write: Callable[[Any], str]) -> pa.StringA
 
 
 def spell(chunk: RecordBatch, name: str) -> pa.StringArray:
-    """Write the values of a column as a file has them: whole floats, which is what integers next to nulls become, without a point.
-
-    >>> spell(pa.record_batch({"x": [1.0, None, 2.5]}), "x").to_pylist()
-    ['1', None, '2.5']
-    """
+    """Write the values of a column as a file has them: whole floats, which is what integers next to nulls become, without a point."""
     column = decoded(chunk.column(name))
     if pa.types.is_floating(column.type):
         return write_distinct(column.cast(pa.float64()), shortest)

@@ -1,11 +1,11 @@
 """Checking files against a spec: one error lists every mismatch."""
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import frozen
 
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import DataError, MlxfpError
@@ -13,6 +13,8 @@ from mlxfp.kaggle.specs.cells import not_numbers
 from mlxfp.kaggle.specs.reading import PARTS, Part, folder_of, hash_file, kept_null_texts, part_file, read_strings
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
 from mlxfp.kaggle.specs.spellings import find_spelling
+
+Cells = Mapping[str | None, pa.ChunkedArray]  # the columns of a file, as strings
 
 _SHOWN = 5  # values in a message: enough to recognize what is wrong
 
@@ -45,9 +47,8 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
     """
     check_types(DatasetSpec, spec=spec)
     folder = folder_of(path)
-    found = {part: _check_part(spec, folder, part) for part in PARTS}
-    problems = [problem for checked in found.values() for problem in checked.problems]
-    problems += _sample_problems(spec, found["test"].ids, found["sample"].ids)
+    (train, _), (test, ids), (sample, sampled) = (_check_part(spec, folder, part) for part in PARTS)
+    problems = [*train, *test, *sample, *_sample_problems(spec, ids, sampled)]
     if problems:
         lines = "".join(f"\n  {problem}" for problem in problems)
         count = f"{len(problems)} mismatches" if len(problems) > 1 else "A mismatch"
@@ -57,28 +58,21 @@ def check_spec(spec: DatasetSpec, path: str | Path) -> None:
         )
 
 
-@frozen
-class _Checked:
-    """What was found in a file: problems, and its ids if it has an id column."""
-
-    problems: tuple[str, ...] = ()
-    ids: pa.ChunkedArray | None = None
-
-
-def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> _Checked:
+def _check_part(spec: DatasetSpec, folder: Path, part: Part) -> tuple[list[str], pa.ChunkedArray | None]:
+    """Return the problems of a file, and its ids if it has an id column."""
     file = part_file(spec, part)
     if file is None:
-        return _Checked()
+        return [], None
     path = folder / file.name
     if not path.is_file():
-        return _Checked((f"{file.name}: the file is missing",))
+        return [f"{file.name}: the file is missing"], None
     try:
         table = read_strings(path, kept_null_texts(spec))
     except MlxfpError as error:
-        return _Checked((f"{file.name}: {error}",))
-    check = _FileCheck(spec, table)
-    problems = (*_file_problems(file, path, table.num_rows), *(check.sample() if part == "sample" else check.rows(part)))
-    return _Checked(tuple(f"{file.name}: {problem}" for problem in problems), table[spec.id] if spec.id in table.column_names else None)
+        return [f"{file.name}: {error}"], None
+    cells = dict(zip(table.column_names, table.columns, strict=True))
+    found = _check_sample(spec, cells) if part == "sample" else _check_rows(spec, cells, spec.target if part == "train" else ())
+    return [f"{file.name}: {problem}" for problem in (*_file_problems(file, path, table.num_rows), *found)], cells.get(spec.id)
 
 
 def _file_problems(file: FileSpec, path: Path, rows: int) -> Iterator[str]:
@@ -93,98 +87,80 @@ def _sample_problems(spec: DatasetSpec, ids: pa.ChunkedArray | None, sampled: pa
         return []
     pairs = ((ids, sampled, "in the test file and not here"), (sampled, ids, "here and not in the test file"))
     return [
-        f"{spec.sample.name}: {_count(only, 'id')} {where}: {_shown(only)}"
+        f"{spec.sample.name}: {_count(only, 'id')} {where}: {_shown(only.to_pylist())}"
         for some, others, where in pairs
         if len(only := some.filter(pc.invert(pc.is_in(some, others))))
     ]
 
 
-@frozen
-class _FileCheck:
-    """The mismatches of one file."""
-
-    spec: DatasetSpec
-    table: pa.Table
-
-    def rows(self, part: Part) -> Iterator[str]:
-        spec = self.spec
-        targets = spec.target if part == "train" else ()
-        others = [name for name in (spec.id, *targets, spec.group, spec.time) if name is not None]
-        yield from self._columns(list(dict.fromkeys([*others, *(column.name for column in spec.columns)])))
-        yield from self._ids()
-        for name in targets:
-            yield from self._target(name)
-        for column in spec.columns:
-            what = f"the {column.type} column {column.name!r}"
-            if column.values:
-                yield from self._unknown(column.name, [value for value, _ in column.values], what, "not named in the spec")
-            elif column.name in self.table.column_names:
-                yield from _list(column.kind.unfit(self.table[column.name]), what, f"not written as {column.kind.holds}")
-
-    def sample(self) -> Iterator[str]:
-        submission = self.spec.submission
-        yield from self._ids()
-        if submission is None:
-            return
-        if tuple(self.table.column_names) != submission.columns:
-            wanted, found = (", ".join(map(repr, names)) for names in (submission.columns, self.table.column_names))
-            yield f"its columns are {found}, the spec says {wanted}"
-        for name in submission.columns:
-            if name != self.spec.id and name in self.table.column_names:
-                values = self.table[name].drop_null()
-                distinct = values.unique()
-                spelling = find_spelling(distinct.to_pylist(), submission.spelling)
-                odd = values.filter(
-                    pc.is_in(values, distinct.filter(pa.array([not spelling.fits(cell) for cell in distinct.to_pylist()], pa.bool_())))
-                )
-                if len(odd):
-                    yield f"the column {name!r} has {_count(odd, 'value')} not spelled as {submission.spelling}: {_shown(odd)}"
-
-    def _columns(self, wanted: list[str]) -> Iterator[str]:
-        present = ", ".join(map(repr, self.table.column_names))
-        missing = [name for name in wanted if name not in self.table.column_names]
-        if missing:
-            verb = "column {} is" if len(missing) == 1 else "columns {} are"
-            yield f"the {verb.format(', '.join(map(repr, missing)))} missing; the file has {present}"
-
-    def _ids(self) -> Iterator[str]:
-        name = self.spec.id
-        if name is None or name not in self.table.column_names:
-            return
-        ids = self.table[name]
-        if ids.null_count:
-            yield f"{ids.null_count} of the ids in {name!r} are missing"
-        counted = pc.value_counts(ids.drop_null())
-        doubled = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
-        if len(doubled):
-            yield f"{_count(doubled, 'duplicate id')} in {name!r}: {_shown(doubled)}"
-
-    def _target(self, name: str) -> Iterator[str]:
-        if name not in self.table.column_names:
-            return
-        if missing := self.table[name].null_count:
-            yield f"the target {name!r} is missing in {missing} row{'s' if missing > 1 else ''}"
-        if self.spec.kind in CLASSED:
-            classes = ", ".join(map(repr, self.spec.classes))
-            yield from self._unknown(name, self.spec.classes, f"the target {name!r}", f"not among the classes {classes}")
+def _check_rows(spec: DatasetSpec, cells: Cells, targets: Sequence[str]) -> Iterator[str]:
+    wanted = (spec.id, *targets, spec.group, spec.time, *(column.name for column in spec.columns))
+    missing = [name for name in dict.fromkeys(wanted) if name is not None and name not in cells]
+    if missing:
+        verb = "column {} is" if len(missing) == 1 else "columns {} are"
+        yield f"the {verb.format(', '.join(map(repr, missing)))} missing; the file has {', '.join(map(repr, cells))}"
+    yield from _check_ids(spec, cells)
+    for name in targets:
+        if name in cells:
+            yield from _check_target(spec, name, cells[name])
+    for column in spec.columns:
+        what = f"the {column.type} column {column.name!r}"
+        if column.name not in cells:
+            continue
+        if column.values:
+            yield from _unknown(cells[column.name], [value for value, _ in column.values], what, "not named in the spec")
         else:
-            yield from _list(not_numbers(self.table[name]), f"the target {name!r}", "not written as numbers")
+            yield from _list(column.kind.unfit(cells[column.name]), what, f"not written as {column.kind.holds}")
 
-    def _unknown(self, name: str, known: Sequence[str], what: str, how: str) -> Iterator[str]:
-        if name in self.table.column_names:
-            values = self.table[name].drop_null().unique()
-            yield from _list(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), what, how)
+
+def _check_sample(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
+    yield from _check_ids(spec, cells)
+    if spec.submission is None:
+        return
+    columns, spelled = spec.submission.columns, spec.submission.spelling
+    if tuple(cells) != columns:
+        yield f"its columns are {', '.join(map(repr, cells))}, the spec says {', '.join(map(repr, columns))}"
+    for name in columns:
+        if name != spec.id and name in cells:
+            values = cells[name].drop_null().to_pylist()
+            spelling = find_spelling(set(values), spelled)
+            odd = [value for value in values if not spelling.fits(value)]
+            if odd:
+                yield f"the column {name!r} has {_count(odd, 'value')} not spelled as {spelled}: {_shown(odd)}"
+
+
+def _check_ids(spec: DatasetSpec, cells: Cells) -> Iterator[str]:
+    if spec.id is None or spec.id not in cells:
+        return
+    if missing := cells[spec.id].null_count:
+        yield f"{missing} of the ids in {spec.id!r} are missing"
+    duplicates = [value for value, count in Counter(cells[spec.id].drop_null().to_pylist()).items() if count > 1]
+    if duplicates:
+        yield f"{_count(duplicates, 'duplicate id')} in {spec.id!r}: {_shown(duplicates)}"
+
+
+def _check_target(spec: DatasetSpec, name: str, texts: pa.ChunkedArray) -> Iterator[str]:
+    if missing := texts.null_count:
+        yield f"the target {name!r} is missing in {missing} row{'s' if missing > 1 else ''}"
+    if spec.kind in CLASSED:
+        yield from _unknown(texts, spec.classes, f"the target {name!r}", f"not among the classes {', '.join(map(repr, spec.classes))}")
+    else:
+        yield from _list(not_numbers(texts), f"the target {name!r}", "not written as numbers")
+
+
+def _unknown(texts: pa.ChunkedArray, known: Sequence[str], what: str, how: str) -> Iterator[str]:
+    values = texts.drop_null().unique()
+    return _list(values.filter(pc.invert(pc.is_in(values, pa.array(known)))), what, how)
 
 
 def _list(values: pa.Array, what: str, how: str) -> Iterator[str]:
     if len(values):
-        yield f"{what} has {_count(values, 'value')} {how}: {_shown(values)}"
+        yield f"{what} has {_count(values, 'value')} {how}: {_shown(values.to_pylist())}"
 
 
-def _count(values: pa.Array, noun: str) -> str:
+def _count(values: Sized, noun: str) -> str:
     return f"{len(values):,} {noun}{'s' if len(values) > 1 else ''}"
 
 
-def _shown(values: pa.Array) -> str:
-    first = ", ".join(repr(value) for value in values[:_SHOWN].to_pylist())
-    return f"{first}, ..." if len(values) > _SHOWN else first
+def _shown(values: Sequence[str]) -> str:
+    return ", ".join(map(repr, values[:_SHOWN])) + (", ..." if len(values) > _SHOWN else "")

@@ -1,18 +1,17 @@
 """Inferring a spec from the files of a competition."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from attrs import evolve, frozen
+from attrs import evolve
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, MissingFileError, unknown_name
 from mlxfp.data.sources.csv_files import NULL_VALUES
-from mlxfp.kaggle.specs.cells import not_numbers
+from mlxfp.kaggle.specs.cells import are_numbers
 from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
 from mlxfp.kaggle.specs.reading import hash_file, read_cells, read_strings, without_missing
 from mlxfp.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
@@ -62,21 +61,21 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
     files = _find(path)
-    train, test, sample = (None if file is None else read_strings(file) for file in (files.train, files.test, files.sample))
-    facts = _Facts(str(files.train), train, test, sample)
-    names = _targets(facts, target)
-    facts = evolve(facts, train=facts.with_classes(names, read_cells(files.train)))
-    found = facts.id(names)
-    columns = tuple(facts.columns({*names, *([] if found is None else [found])}))
-    time = facts.later(column.name for column in columns if not column.kind.is_number)
-    kind = _kind(facts, names, time)
-    classes = _classes(facts, names) if kind in CLASSED else ()
+    train, test, sample = (None if file is None else read_strings(file) for file in files)
+    names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in (train, test, sample)], target)
+    train = _with_classes(train, names, read_cells(files[0]))
+    found = _id(train, () if sample is None else sample.column_names[:1], names)
+    columns = tuple(_columns(train, test, {*names, found}))
+    texts = [column.name for column in columns if not column.kind.is_number]
+    time = None if test is None else next((name for name in texts if _is_before(train[name], test[name])), None)
+    kind = _kind(str(files[0]), train, names, time)
+    classes = _classes(train, names) if kind in CLASSED else ()
     return DatasetSpec(
-        name=files.train.parent.name if Path(path).is_dir() else files.train.name.partition(".")[0],
+        name=files[0].parent.name if Path(path).is_dir() else files[0].name.partition(".")[0],
         kind=kind,
-        train=_file(files.train, train),
-        test=None if files.test is None else _file(files.test, test),
-        sample=None if files.sample is None else _file(files.sample, sample),
+        train=_file(files[0], train),
+        test=None if files[1] is None else _file(files[1], test),
+        sample=None if files[2] is None else _file(files[2], sample),
         id=found,
         target=names,
         classes=classes,
@@ -92,17 +91,11 @@ def is_train_file(path: Path) -> bool:
     return path.name.lower() in {f"train{suffix}" for suffix in _SUFFIXES}
 
 
-@frozen
-class _Files:
-    train: Path
-    test: Path | None = None
-    sample: Path | None = None
-
-
-def _find(path: str | Path) -> _Files:
+def _find(path: str | Path) -> tuple[Path, Path | None, Path | None]:
+    """Find the train, test and sample files."""
     check_types((str, Path), path=path)
     if Path(path).is_file():
-        return _Files(Path(path))
+        return Path(path), None, None
     if not Path(path).is_dir():
         raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a CSV file.")
     every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
@@ -119,58 +112,44 @@ def _find(path: str | Path) -> _Files:
     samples = [file for file in files if "submission" in file.name.lower()]
     if len(samples) > 1:  # some may be the user's own submissions
         samples = [file for file in samples if "sample" in file.name.lower()]
-    return _Files(train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None)
+    return train, tests[0] if tests else None, samples[0] if len(samples) == 1 else None
 
 
 def _file(path: Path, table: pa.Table) -> FileSpec:
     return FileSpec(name=path.name, sha256=hash_file(path), rows=table.num_rows)
 
 
-@frozen
-class _Facts:
-    """The rows of the files, as strings."""
-
-    path: str
-    train: pa.Table
-    test: pa.Table | None
-    sample: pa.Table | None
-
-    def with_classes(self, targets: Sequence[str], cells: pa.Table) -> pa.Table:
-        """Return the train rows with targets of texts as they are written: None and NA are classes, and only an empty cell is missing."""
-        train = self.train
-        for name in targets:
-            known = train[name].drop_null()
-            if not len(known) or (len(not_numbers(known)) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
-                texts = without_missing(cells[name], kept=tuple(value for value in NULL_VALUES if value.strip()))
-                train = train.set_column(train.column_names.index(name), name, texts)
-        return train
-
-    def id(self, targets: Sequence[str]) -> str | None:
-        first = () if self.sample is None else self.sample.column_names[:1]
-        named = [name for name in self.train.column_names if (name in first or name.lower() == "id") and name not in targets]
-        return next((name for name in named if _all_different(self.train[name])), None)
-
-    def columns(self, excluded: set[str]) -> Iterator[ColumnSpec]:
-        shared = [name for name in self.train.column_names if self.test is None or name in self.test.column_names]
-        titles: set[str] = set()
-        for name in shared:
-            if name in excluded or self.train[name].null_count == self.train.num_rows:
-                continue
-            known, others = (table[name].drop_null() for table in (self.train, self.train.slice(0, 0) if self.test is None else self.test))
-            kinds = [kind.name for kind in COLUMN_KINDS.values() if kind.recognizes(known, others)]
-            column = ColumnSpec(name=name, type=kinds[-1])
-            numbered = (f"{column.title} {number}" for number in count(2))
-            title = next(title for title in chain([column.title], numbered) if title not in titles)
-            titles |= {title}
-            yield evolve(column, title=title)
-
-    def later(self, names: Iterator[str]) -> str | None:
-        """Find a column of dates in which all test rows are later than the train rows."""
-        return next((name for name in names if self.test is not None and _is_before(self.train[name], self.test[name])), None)
+def _with_classes(train: pa.Table, targets: Sequence[str], cells: pa.Table) -> pa.Table:
+    """Return the train rows with targets of texts as they are written: None and NA are classes, and only an empty cell is missing."""
+    for name in targets:
+        known = train[name].drop_null()
+        if not len(known) or (not are_numbers(known) and not pc.all(pc.match_substring_regex(known, _TRUTH)).as_py()):
+            texts = without_missing(cells[name], kept=tuple(value for value in NULL_VALUES if value.strip()))
+            train = train.set_column(train.column_names.index(name), name, texts)
+    return train
 
 
-def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ...]:
-    train, test, sample = (() if table is None else tuple(table.column_names) for table in (facts.train, facts.test, facts.sample))
+def _id(train: pa.Table, first: Sequence[str], targets: Sequence[str]) -> str | None:
+    named = [name for name in train.column_names if (name in first or name.lower() == "id") and name not in targets]
+    return next((name for name in named if len(train[name].drop_null().unique()) == train.num_rows), None)
+
+
+def _columns(train: pa.Table, test: pa.Table | None, excluded: set[str | None]) -> Iterator[ColumnSpec]:
+    titles: set[str] = set()
+    for name in train.column_names:
+        if name in excluded or (test is not None and name not in test.column_names) or train[name].null_count == train.num_rows:
+            continue
+        known, others = (table[name].drop_null() for table in (train, train.slice(0, 0) if test is None else test))
+        kinds = [kind.name for kind in COLUMN_KINDS.values() if kind.recognizes(known, others)]
+        column = ColumnSpec(name=name, type=kinds[-1])
+        numbered = (f"{column.title} {number}" for number in count(2))
+        title = next(title for title in chain([column.title], numbered) if title not in titles)
+        titles |= {title}
+        yield evolve(column, title=title)
+
+
+def _targets(path: str, columns: Sequence[tuple[str, ...]], target: str | Sequence[str] | None) -> tuple[str, ...]:
+    train, test, sample = columns
     if target is not None:
         names = (target,) if isinstance(target, str) else tuple(target)
         check_text(**{f"target {place}": name for place, name in enumerate(names)})
@@ -178,7 +157,7 @@ def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ..
             raise ArgumentError("target names no column. Name one, or leave target out for it to be inferred.")
         for name in names:
             if name not in train:
-                raise unknown_name(f"column of {facts.path}", name, train)
+                raise unknown_name(f"column of {path}", name, train)
         return names
     if sample[1:] and set(sample[1:]) <= set(train):
         return sample[1:]
@@ -187,26 +166,25 @@ def _targets(facts: _Facts, target: str | Sequence[str] | None) -> tuple[str, ..
         return only
     why = f"{len(only)} columns are in it and not in the test file" if test else "there is no test file to compare it with"
     raise ArgumentError(
-        f"The target in {facts.path!r} cannot be inferred: {why}. Name it with target=, or in a spec; "
-        f"columns: {', '.join(map(repr, only))}."
+        f"The target in {path!r} cannot be inferred: {why}. Name it with target=, or in a spec; columns: {', '.join(map(repr, only))}."
     )
 
 
-def _kind(facts: _Facts, names: tuple[str, ...], time: str | None) -> Kind:
-    kinds = [facts.train[name].drop_null().unique() for name in names]
+def _kind(path: str, rows: pa.Table, names: tuple[str, ...], time: str | None) -> Kind:
+    kinds = [rows[name].drop_null().unique() for name in names]
     least = 2 if len(kinds) == 1 else 1
     constant = next(((name, len(found)) for name, found in zip(names, kinds, strict=True) if len(found) < least), None)
     if constant is not None:
         raise ArgumentError(
-            f"The target {constant[0]!r} in {facts.path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
+            f"The target {constant[0]!r} in {path!r} has {constant[1]} different values: there is nothing to learn. Name another one."
         )
-    numbers = not any(len(not_numbers(pa.chunked_array([found]))) for found in kinds)
+    numbers = all(map(are_numbers, kinds))
     if len(kinds) > 1:
         if all(set(found.to_pylist()) <= {"0", "1"} for found in kinds):
             return "multilabel"
         if not numbers:
             raise ArgumentError(
-                f"Several targets must be 0 and 1, or numbers, and those in {facts.path!r} are not: {', '.join(names)}. Choose one."
+                f"Several targets must be 0 and 1, or numbers, and those in {path!r} are not: {', '.join(names)}. Choose one."
             )
     elif len(kinds[0]) == 2:
         return "binary"
@@ -220,21 +198,16 @@ def _counts_up(texts: pa.Array) -> bool:
     return any(set(texts.to_pylist()) == {str(first + place) for place in range(min(len(texts), _CLASSES))} for first in (0, 1))
 
 
-def _classes(facts: _Facts, names: tuple[str, ...]) -> tuple[str, ...]:
+def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
     if len(names) > 1:
         return ("0", "1")
-    values = facts.train[names[0]].drop_null().unique()
-    by: Callable[[str], Any] = float if not len(not_numbers(pa.chunked_array([values]))) else str
-    return tuple(sorted(values.to_pylist(), key=by))
+    values = train[names[0]].drop_null().unique()
+    return tuple(sorted(values.to_pylist(), key=float if are_numbers(values) else str))
 
 
 def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
     cells = {cell for name in targets if name in sample.column_names for cell in sample[name].drop_null().unique().to_pylist()}
     return SubmissionSpec(columns=sample.column_names, spelling=find_spelling(cells).name)
-
-
-def _all_different(column: pa.ChunkedArray) -> bool:
-    return column.null_count == 0 and len(column.unique()) == len(column)
 
 
 def _is_before(train: pa.ChunkedArray, test: pa.ChunkedArray) -> bool:

@@ -15,7 +15,6 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_fiel
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.core.execution import run, start
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.map_filter import take
@@ -23,6 +22,7 @@ from mlxfp.data.sources.csv_files import NULL_VALUES, read_csv
 from mlxfp.data.sources.text_files import read_text
 from mlxfp.kaggle.specs.cells import are_numbers
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
+from mlxfp.kaggle.specs.tables import to_table
 
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
@@ -66,7 +66,10 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     check_commas(found)
     if part == "sample":
         return read_csv(found, schema=dict.fromkeys(schema(read_csv(found)).names, pa.string()), null_values=[""])
-    types, kept = _types(spec, with_target=part == "train"), kept_null_texts(spec)
+    types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
+    types |= dict.fromkeys(spec.target if part == "train" else (), pa.string() if spec.kind in CLASSED else pa.float64())
+    types |= {column.name: column.kind.arrow_type for column in spec.columns}
+    kept = kept_null_texts(spec)
     if not kept:
         return read_csv(found, schema=types)
     values = {value for texts in kept.values() for value in texts}
@@ -116,9 +119,7 @@ def read_cells(path: Path) -> pa.Table:
     """Read a CSV file whole, every column as strings; an empty cell is an empty string."""
     check_commas(path)
     names = schema(read_csv(path)).names
-    rows = read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())
-    chunks = [chunk.select(names) for chunk, _ in run(rows, start(0, None))]
-    return pa.Table.from_batches(chunks, pa.schema([(name, pa.string()) for name in names]))
+    return to_table(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())).select(names)
 
 
 def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = ()) -> pa.Array | pa.ChunkedArray:
@@ -128,10 +129,7 @@ def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = (
 
 
 def open_text(path: Path) -> TextIO:
-    """Open a file of a competition as text, for the csv module; gzip and zstd by suffix.
-
-    Raises `DataError` for a file that is not UTF-8, or has another delimiter.
-    """
+    """Open a file of a competition as text, for the csv module; gzip and zstd by suffix."""
     check_commas(path)
     return TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="")
 
@@ -140,12 +138,6 @@ def hash_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes in hexadecimal digits."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
-
-
-def _types(spec: DatasetSpec, *, with_target: bool) -> dict[str, pa.DataType]:
-    others = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
-    target = dict.fromkeys(spec.target if with_target else (), pa.string() if spec.kind in CLASSED else pa.float64())
-    return others | target | {column.name: column.kind.arrow_type for column in spec.columns}
 
 
 @frozen(repr=False)

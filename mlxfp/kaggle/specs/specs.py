@@ -1,7 +1,7 @@
 """Specs: facts about the files, the columns and the target of a competition, as values without any data."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
@@ -18,11 +18,7 @@ _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=
 
 
 def humanize(name: str) -> str:
-    """Split the name of a column into words.
-
-    >>> [humanize(name) for name in ("PassengerId", "1stFlrSF", "home_planet", "MSZoning")]
-    ['passenger id', '1st flr SF', 'home planet', 'MS zoning']
-    """
+    """Split the name of a column into words."""
     words = [word for word in _BREAK.split(name) if word]
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
 
@@ -62,7 +58,6 @@ class FileSpec:
     rows: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check the types."""
         check_text(name=self.name)
         check_types((str, type(None)), sha256=self.sha256)
         if self.rows is not None:
@@ -88,7 +83,6 @@ class ColumnSpec:
     absent: tuple[str, ...] = field(default=(), converter=_to_texts)
 
     def __attrs_post_init__(self) -> None:
-        """Check the type, and that values and their names are unique."""
         check_text(name=self.name, title=self.title)
         check_choice(get_args(ColumnType), type=self.type)
         if not self.name or not self.title:
@@ -123,7 +117,6 @@ class SubmissionSpec:
     spelling: Spelling
 
     def __attrs_post_init__(self) -> None:
-        """Check the spelling, and that no column is repeated."""
         check_choice(get_args(Spelling), spelling=self.spelling)
         check_unique({"columns": self.columns})
 
@@ -169,32 +162,27 @@ class DatasetSpec:
     submission: SubmissionSpec | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that the facts do not contradict each other."""
         check_text(name=self.name, metric=self.metric)
         check_choice(get_args(Kind), kind=self.kind)
         check_types((str, type(None)), id=self.id, group=self.group, time=self.time)
         names = [column.name for column in self.columns]
-        check_unique({"columns": names, "titles of columns": [column.title for column in self.columns], "target": self.target})
-        for problem in (*self._target_problems(), *self._class_problems()):
+        titles = [column.title for column in self.columns]
+        check_unique({"columns": names, "titles of columns": titles, "target": self.target, "classes": self.classes})
+        for problem in self._problems():
             raise ArgumentError(f"The spec of {self.name!r}: {problem}")
 
-    def _target_problems(self) -> tuple[str, ...]:
-        apart = {*self.target, *([] if self.id is None else [self.id])}
-        seen = sorted(apart & {column.name for column in self.columns})
-        needed = {"time_series": ("time", self.time), "ranking": ("group", self.group)}.get(self.kind, ("", ""))
-        return (
-            *([] if self.target else ["it has no target. Name the column to predict."]),
-            *([f"columns has {', '.join(map(repr, seen))}, and a model must not see the id or the target. Leave it out."] if seen else []),
-            *([f"{self.kind} needs {needed[0]}, the name of a column."] if needed[1] is None else []),
-        )
-
-    def _class_problems(self) -> tuple[str, ...]:
-        check_unique({"classes": self.classes})
-        count, least = len(self.classes), 2 if self.kind in CLASSED else 0
-        most = 2 if self.kind in ("binary", "multilabel") else None if self.kind in CLASSED else 0
-        single = self.kind in CLASSED and self.kind != "multilabel" and len(self.target) > 1
-        wanted = f"{least}" if least == most else f"at least {least}"
-        return (
-            *([f"{self.kind} has one target, got {len(self.target)}. Choose another kind, or one of them."] if single else []),
-            *([f"{self.kind} has {wanted} classes, got {count}."] if count < least or (most is not None and count > most) else []),
-        )
+    def _problems(self) -> Iterator[str]:
+        hidden = sorted({*self.target, self.id or ""} & {column.name for column in self.columns})
+        role, name = {"time_series": ("time", self.time), "ranking": ("group", self.group)}.get(self.kind, ("", ""))
+        classed, count = self.kind in CLASSED, len(self.classes)
+        least, most = 2 if classed else 0, 2 if self.kind in ("binary", "multilabel") else None if classed else 0
+        if not self.target:
+            yield "it has no target. Name the column to predict."
+        if hidden:
+            yield f"columns has {', '.join(map(repr, hidden))}, and a model must not see the id or the target. Leave it out."
+        if name is None:
+            yield f"{self.kind} needs {role}, the name of a column."
+        if classed and self.kind != "multilabel" and len(self.target) > 1:
+            yield f"{self.kind} has one target, got {len(self.target)}. Choose another kind, or one of them."
+        if count < least or (most is not None and count > most):
+            yield f"{self.kind} has {least if least == most else f'at least {least}'} classes, got {count}."

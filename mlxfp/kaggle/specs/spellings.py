@@ -22,12 +22,7 @@ def _is_number(cell: str) -> bool:
 
 @frozen
 class CellSpelling:
-    """The spelling of one column of a submission; made by `find_spelling`.
-
-    >>> integers, booleans = find_spelling(["0", "12"]), find_spelling(["TRUE"])
-    >>> integers.fits("3"), integers.fits("3.0"), integers.write(3.0), booleans.write("no"), booleans.write(1.0)
-    (True, False, '3', 'FALSE', 'TRUE')
-    """
+    """The spelling of one column of a submission; made by `find_spelling`."""
 
     name: Spelling
     truths: tuple[str, str] = _TRUTHS[0]
@@ -63,17 +58,12 @@ class CellSpelling:
         return name if truth is None else str(int(truth))
 
     def __str__(self) -> str:
-        """Say what cells must be, for an error."""
         wanted = {"integer": "whole numbers", "boolean": f"spelled {' or '.join(self.truths)}", "number": "numbers", "text": "text"}
         return wanted[self.name]
 
 
 def find_spelling(cells: Collection[str], name: Spelling | None = None) -> CellSpelling:
-    """Find the narrowest spelling that all cells fit, "text" if there are none; or the one of this `name`, as these cells spell it.
-
-    >>> [find_spelling(cells).name for cells in (["0", "1"], ["true"], ["0.5", "1"], ["a", "1"], [])]
-    ['integer', 'boolean', 'number', 'text', 'text']
-    """
+    """Find the narrowest spelling that all cells fit, "text" if there are none; or the one of this `name`, as these cells spell it."""
     truths = next((pair for pair in _TRUTHS if set(cells) <= set(pair)), _TRUTHS[0])
     spellings = [CellSpelling(each, truths) for each in get_args(Spelling)]  # from the narrowest to the widest
     found = next(each for each in spellings if all(map(each.fits, cells))) if cells else spellings[-1]

@@ -92,8 +92,10 @@ class _SyntheticRows:
             return self.sample({name: keys[name] for name in ids})
         cells = {name: column.cells[here] for name, column in shown.items()} | keys
         if part == "train":
-            targets = self.targets([column.signal[here] for column in shown.values()])
-            cells |= {name: target for name, target in targets.items() if name != spec.id}
+            signals = [column.signal[here] for column in shown.values()]
+            for place, name in enumerate(spec.target):  # each depends most on another column
+                if name != spec.id:
+                    cells[name] = self.target(name, (*signals[place:], *signals[:place]))
         return {name: cells[name] for name in dict.fromkeys([*ids, *cells])}
 
     def keys(self) -> Iterator[tuple[str, Cells]]:
@@ -119,10 +121,6 @@ class _SyntheticRows:
         if column.absent and not column.values:
             made = _replace(made, random.random(count) < _ABSENT, column.absent[0])
         return _replace(made, random.random(count) < _MISSING, "")
-
-    def targets(self, signals: Sequence[NDArray[np.float64]]) -> dict[str, Cells]:
-        """Make the targets of rows: each depends most on another column."""
-        return {name: self.target(name, (*signals[place:], *signals[:place])) for place, name in enumerate(self.spec.target)}
 
     def target(self, name: str, signals: Sequence[NDArray[np.float64]]) -> Cells:
         shown = sum((signal / place for place, signal in enumerate(signals, 1)), start=np.zeros(self.rows))

@@ -38,5 +38,4 @@ def column_values(rows: Dataset[Any], column: str) -> NDArray[Any]:
     >>> column_values(from_examples([{"x": 1, "y": "a"}, {"x": 2, "y": "b"}]), "x").tolist()
     [1, 2]
     """
-    values: NDArray[Any] = np.asarray(to_table(select_columns([column])(rows)).column(column).to_numpy())
-    return values
+    return np.asarray(to_table(select_columns([column])(rows)).column(column).to_numpy())

@@ -3,7 +3,7 @@
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import get_args
@@ -39,10 +39,9 @@ class Submission:
 
     def write(self, path: PathLike) -> None:
         """Write it as CSV. An older file is replaced when the new one is complete."""
-        target = Path(path)
         text = StringIO()
         csv.writer(text, lineterminator="\n").writerows([self.header, *self.rows])
-        write_whole(target, text.getvalue().encode())
+        write_whole(Path(path), text.getvalue().encode())
 
     def column(self, name: str) -> tuple[str, ...]:
         """Return the cells of one column."""
@@ -50,7 +49,6 @@ class Submission:
         return tuple(row[place] for row in self.rows)
 
     def __repr__(self) -> str:
-        """Print the columns and the number of rows."""
         return f"Submission({', '.join(self.header)}: {len(self.rows):,} rows)"
 
 
@@ -95,14 +93,11 @@ def submission(
         for column, array in arrays.items()
         if array.shape != (len(ids),)
     ]
-    if problems:
-        raise _refused(problems, sample)
+    _refuse(problems, sample)
     spellings = _spellings(model, spelling)
     written = [map(spellings[column].write, arrays[column].tolist()) for column in columns]
     made = Submission(model.header, tuple(zip(ids, *written, strict=True)))
-    problems = [*_problems(made, model, spellings)]
-    if problems:
-        raise _refused(problems, sample)
+    _refuse([*_problems(made, model, spellings)], sample)
     return made
 
 
@@ -188,11 +183,11 @@ def _id_problems(ids: tuple[str, ...], wanted: tuple[str, ...]) -> Iterator[str]
         yield f"{len(extra)} ids are not in the sample: {_some(extra)}{hint}"
 
 
-def _some(values: Iterable[str]) -> str:
-    shown = list(values)
-    return ", ".join(shown[:_SHOWN]) + (", ..." if len(shown) > _SHOWN else "")
+def _some(values: list[str]) -> str:
+    return ", ".join(values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
 
 
-def _refused(problems: list[str], sample: PathLike) -> DataError:
-    listed = "".join(f"\n- {problem}" for problem in problems)
-    return DataError(f"The submission does not fit the sample {os.fspath(sample)!r}:{listed}")
+def _refuse(problems: list[str], sample: PathLike) -> None:
+    if problems:
+        listed = "".join(f"\n- {problem}" for problem in problems)
+        raise DataError(f"The submission does not fit the sample {os.fspath(sample)!r}:{listed}")

@@ -80,14 +80,17 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
     if client is None and credentials_in(os.environ, Path.home()) is None:
         return Verdict("failed", "There are no credentials. Set KAGGLE_API_TOKEN, or see https://www.kaggle.com/settings/api.")
     try:
-        own = client or _official()
-        reply = own.competition_submit(os.fspath(path), message, competition, quiet=True)
+        if client is None:
+            official: Any = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit").KaggleApi()
+            official.authenticate()
+            client = official
+        reply = client.competition_submit(os.fspath(path), message, competition, quiet=True)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises all errors of the network, and exits without credentials
         return Verdict("failed", f"The upload failed: {_reason(error)}")
     ref = getattr(reply, "ref", None)
     if not ref:
         return Verdict("failed", f"The upload was refused: {getattr(reply, 'message', reply)}")
-    return _scored(own, competition, ref, wait, poll)
+    return _scored(client, competition, ref, wait, poll)
 
 
 def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
@@ -110,13 +113,6 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
         *((str(path), path.is_file()) for path in (*(each / "kaggle.json" for each in folders), own / "credentials.json")),
     )
     return next((place for place, there in places if there), None)
-
-
-def _official() -> Client:
-    module = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit")
-    client: Client = module.KaggleApi()
-    client.authenticate()  # type: ignore[attr-defined]  # only Kaggle's own client has to sign in
-    return client
 
 
 def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:

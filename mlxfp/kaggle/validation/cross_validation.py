@@ -1,7 +1,8 @@
 """Cross-validation: it alone calls `fit`, so that no model is ever scored on rows that it was fitted on."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from attrs import field, frozen
@@ -21,15 +22,8 @@ from mlxfp.kaggle.validation.scoring import Numbers, finite_numbers
 Predict = Callable[[Dataset[Any]], Any]
 Names = str | Sequence[str]
 Fit = Callable[[Splits], Predict]
+View = Callable[[Dataset[Any]], Dataset[Any]]
 Stopping = Literal["none", "inner", "validation"]
-
-
-@runtime_checkable
-class Together(Protocol):
-    """A `fit` that can train the models of all folds in one program."""
-
-    def together(self, parts: Sequence[Splits]) -> Sequence[Predict]:
-        """Fit on the training rows of each fold; return the models that calling `fit` once for each fold would return."""
 
 
 @frozen
@@ -107,7 +101,7 @@ def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
     check_rows(folds, rows, target)
     targets = target_numbers(rows, target)
     if together:
-        if not isinstance(fit, Together):
+        if not hasattr(fit, "together"):
             raise ArgumentTypeError(f"together=True needs a fit with a method `together`, as small_fit makes, got {fit!r:.60}.")
         models = tuple(fit.together([parts_of(fold, rows, stopping, share) for fold in folds]))
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
@@ -142,6 +136,38 @@ def validate_fold(  # noqa: PLR0913  # each is one choice of how folds are run
         error.add_note(f"in {fold!r} of {fold.folds!r}")
         raise
     return Validated(model, fold_predictions(fold, predictions))
+
+
+def test_time_augmentation(model: Predict, views: Sequence[View]) -> Predict:
+    """Predict every view of the rows and average: probabilities or values, [N] or [N, C].
+
+    A view is a stage that keeps the rows and their order: `template(form, seed=0)`, `template(form, seed=1)`, ... write the columns in
+    different orders; `map` does anything else. To score it, let `fit` return the augmented model. Raises `ArgumentError` if views differ in
+    their number of rows.
+
+    >>> from mlxfp.data.rows.map_filter import map
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> model = lambda rows: column_values(rows, "x")
+    >>> augmented = test_time_augmentation(model, [map(lambda row: {"x": row["x"] + 1}), map(lambda row: {"x": row["x"] - 1})])
+    >>> augmented(from_table({"x": [0.25, 0.5]})).tolist()
+    [0.25, 0.5]
+    """
+    check_callable(model=model)
+    if not views:
+        raise ArgumentError("test_time_augmentation needs at least one view, got none.")
+    for place, view in enumerate(views):
+        check_callable(**{f"views[{place}]": view})
+    return partial(_mean_of_views, model, tuple(views))
+
+
+test_time_augmentation.__test__ = False  # type: ignore[attr-defined]  # else pytest collects it as a test where it is imported
+
+
+def _mean_of_views(model: Predict, views: Sequence[View], rows: Dataset[Any]) -> Numbers:
+    each = [finite_numbers(f"Predictions of view {place}", model(view(rows))) for place, view in enumerate(views)]
+    if len({array.shape for array in each}) > 1:
+        raise ArgumentError(f"Views must keep the rows, got predictions of {[list(array.shape) for array in each]}.")
+    return np.asarray(np.mean(each, axis=0))
 
 
 def parts_of(fold: Fold, rows: Dataset[Any], stopping: Stopping, share: float) -> Splits:

@@ -18,10 +18,6 @@ from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.scoring import read_only
 
 
-def _read_only_ints(values: ArrayLike) -> Indices:
-    return read_only(values, np.int64)
-
-
 @frozen(eq=False, repr=False)
 class Fold:
     """One fold: the rows to train on and those to validate with, int64 numbers in ascending order.
@@ -69,7 +65,6 @@ class Fold:
         return rows[~stops], rows[stops]
 
     def __repr__(self) -> str:
-        """Name the fold."""
         repeats = f", repeat {self.repeat + 1} of {self.folds.repeats}" if self.folds.repeats > 1 else ""
         return f"fold {self.number + 1} of {self.folds.count}{repeats}"
 
@@ -87,8 +82,8 @@ class Folds:
     """
 
     method: str
-    assignments: Indices = field(converter=_read_only_ints, eq=fingerprint)
-    units: Indices = field(converter=_read_only_ints, eq=fingerprint)
+    assignments: Indices = field(converter=read_only, eq=fingerprint)
+    units: Indices = field(converter=read_only, eq=fingerprint)
     forward: bool = field(default=False, kw_only=True)
 
     @property
@@ -112,11 +107,9 @@ class Folds:
         return fingerprint((self.assignments, self.forward))
 
     def __iter__(self) -> Iterator[Fold]:
-        """Yield the folds of all repeats."""
         return (Fold(self, repeat, number) for repeat in range(self.repeats) for number in range(self.count))
 
     def __repr__(self) -> str:
-        """Print the numbers of rows and folds."""
         repeats = f", repeated {self.repeats} times" if self.repeats > 1 else ""
         return f"{self.method}: {self.size:,} rows in {self.count} folds{repeats}"
 
@@ -241,18 +234,15 @@ def _assign(  # noqa: PLR0913  # the arguments of the functions above
 ) -> Folds:
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    units = np.arange(len(classes)) if groups is None else groups
+    units, what, deal = (np.arange(len(classes)), "rows", _deal) if groups is None else (groups, "groups", _deal_groups)
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
-        what = "rows" if groups is None else "groups"
         raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")
     chances = [generator(fold_in(0, "folds", seed, repeat)) for repeat in range(repeats)]
-    if groups is None:
-        return Folds(method, np.stack([_deal(classes, count, chance) for chance in chances]), units)
-    return Folds(method, np.stack([_deal_groups(classes, groups, count, chance) for chance in chances]), units)
+    return Folds(method, np.stack([deal(classes, units, count, chance) for chance in chances]), units)
 
 
-def _deal(classes: Indices, count: int, chance: np.random.Generator) -> Indices:
+def _deal(classes: Indices, _: Indices, count: int, chance: np.random.Generator) -> Indices:
     """Shuffle, sort by class, and deal rows to the folds in turn: every class and every fold is even."""
     order = chance.permutation(len(classes))
     order = order[np.argsort(classes[order], kind="stable")]

@@ -32,7 +32,6 @@ class FoldPredictions:
     predictions: Numbers = field(converter=read_only, eq=fingerprint)
 
     def __repr__(self) -> str:
-        """Name the fold."""
         return f"FoldPredictions(repeat {self.repeat}, fold {self.number}, {len(self.predictions):,} rows)"
 
 
@@ -59,20 +58,11 @@ class OutOfFold:
         return self.targets[fold.valid], self.predictions[fold.repeat][fold.valid]
 
     def __repr__(self) -> str:
-        """Name the folds."""
         return f"OutOfFold({self.folds!r})"
 
 
 def fold_predictions(fold: Fold, predictions: ArrayLike) -> FoldPredictions:
-    """Check the predictions of the rows `fold.valid`, [n] or [n, C], and label them with their fold.
-
-    Raises `DataError` for NaN and infinity, `ArgumentError` for another number of rows.
-
-    >>> from mlxfp.kaggle.validation.folds import custom
-    >>> first, second = custom([0, 0, 1])
-    >>> fold_predictions(first, [0.2, 0.4])
-    FoldPredictions(repeat 0, fold 0, 2 rows)
-    """
+    """Check the predictions of the rows `fold.valid`, [n] or [n, C], and label them with their fold."""
     array = finite_numbers(f"The predictions of {fold!r}", predictions)
     if not is_shaped(array, len(fold.valid)):
         raise ArgumentError(
@@ -148,7 +138,6 @@ class Score:
         return [value for value in self.folds if not isnan(value)]
 
     def __repr__(self) -> str:
-        """Show the numbers."""
         return f"{self.metric} {self.overall:.4f}, in folds {self.mean:.4f} +- {self.sd:.4f}"
 
 
@@ -197,7 +186,6 @@ class Comparison:
     high: float
 
     def __repr__(self) -> str:
-        """Show the numbers."""
         return (
             f"{self.metric} better by {self.mean:+.4f} (95 %: {self.low:+.4f} to {self.high:+.4f}), "
             f"SD {self.sd:.4f} over {len(self.differences)} folds"

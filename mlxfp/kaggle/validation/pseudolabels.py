@@ -1,5 +1,6 @@
 """Pseudo-labels: in each fold a teacher, fitted on its training rows, labels further rows for a student."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ class Confidence:
     most: float = 0.6
 
     def __attrs_post_init__(self) -> None:
-        """Check the ranges."""
         if not 0 < self.threshold <= 1 or not 0 <= self.least <= self.most <= 1 or self.most == 0:
             raise ArgumentError(
                 f"Confidence needs 0 < threshold <= 1 and 0 <= least <= most <= 1, got threshold={self.threshold}, least={self.least}, "
@@ -96,28 +96,18 @@ def pseudo_label(  # noqa: PLR0913  # each is one choice of how rows are labelle
     if not weight > 0:
         raise ArgumentError(f"weight must be above 0, got weight={weight!r}.")
     bare = drop_columns([target])(unlabelled) if target in schema(unlabelled).names else unlabelled
-    return _PseudoLabelling(teacher, student, bare, target, confidence or Confidence(), float(weight))
+    return partial(_fit_both, teacher, student, bare, target, confidence or Confidence(), float(weight))
 
 
-@frozen
-class _PseudoLabelling:
-    teacher: Fit
-    student: Fit
-    unlabelled: Dataset[Any]
-    target: str
-    confidence: Confidence
-    weight: float
-
-    def __call__(self, parts: Splits) -> Predict:
-        train = to_table(parts.train)
-        check_columns([name for name in train.column_names if name != self.target], schema(self.unlabelled).names, "pseudo_label")
-        taught = self.teacher(parts)
-        check_callable(**{"what teacher returns": taught})  # a model given as a fit returns predictions here
-        rows, labels = self.confidence.choose(taught(self.unlabelled), train.column(self.target).to_numpy())
-        added = to_table(self.unlabelled).take(pa.array(rows)).append_column(self.target, pa.array(labels))
-        both = pa.concat_tables([_with_weight(train, 1.0), _with_weight(added, self.weight)], promote_options="permissive")
-        return self.student(Splits(from_table(both.select([*train.column_names, "weight"])), valid=parts.valid))
-
-
-def _with_weight(table: pa.Table, weight: float) -> pa.Table:
-    return table.append_column("weight", pa.array(np.full(len(table), weight)))
+def _fit_both(  # noqa: PLR0913, PLR0917  # those of `pseudo_label`
+    teacher: Fit, student: Fit, unlabelled: Dataset[Any], target: str, confidence: Confidence, weight: float, parts: Splits
+) -> Predict:
+    train = to_table(parts.train)
+    check_columns([name for name in train.column_names if name != target], schema(unlabelled).names, "pseudo_label")
+    taught = teacher(parts)
+    check_callable(**{"what teacher returns": taught})  # a model given as a fit returns predictions here
+    rows, labels = confidence.choose(taught(unlabelled), train.column(target).to_numpy())
+    added = to_table(unlabelled).take(pa.array(rows)).append_column(target, pa.array(labels))
+    weights = pa.array(np.repeat([1.0, weight], [len(train), len(added)]))
+    both = pa.concat_tables([train, added.select(train.column_names)], promote_options="permissive").append_column("weight", weights)
+    return student(Splits(from_table(both), valid=parts.valid))

@@ -60,10 +60,8 @@ class Metric:
         >>> METRICS["accuracy"]([0, 1, 1], [0.2, 0.7, 0.4]), METRICS["accuracy"]([0, 1, 1], [0, 1, 0])
         (0.666..., 0.666...)
         """
-        truth, guesses = (
-            finite_numbers(f"The targets of {self.name}", targets),
-            finite_numbers(f"The predictions for {self.name}", predictions),
-        )
+        truth = finite_numbers(f"The targets of {self.name}", targets)
+        guesses = finite_numbers(f"The predictions for {self.name}", predictions)
         if truth.ndim == 2 and truth.shape == guesses.shape and truth.shape[1] > 1:
             return float(np.mean([self(truth[:, place], guesses[:, place]) for place in range(truth.shape[1])]))
         if truth.ndim != 1 or not len(truth) or not is_shaped(guesses, len(truth)):
@@ -100,19 +98,15 @@ def finite_numbers(name: str, values: ArrayLike) -> Numbers:
     return array
 
 
-def read_only(values: Any, dtype: Any = np.float64) -> NDArray[Any]:
-    """Copy values to an array that cannot be written to: a value that changes has another fingerprint."""
-    copied = np.array(values, dtype)
+def read_only(values: Any) -> NDArray[Any]:
+    """Copy numbers to a float64 or int64 array that cannot be written to: a value that changes has another fingerprint."""
+    copied = np.array(values, np.int64 if np.asarray(values).dtype.kind == "i" else np.float64)
     copied.setflags(write=False)
     return copied
 
 
 def is_shaped(predictions: Numbers, count: int) -> bool:
-    """Tell whether predictions are [count], or [count, C] for two classes or more: in [count, 1], class 0 would be the likeliest.
-
-    >>> is_shaped(np.zeros(3), 3), is_shaped(np.zeros((3, 2)), 3), is_shaped(np.zeros((3, 1)), 3)
-    (True, True, False)
-    """
+    """Tell whether predictions are [count], or [count, C] for two classes or more: in [count, 1], class 0 would be the likeliest."""
     return predictions.shape == (count,) or (predictions.ndim == 2 and len(predictions) == count and predictions.shape[1] > 1)
 
 
@@ -155,12 +149,9 @@ def _map_at(count: int, targets: Numbers, predictions: Numbers) -> float:
     return float(np.where(ranks <= count, 1 / ranks, 0).mean())
 
 
-def _sklearn(name: str) -> Any:
-    return getattr(optional("sklearn.metrics", extra="kaggle", needed_by=f"The metric {name}"), name)
-
-
-def _accuracy(targets: Numbers, labels: Numbers) -> float:
-    return float((targets == labels).mean())
+def _sklearn(name: str, targets: Numbers, guesses: Numbers, **options: Any) -> float:
+    metric = getattr(optional("sklearn.metrics", extra="kaggle", needed_by=f"The metric {name}"), name)
+    return float(metric(targets, guesses, **options))
 
 
 def _roc_auc(targets: Numbers, scores: Numbers) -> float:
@@ -188,18 +179,14 @@ def _log_loss(targets: Numbers, probabilities: Numbers) -> float:
 def _f1(average: str, targets: Numbers, labels: Numbers) -> float:
     if average == "binary" and not np.isin(np.concatenate([targets, labels]), (0, 1)).all():
         raise ArgumentError("f1 is that of class 1 of two, 0 and 1, got other labels. Take f1_macro or f1_micro.")
-    return float(_sklearn("f1_score")(targets, labels, average=average, zero_division=0.0))
+    return _sklearn("f1_score", targets, labels, average=average, zero_division=0.0)
 
 
 def _qwk(targets: Numbers, labels: Numbers) -> float:
     if len(np.unique(np.concatenate([targets, labels]))) == 1:
         return 1.0  # full agreement on one label; the formula would divide by zero
     kinds = np.arange(min(targets.min(), labels.min()), max(targets.max(), labels.max()) + 1)  # a label that is absent keeps its place
-    return float(_sklearn("cohen_kappa_score")(targets, labels, labels=kinds, weights="quadratic"))
-
-
-def _mcc(targets: Numbers, labels: Numbers) -> float:
-    return float(_sklearn("matthews_corrcoef")(targets, labels))
+    return _sklearn("cohen_kappa_score", targets, labels, labels=kinds, weights="quadratic")
 
 
 def _rmse(targets: Numbers, values: Numbers) -> float:
@@ -213,20 +200,11 @@ def _rmsle(targets: Numbers, values: Numbers) -> float:
     return _rmse(np.log1p(targets), np.log1p(values))
 
 
-def _mae(targets: Numbers, values: Numbers) -> float:
-    return float(np.abs(targets - values).mean())
-
-
-def _r2(targets: Numbers, values: Numbers) -> float:
-    return Explained(values, targets, np.ones(len(targets))).value("r2")
-
-
 def _spearman(targets: Numbers, values: Numbers) -> float:
     for name, array in (("targets", targets), ("predictions", values)):
         if (array == array[0]).all():
             raise DataError(f"spearman compares orders, and all {len(array)} {name} are equal to {array[0]:g}.")
-    ranks = optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").rankdata
-    return float(np.corrcoef(ranks(targets), ranks(values))[0, 1])
+    return float(optional("scipy.stats", extra="kaggle", needed_by="The metric spearman").spearmanr(targets, values).statistic)
 
 
 def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
@@ -243,7 +221,14 @@ def _classes(targets: Numbers, probabilities: Numbers) -> NDArray[np.int64]:
 
 
 _TABLE = (
-    Metric("accuracy", "Categorization Accuracy", "labels", _accuracy, greater_is_better=True, device=accuracy),
+    Metric(
+        "accuracy",
+        "Categorization Accuracy",
+        "labels",
+        lambda targets, labels: np.equal(targets, labels).mean(),
+        greater_is_better=True,
+        device=accuracy,
+    ),
     Metric(
         "roc_auc",
         "Area Under Receiver Operating Characteristic Curve",
@@ -258,11 +243,26 @@ _TABLE = (
     Metric("f1_macro", "Macro F1 Score", "labels", partial(_f1, "macro"), greater_is_better=True, device=partial(f1, average="macro")),
     Metric("f1_micro", "Micro F1 Score", "labels", partial(_f1, "micro"), greater_is_better=True, device=partial(f1, average="micro")),
     Metric("qwk", "Quadratic Weighted Kappa", "labels", _qwk, greater_is_better=True),
-    Metric("mcc", "Matthews Correlation Coefficient", "labels", _mcc, greater_is_better=True),
+    Metric("mcc", "Matthews Correlation Coefficient", "labels", partial(_sklearn, "matthews_corrcoef"), greater_is_better=True),
     Metric("rmse", "Root Mean Squared Error", "values", _rmse, greater_is_better=False, device=rmse),
     Metric("rmsle", "Root Mean Squared Logarithmic Error", "values", _rmsle, greater_is_better=False, errors="logarithmic"),
-    Metric("mae", "Mean Absolute Error", "values", _mae, greater_is_better=False, device=mae, errors="absolute"),
-    Metric("r2", "R2 Score", "values", _r2, greater_is_better=True, device=r2),
+    Metric(
+        "mae",
+        "Mean Absolute Error",
+        "values",
+        lambda targets, values: np.abs(targets - values).mean(),
+        greater_is_better=False,
+        device=mae,
+        errors="absolute",
+    ),
+    Metric(
+        "r2",
+        "R2 Score",
+        "values",
+        lambda targets, values: Explained(values, targets, np.ones_like(targets)).value("r2"),
+        greater_is_better=True,
+        device=r2,
+    ),
     Metric("spearman", "Spearman's Rank Correlation", "values", _spearman, greater_is_better=True, ranks="rows"),
     map_at(3),
     map_at(5),

@@ -1,27 +1,26 @@
 """Training small models on rows in memory: fold by fold, or all folds in one program."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 from mlx import nn, optimizers
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_callable, check_not_negative, check_positive
+from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.randomness import fold_in, generator
-from mlxfp.core.trees import TreeDef, flatten, tree_map, unflatten
+from mlxfp.core.trees import flatten, tree_map
 from mlxfp.data.rows.dataset_splits import Splits
-from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.kaggle.validation.cross_validation import Predict
 from mlxfp.models.layers import random_key
-from mlxfp.training.optimization.optimizers import start, update
-from mlxfp.training.steps.steps import Loss, sum_and_weight
+from mlxfp.training.steps.state import FlatState, TrainState, evaluate_state, train_state, trees_of
+from mlxfp.training.steps.steps import Loss, TrainStep, train_step
 from mlxfp.training.steps.transforms import Functional, functional, jit
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -71,10 +70,8 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
     """
     check_callable(loss=loss, prepare=prepare, outputs=outputs)
     check_positive(steps=steps, size=size)
-    check_not_negative(seed=seed)
-    module = functional(model)
-    first = {"params": module.params, "buffers": module.buffers, "opt": start(optimizer, module.params)}
-    return SmallFit(module.emptied(), loss, deepcopy(optimizer), prepare, outputs, steps, size, seed, first)
+    first = train_state(model, optimizer, seed=seed)
+    return SmallFit(functional(model).emptied(), train_step(model, loss, optimizer), prepare, outputs, steps, size, first)
 
 
 @frozen(eq=False, repr=False)
@@ -91,49 +88,42 @@ class SmallFit:
     """
 
     module: Functional
-    loss: Loss
-    optimizer: optimizers.Optimizer
+    step: TrainStep
     prepare: Prepare
     outputs: Callable[[Any, dict[str, mx.array]], mx.array]
     steps: int
     size: int
-    seed: int
-    first: Any
-
-    @cached_property
-    def _compiled(self) -> Callable[..., dict[str, Any]]:
-        return jit(self._step)
+    first: TrainState
 
     def __call__(self, parts: Splits) -> Predict:
         """Train on the rows of one fold."""
         encode, batches = self._batches(parts)
-        trees, step = self.first, self._compiled
-        for number, batch in enumerate(batches):
-            trees = step(trees, tree_map(mx.array, batch), random_key(self.seed, "step", number))
-            mx.async_eval(trees)
-        return self._trained(trees, encode)
+        state = self.first
+        for batch in batches:
+            state, _ = self.step(state, tree_map(mx.array, batch))
+        return self._trained(state, encode)
 
     def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
         """Train all folds in one program; raises `ArgumentError` for a model with functions that `mx.vmap` does not support."""
         encodes, batches = zip(*map(self._batches, parts), strict=True)
-        structure, leaves = flatten(self.first)
+        structure, leaves = flatten(trees_of(self.first))
         leaves = [mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)) for leaf in leaves]
-        step = jit(partial(self._step_of_all, structure))
+        step = jit(self._step_of_all)
         for number, each in enumerate(zip(*batches, strict=True)):
             batch = {name: mx.array(np.stack([one[name] for one in each])) for name in each[0]}
-            leaves = step(leaves, batch, random_key(self.seed, "step", number))
+            leaves = step(leaves, batch, random_key(self.first.seed, "step", number))
             mx.async_eval(leaves)
-        return tuple(self._trained(unflatten(structure, [leaf[place] for leaf in leaves]), encode) for place, encode in enumerate(encodes))
+        states = [FlatState(structure, [leaf[place] for leaf in leaves], self.steps, self.first.seed) for place in range(len(parts))]
+        return tuple(self._trained(state.built(), encode) for state, encode in zip(states, encodes, strict=True))
 
-    def _step_of_all(self, structure: TreeDef, leaves: list[mx.array], batch: dict[str, mx.array], key: mx.array) -> list[mx.array]:
-        names = sorted(batch)
+    def _step_of_all(self, leaves: list[mx.array], batch: dict[str, mx.array], key: mx.array) -> list[mx.array]:
+        structure, arrays = flatten(batch)
 
         def one(leaves: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
-            after = self._step(unflatten(structure, leaves), dict(zip(names, arrays, strict=True)), key)
-            return flatten(after)[1]
+            return self.step.pure(structure, leaves, key, arrays, updates=True)[0]
 
         try:
-            stepped: list[mx.array] = mx.vmap(one)(leaves, [batch[name] for name in names])
+            stepped: list[mx.array] = mx.vmap(one)(leaves, arrays)
         except ValueError as error:
             if not any(word in str(error) for word in ("vmap", "[conv]")):
                 raise
@@ -142,16 +132,6 @@ class SmallFit:
                 "Leave together=True out."
             ) from error
         return stepped
-
-    def _step(self, trees: dict[str, Any], batch: dict[str, mx.array], key: mx.array) -> dict[str, Any]:
-        def objective(params: Any) -> tuple[mx.array, Any]:
-            result, buffers = self.module.apply(self.loss, params, trees["buffers"], batch, key=key)
-            total, weight = sum_and_weight(result)
-            return total / mx.where(weight == 0, 1, weight), buffers
-
-        (_, buffers), gradients = mx.value_and_grad(objective)(trees["params"])
-        params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
-        return {"params": params, "buffers": buffers, "opt": opt}
 
     def _batches(self, parts: Splits) -> tuple[Encode, Iterator[Arrays]]:
         if parts.valid is not None:
@@ -162,28 +142,17 @@ class SmallFit:
         arrays = _check_arrays(encode(parts.train))
         count = len(next(iter(arrays.values())))
         epochs = range(-(-self.steps * self.size // count))
-        orders = [generator(fold_in(0, "small_fit", self.seed, epoch)).permutation(count) for epoch in epochs]
+        orders = [generator(fold_in(0, "small_fit", self.first.seed, epoch)).permutation(count) for epoch in epochs]
         order = np.concatenate(orders)[: self.steps * self.size].reshape(self.steps, self.size)
         return encode, ({name: array[rows] for name, array in arrays.items()} for rows in order)
 
-    def _trained(self, trees: dict[str, Any], encode: Encode) -> "_Trained":
-        mx.eval(trees)
-        return _Trained(self.module, trees["params"], trees["buffers"], encode, self.outputs)
+    def _trained(self, state: TrainState, encode: Encode) -> Predict:
+        evaluate_state(state)
+        return partial(self._predict, state, encode)
 
-
-@frozen(eq=False)
-class _Trained:
-    module: Functional = field(repr=False)
-    params: Any = field(repr=False)
-    buffers: Any = field(repr=False)
-    encode: Encode
-    outputs: Callable[[Any, dict[str, mx.array]], mx.array]
-
-    def __call__(self, rows: Dataset[Any]) -> NDArray[Any]:
-        batch = {name: mx.array(array) for name, array in _check_arrays(self.encode(rows)).items()}
-        predictions, _ = self.module.apply(self.outputs, self.params, self.buffers, batch)
-        made: NDArray[Any] = to_numpy(predictions)
-        return made
+    def _predict(self, state: TrainState, encode: Encode, rows: Dataset[Any]) -> NDArray[Any]:
+        batch = {name: mx.array(array) for name, array in _check_arrays(encode(rows)).items()}
+        return np.asarray(to_numpy(self.module.apply(self.outputs, state.params, state.buffers, batch)[0]))
 
 
 def _check_arrays(arrays: Mapping[str, Any]) -> Arrays:

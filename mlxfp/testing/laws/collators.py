@@ -97,7 +97,7 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
 
 
 def _numpy(values: Any) -> NDArray[Any]:
-    from mlxfp.evaluation.predictions import to_numpy
+    from mlxfp.evaluation.metrics.totals import to_numpy
 
     return np.asarray(values) if isinstance(values, np.ndarray) else to_numpy(values)  # which knows bfloat16
 

@@ -18,8 +18,7 @@ from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
 from mlxfp.core.execution import beginning, iterate
 from mlxfp.core.trees import flatten
-from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge
-from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped

@@ -192,16 +192,17 @@ class TrainStep:
         leaves = state.leaves if isinstance(state, FlatState) else self._leaves(state)
         structure, arrays = flatten(arrays_of(batch))
         updates = (state.step + 1) % self._options.accumulate == 0
-        run = self._compiler.get((structure, updates), partial(self._run, structure, updates=updates))
+        run = self._compiler.get((structure, updates), partial(self.pure, structure, updates=updates))
         names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
         with with_batch_note("loss", batch):
             leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
         mx.async_eval(leaves, metrics)
         return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
 
-    def _run(
+    def pure(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
     ) -> tuple[list[mx.array], Metrics]:
+        """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
         options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
         found = self._gradients(trees, batch, key)
         mean, weight, gradients, buffers = found.mean, found.weight, found.gradients, found.buffers

@@ -13,7 +13,7 @@ from sklearn import metrics as theirs
 
 from mlxfp.core.errors import DataError
 from mlxfp.evaluation import metrics
-from mlxfp.evaluation.predictions import to_numpy
+from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.training.steps.transforms import jit
 
 

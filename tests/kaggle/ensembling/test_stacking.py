@@ -7,10 +7,9 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
-from mlxfp.kaggle.ensembling.calibration import isotonic, platt
+from mlxfp.kaggle.ensembling.calibration import Threshold, isotonic, platt, threshold
 from mlxfp.kaggle.ensembling.ensembles import Weighted, fixed, greedy, mean, rank, stacking, vote, weighted
 from mlxfp.kaggle.ensembling.stacking import second_stage
-from mlxfp.kaggle.ensembling.thresholds import Threshold, threshold
 from mlxfp.kaggle.validation import folds as ways
 from mlxfp.kaggle.validation.folds import Folds, custom, kfold
 from mlxfp.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold, score

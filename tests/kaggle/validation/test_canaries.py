@@ -10,8 +10,8 @@ import pytest
 
 from mlxfp.core.errors import ArgumentTypeError, SchemaError
 from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.kaggle.ensembling.calibration import threshold
 from mlxfp.kaggle.ensembling.stacking import second_stage
-from mlxfp.kaggle.ensembling.thresholds import threshold
 from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.cross_validation import cross_validate
 from mlxfp.kaggle.validation.folds import Folds, stratified

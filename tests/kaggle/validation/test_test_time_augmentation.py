@@ -8,7 +8,7 @@ from mlxfp.data.rows.map_filter import map as map_rows
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.tables import column_values
-from mlxfp.kaggle.validation.test_time_augmentation import test_time_augmentation
+from mlxfp.kaggle.validation.cross_validation import test_time_augmentation
 from mlxfp.text.templates.templates import template
 
 

@@ -14,11 +14,7 @@ from mlxfp.data.sources.line_files import CR, LF, PIECE
 
 
 def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    r"""Return the offsets at which records end, int64[N]; `data` starts at a record.
-
-    >>> record_ends(b'a,"b\n",c\nd\n', ",", '"').tolist()
-    [9, 11]
-    """
+    """Return the offsets at which records end, int64[N]; `data` starts at a record."""
     codes = np.frombuffer(data, np.uint8)
     newline = codes == LF
     returns = codes == CR
@@ -50,11 +46,7 @@ def open_quote(data: bytes, delimiter: str, quote: str | None) -> int | None:
 
 
 def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
-    r"""Return the fields of one record.
-
-    >>> split_fields("a,'b, it''s',\n", ",", "'")
-    ['a', "b, it's", '']
-    """
+    """Return the fields of one record."""
     text = record.rstrip("\r\n")
     if quote is None:
         return text.split(delimiter)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from glob import glob, has_magic
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError
-from mlxfp.data.sources.remote_files import find_remote, is_remote, open_remote
+from mlxfp.data.sources.remote_files import File, find_remote, is_remote, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -75,13 +76,8 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
     suffixes and do not start with a dot. A path with a scheme, as in `s3://bucket/train.csv`, is looked up there (extra `remote`). Raises
     `MissingFileError` for a path that matches no file.
     """
-    return tuple(file for path in paths for file in _find(path, suffixes))
-
-
-def _find(path: str, suffixes: tuple[str, ...]) -> list[FileStamp]:
-    if is_remote(path):
-        return [FileStamp(*file) for file in find_remote(path, suffixes)]
-    return [stamp(file) for file in _expand(Path(path).expanduser(), suffixes)]
+    found = (find_remote(path, suffixes) if is_remote(path) else map(look_up, _expand(Path(path).expanduser(), suffixes)) for path in paths)
+    return tuple(starmap(FileStamp, chain.from_iterable(found)))
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -108,10 +104,10 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def stamp(path: Path) -> FileStamp:
-    """Look a local file up."""
+def look_up(path: Path) -> File:
+    """Return path, size and time of a local file."""
     found = path.stat()
-    return FileStamp(str(path), found.st_size, found.st_mtime_ns)
+    return str(path), found.st_size, found.st_mtime_ns
 
 
 def open_bytes(path: str) -> pa.NativeFile:
@@ -130,7 +126,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     uncompressed bytes: a plain file is entered at `offset`, a compressed one (by its suffix) is decompressed from the start.
     """
     with open_bytes(path) as stream:
-        enter(stream, offset, path)
+        _enter(stream, offset, path)
         rest, wanted = b"", size
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
@@ -155,7 +151,7 @@ def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
     return start
 
 
-def enter(stream: Any, offset: int, path: str) -> None:
+def _enter(stream: Any, offset: int, path: str) -> None:
     """Move to a byte of the decompressed file."""
     if stream.seekable():
         stream.seek(offset)

@@ -67,10 +67,7 @@ def _table_identity(held: Any) -> Any:
 class _FromHf(Source):
     held: Any = field(eq=_table_identity)  # not its table: `datasets` pickles a memory-mapped table as the name of its file
     kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
-
-    @property
-    def indexable(self) -> bool:
-        return True
+    indexable = True
 
     @property
     def table(self) -> pa.Table:

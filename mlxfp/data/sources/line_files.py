@@ -9,6 +9,7 @@ import re
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -118,11 +119,10 @@ class LineSource(FileSource):
 
     def notes(self) -> tuple[str, ...]:
         """Say what resuming in a compressed file costs."""
-        try:
-            compressed = any(packing(file.path) for file in self.files())
-        except MissingFileError:
-            return ()
-        return ("resuming inside a compressed file decompresses everything before the cursor",) if compressed else ()
+        with suppress(MissingFileError):
+            if any(packing(file.path) for file in self.files()):
+                return ("resuming inside a compressed file decompresses everything before the cursor",)
+        return ()
 
     def __repr__(self) -> str:
         types = f", schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
@@ -165,11 +165,7 @@ def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBat
 
 
 def count_lines(data: bytes) -> int:
-    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r.
-
-    >>> count_lines(b"a\r\nb\rc\n")
-    3
-    """
+    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r."""
     codes = np.frombuffer(data, np.uint8)
     has_returns = b"\r" in data
     count = 0
@@ -220,11 +216,7 @@ def settled(kind: pa.DataType) -> pa.DataType:
 
 
 def type_code(kind: pa.DataType) -> str:
-    """Write a type as the code that makes it, for messages.
-
-    >>> type_code(pa.list_(pa.struct({"x": pa.float64(), "at": pa.timestamp("s", "UTC")})))
-    "pa.list_(pa.struct({'x': pa.float64(), 'at': pa.timestamp('s', 'UTC')}))"
-    """
+    """Write a type as the code that makes it, for messages."""
     if pa.types.is_list(kind):
         return f"pa.list_({type_code(kind.value_type)})"
     if pa.types.is_struct(kind):

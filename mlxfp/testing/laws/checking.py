@@ -22,7 +22,7 @@ from mlxfp.core.pipelines import compose
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.batching import batch
-from mlxfp.testing.laws import collators, cursors, datasets, plans, sources, stages, training
+from mlxfp.testing.laws import collators, cursors, datasets, sources, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of
 from mlxfp.testing.strategies.tabular import rechunkings, tables
@@ -133,12 +133,8 @@ def _check_dataset(dataset: Dataset[Any]) -> None:
     datasets.assert_value(dataset)
 
     def every_law_holds(epoch: int) -> None:
-        datasets.assert_repeatable(dataset, epoch=epoch)
-        datasets.assert_described(dataset, epoch=epoch)
-        stages.assert_pure_stages(dataset, epoch=epoch)
         sources.assert_reads(dataset.source, epoch=epoch)
-        cursors.assert_resumable(dataset, epoch=epoch)
-        plans.assert_plans_agree(dataset, epoch=epoch)
+        _assert_laws_of_datasets(dataset, epoch)
 
     def random_access_is_exact(epoch: int, indices: list[int]) -> None:
         sources.assert_random_access(dataset, np.array(indices, np.int64), epoch=epoch)
@@ -147,6 +143,14 @@ def _check_dataset(dataset: Dataset[Any]) -> None:
     count = len(list(dataset)) if dataset.level == "examples" and dataset.indexable else 0
     if count:
         _run(random_access_is_exact, epoch=_EPOCHS, indices=st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count))
+
+
+def _assert_laws_of_datasets(dataset: Dataset[Any], epoch: int) -> None:
+    datasets.assert_repeatable(dataset, epoch=epoch)
+    datasets.assert_described(dataset, epoch=epoch)
+    stages.assert_pure_stages(dataset, epoch=epoch)
+    cursors.assert_resumable(dataset, epoch=epoch)
+    cursors.assert_plans_agree(dataset, epoch=epoch)
 
 
 def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
@@ -168,12 +172,8 @@ def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
         except SchemaError:
             reject()
         datasets.assert_built_lazily(transform, chunks)
-        datasets.assert_repeatable(dataset, epoch=epoch)
-        datasets.assert_described(dataset, epoch=epoch)
-        stages.assert_pure_stages(dataset, epoch=epoch)
+        _assert_laws_of_datasets(dataset, epoch)
         stages.assert_chunks_do_not_matter(transform, chunks, others, epoch=epoch)
-        cursors.assert_resumable(dataset, epoch=epoch)
-        plans.assert_plans_agree(dataset, epoch=epoch)
         if isinstance(stage, Stage):
             cursors.assert_replay_is_bounded(transform, chunks, epoch=epoch)
         if ahead is not None:

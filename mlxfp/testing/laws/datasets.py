@@ -39,22 +39,12 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def through_bytes(value: Any) -> Any:
-    """Write a state or a position the way a cursor does, and read it back.
-
-    >>> through_bytes((1, "a", 0.5))
-    (1, 'a', 0.5)
-    """
+    """Write a state or a position the way a cursor does, and read it back."""
     return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Transform a dataset of these chunks; return it with the log of the chunks that it reads from now on.
-
-    >>> import mlxfp as fp
-    >>> dataset, log = logged(fp.batch(2), [pa.record_batch({"x": [1, 2, 3]})])
-    >>> len(list(dataset)), log
-    (2, [3])
-    """
+    """Transform a dataset of these chunks; return it with the log of the chunks that it reads from now on."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
     schema(dataset)  # may read the first rows, which is not what a law counts

@@ -108,10 +108,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
         if state is not None:
             seen, saved = state
             iterator.set_state(saved)
-        while seen < before + rows:
-            item = next(iterator, None)
-            if item is None:
-                return
+        while seen < before + rows and (item := next(iterator, None)) is not None:
             seen += len(_numbers(item))
             if seen > before:
                 yield item, (seen, iterator.get_state())
@@ -165,11 +162,7 @@ def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     >>> pipeline(lambda seed, workers: from_examples([{"x": 0}]), rows=1).name
     'pipeline'
     """
-
-    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
-        yield from iterate(make(seed, workers), state, epoch=epoch)
-
-    return Loader("pipeline", rows, run)
+    return Loader("pipeline", rows, lambda seed, epoch, workers, state: iterate(make(seed, workers), state, epoch=epoch))
 
 
 _CASES = tuple(product((0, 1), (0, 1)))  # seeds and epochs

@@ -16,8 +16,8 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.sources.column_source import ColumnSource, fit, reading
-from mlxfp.data.sources.files import FileStamp, Paths
-from mlxfp.data.sources.remote_files import is_remote, open_remote
+from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
 
 def read_arrow(path: Paths) -> Dataset[Example]:

@@ -19,8 +19,8 @@ from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
 from mlxfp.core.errors import DataError, SchemaError, unknown_name
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_names import check_names, check_same_names
-from mlxfp.data.sources.file_source import FileSource, find_place, place
-from mlxfp.data.sources.files import FileStamp
+from mlxfp.data.sources.files import FileSource, find_place, place
+from mlxfp.data.sources.remote_files import FileStamp
 
 
 @frozen(repr=False)

@@ -18,7 +18,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import as_paths, look_up, show_call
-from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
+from mlxfp.data.sources.remote_files import FileStamp, is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import take_in_order
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
@@ -148,10 +148,12 @@ class _MediaSource(Source):
     def length(self) -> int:
         return len(self.names)
 
-    def version(self) -> tuple[tuple[str, int, int], ...]:
+    def version(self) -> tuple[FileStamp, ...]:
         if is_remote(self.root):
             return list_remote(self.root, self.suffixes)
-        return tuple((name, *look_up(Path(self.root, name))[1:]) for name in attrs.evolve(self).names)  # of the files that there are now
+        return tuple(
+            look_up(Path(self.root, name))._replace(path=name) for name in attrs.evolve(self).names
+        )  # of the files that there are now
 
     def _locate(self, name: str) -> str:
         return f"{self.root}/{name}" if is_remote(self.root) else str(Path(self.root, name))

@@ -14,8 +14,8 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns
 from mlxfp.data.sources.column_source import ColumnSource, reading
-from mlxfp.data.sources.files import FileStamp, Paths
-from mlxfp.data.sources.remote_files import is_remote, open_remote
+from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
 _REMOTE_BUFFER = 1 << 22  # the same for remote files, where each request takes some 50 ms

@@ -1,7 +1,7 @@
 """Laws: functions that raise `AssertionError` where a value breaks a law of its family, showing the smallest case.
 
 Check your own sources, stages, collators, losses, models and steps with them: `check` picks the laws that apply and runs them under
-hypothesis; each law can also be called with inputs of your own. One file per family.
+hypothesis; each law can also be called with inputs of your own.
 """
 
 from mlxfp.testing.laws.checking import check as check
@@ -20,6 +20,8 @@ from mlxfp.testing.laws.cursors import assert_transparent as assert_transparent
 from mlxfp.testing.laws.datasets import assert_built_lazily as assert_built_lazily
 from mlxfp.testing.laws.datasets import assert_described as assert_described
 from mlxfp.testing.laws.datasets import assert_prints as assert_prints
+from mlxfp.testing.laws.datasets import assert_random_access as assert_random_access
+from mlxfp.testing.laws.datasets import assert_reads as assert_reads
 from mlxfp.testing.laws.datasets import assert_repeatable as assert_repeatable
 from mlxfp.testing.laws.datasets import assert_same_items as assert_same_items
 from mlxfp.testing.laws.datasets import assert_same_value as assert_same_value
@@ -36,8 +38,6 @@ from mlxfp.testing.laws.models import assert_rows_stand_alone as assert_rows_sta
 from mlxfp.testing.laws.orders import assert_conserves_tokens as assert_conserves_tokens
 from mlxfp.testing.laws.orders import assert_partitions as assert_partitions
 from mlxfp.testing.laws.orders import assert_shuffles as assert_shuffles
-from mlxfp.testing.laws.sources import assert_random_access as assert_random_access
-from mlxfp.testing.laws.sources import assert_reads as assert_reads
 from mlxfp.testing.laws.stages import assert_chunks_do_not_matter as assert_chunks_do_not_matter
 from mlxfp.testing.laws.stages import assert_lazy as assert_lazy
 from mlxfp.testing.laws.stages import assert_pipes as assert_pipes

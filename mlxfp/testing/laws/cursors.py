@@ -28,17 +28,12 @@ def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
         assert cursor.epoch == epoch, f"the cursor {where} says epoch {cursor.epoch}"
         assert_same(collect(dataset, cursor), rest, f"resuming {where} gives exactly the rest")
         assert_same(collect(dataset, _copied(cursor)), rest, f"resuming from the bytes of the cursor {where} gives exactly the rest")
-    _assert_resumable_at_every_step(dataset, whole)
-
-
-def _assert_resumable_at_every_step(dataset: Dataset[Any], whole: list[tuple[Any, Cursor]]) -> None:
-    """Resume, take one item, resume from its cursor, and so on."""
-    cursor = whole[0][1] if whole else None
-    for place, (item, _) in enumerate(whole[1:], 1):
-        step = next(iterate(dataset, cursor and _copied(cursor)), None)
+    latest = whole[0][1] if whole else None
+    for place, (item, _) in enumerate(whole[1:], 1):  # resume, take one item, resume from its cursor, and so on
+        step = next(iterate(dataset, latest and _copied(latest)), None)
         assert step is not None, f"resuming {dataset!r} at every item ends after {place} of {len(whole)} items"
         assert_same(step[0], item, f"resuming {dataset!r} at every item gives item {place} as without stopping")
-        cursor = step[1]
+        latest = step[1]
 
 
 def assert_refused(dataset: Dataset[Any], other: Dataset[Any]) -> None:

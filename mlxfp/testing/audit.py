@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import pairwise, product
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from attrs import field, frozen
@@ -22,14 +22,9 @@ from mlxfp.testing.laws.orders import ENOUGH
 Items = tuple[tuple[int, ...], ...]  # the numbers of the rows in each item of an epoch
 
 
-class Run(Protocol):
-    """Run one epoch of a loader: yield each item (a row or a batch) with the state after it.
-
-    `state` is one of these, or None for the start of the epoch. Each call is a new run, as if in a new process.
-    """
-
-    def __call__(self, seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
-        """Yield (item, state after it)."""
+# Runs one epoch of a loader, from (seed, epoch, workers, state): yields each item (a row or a batch) with the state after it. `state` is
+# one of these, or None for the start of the epoch. Each call is a new run, as if in a new process.
+Run = Callable[[int, int, int, Any], Iterator[tuple[Any, Any]]]
 
 
 @frozen
@@ -45,12 +40,8 @@ class Loader:
     """
 
     name: str
-    rows: int
+    rows: int = field(validator=lambda loader, attribute, value: check_positive(rows=value))
     run: Run = field(validator=lambda loader, attribute, value: check_callable(run=value))
-
-    def __attrs_post_init__(self) -> None:
-        """Check the number of rows."""
-        check_positive(rows=self.rows)
 
 
 @frozen
@@ -117,10 +108,7 @@ def grain(make: Callable[[int, int], Any], *, rows: int) -> Loader:
         if state is not None:
             seen, saved = state
             iterator.set_state(saved)
-        while seen < before + rows:
-            item = next(iterator, None)
-            if item is None:
-                return
+        while seen < before + rows and (item := next(iterator, None)) is not None:
             seen += len(_numbers(item))
             if seen > before:
                 yield item, (seen, iterator.get_state())
@@ -174,11 +162,7 @@ def pipeline(make: Callable[[int, int], Dataset[Any]], *, rows: int) -> Loader:
     >>> pipeline(lambda seed, workers: from_examples([{"x": 0}]), rows=1).name
     'pipeline'
     """
-
-    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
-        yield from iterate(make(seed, workers), state, epoch=epoch)
-
-    return Loader("pipeline", rows, run)
+    return Loader("pipeline", rows, lambda seed, epoch, workers, state: iterate(make(seed, workers), state, epoch=epoch))
 
 
 _CASES = tuple(product((0, 1), (0, 1)))  # seeds and epochs

@@ -39,8 +39,7 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.testing.laws import assert_resumable, assert_value
-from mlxfp.testing.laws.plans import assert_plans_agree
+from mlxfp.testing.laws import assert_plans_agree, assert_resumable, assert_value
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies import pipelines, rechunkings, tables
 from mlxfp.text.padding import pad

@@ -16,8 +16,8 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.sources.column_source import ColumnSource, fit, reading
-from mlxfp.data.sources.files import FileStamp, Paths
-from mlxfp.data.sources.remote_files import is_remote, open_remote
+from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
 
 def read_arrow(path: Paths) -> Dataset[Example]:
@@ -46,8 +46,7 @@ def read_arrow(path: Paths) -> Dataset[Example]:
 
 
 @lru_cache(maxsize=4096)
-def _header(file: FileStamp) -> tuple[Schema, int | None]:
-    """Read the schema, and the number of batches, which a stream does not state."""
+def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
     opened = _open(file.path)
     return opened.reader.schema, None if opened.is_stream else opened.reader.num_record_batches
 
@@ -68,19 +67,13 @@ class _ReadArrow(ColumnSource):
 
     suffixes = (".arrow", ".feather", ".ipc")
     kind = "Arrow IPC"
+    indexable = True
 
-    @property
-    def indexable(self) -> bool:
-        return True
-
-    def schema_of(self, file: FileStamp) -> Schema:
-        return _header(file)[0]
+    def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
+        return _read_header(file)
 
     def rows_of(self, file: FileStamp) -> int:
         return _count_rows(file)
-
-    def group_count(self, file: FileStamp) -> int | None:
-        return _header(file)[1]
 
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
         return ((batch.num_rows, [batch]) for batch in _open(file.path, schema).batches(first))

@@ -19,21 +19,21 @@ from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
 from mlxfp.core.errors import DataError, SchemaError, unknown_name
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_names import check_names, check_same_names
-from mlxfp.data.sources.file_source import FileSource, find_place, place
-from mlxfp.data.sources.files import FileStamp
+from mlxfp.data.sources.files import FileSource, find_place, place
+from mlxfp.data.sources.remote_files import FileStamp
 
 
 @frozen(repr=False)
 class ColumnSource(FileSource):
-    """Files that state their columns. A format has `suffixes`, `kind` and the three methods that read one file."""
+    """Files that state their columns. A format has `suffixes`, `kind` and the three methods that read a file."""
 
     columns: tuple[str, ...] | None = None  # the columns that the user wants, in this order; None: all
     chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # the most rows in a chunk
     kind: ClassVar[str]  # the name of the format, for messages
 
     @abstractmethod
-    def schema_of(self, file: FileStamp) -> Schema:
-        """Read the schema of a file."""
+    def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
+        """Read the schema of a file, and how many row groups it has: None where only reading to the end tells."""
 
     @abstractmethod
     def rows_of(self, file: FileStamp) -> int:
@@ -46,15 +46,11 @@ class ColumnSource(FileSource):
         Chunks need the columns of `schema`, in any order.
         """
 
-    def group_count(self, file: FileStamp) -> int | None:
-        """Read how many row groups a file has; None where only reading to the end tells."""
-        return None
-
     def file_of(self, position: Position) -> str | None:
         """Return the path of the file, out of several, that a position is in; None where only reading on tells."""
         files = self.files()
         number, group, _ = find_place(files, position)
-        may_be_the_end = group > 0 and self.group_count(files[number]) is None
+        may_be_the_end = group > 0 and self.header_of(files[number])[1] is None
         return None if may_be_the_end else super().file_of(position)
 
     def schema(self) -> Schema:
@@ -64,7 +60,7 @@ class ColumnSource(FileSource):
     def whole_schema(self) -> Schema:
         """Read the schema of the first file, and choose the columns that the user wants."""
         first = self.files()[0]
-        schema = self.schema_of(first)
+        schema, _ = self.header_of(first)
         check_names(schema.names, first.path)
         for name in self.columns or ():
             if name not in schema.names:
@@ -82,7 +78,7 @@ class ColumnSource(FileSource):
 
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
         """Raise `SchemaError` unless a file has the columns and types of the first one; others are ignored where the user chose some."""
-        found = self.schema_of(file)
+        found, _ = self.header_of(file)
         names = [name for name in found.names if self.columns is None or name in whole.names]
         check_same_names(names, file.path, whole.names, first.path)
         for column in whole:
@@ -103,7 +99,7 @@ class ColumnSource(FileSource):
             file = files[number]
             with reading(self.kind, file.path):
                 self.check_fit(file, whole, files[0])
-                count = self.group_count(file)
+                _, count = self.header_of(file)
                 for group, (rows, chunks) in enumerate(self.row_groups(file, schema, start), start):
                     after = (number, group + 1, 0) if group + 1 != count else (number + 1, 0, 0)
                     fitting = (fit(chunk, schema) for chunk in chunks)
@@ -127,7 +123,8 @@ def reading(kind: str, path: str) -> Iterator[None]:
 
 def fit(chunk: RecordBatch, schema: Schema) -> RecordBatch:
     """Put the columns into the order of the schema, give them its types, and drop the metadata of the file."""
-    return pa.RecordBatch.from_arrays([_cast(chunk.column(column.name), column.type) for column in schema], schema=schema)
+    columns = [(chunk.column(column.name), column.type) for column in schema]
+    return pa.RecordBatch.from_arrays([column if column.type == kind else column.cast(kind) for column, kind in columns], schema=schema)
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:
@@ -137,7 +134,3 @@ def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[
         start, end = end, end + chunk.num_rows
         for at in range(max(first, start), end, size):
             yield chunk.slice(at - start, size), min(at + size, end)
-
-
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    return column if column.type == kind else column.cast(kind)

@@ -1,6 +1,7 @@
 """CSV files, and other text tables with one delimiter."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 
 import attrs
@@ -173,12 +174,10 @@ class _ReadCsv(LineSource):
             cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, which gives as many"
             return Fault(start, what, f"{cure}, or correct the record.")
         typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
-        name, text = next(pair for pair in typed if self._misfit(record, names, pair[0], kinds))
+        alone = {name: partial(self._table, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
+        name, text = next((name, text) for name, text in typed if fails(alone[name]))
         what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         return Fault(start, what, f"Declare the type, as in schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
-
-    def _misfit(self, record: bytes, names: Sequence[str], name: str, kinds: dict[str, pa.DataType]) -> bool:
-        return fails(lambda: self._table(record, names, {name: kinds[name]}, [name]))
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
         """Parse records that have the columns `names`; return the wanted ones, or all."""

@@ -10,20 +10,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxfp.data.sources.line_files import CR, LF, PIECE
+from mlxfp.data.sources.line_files import CR, LF, PIECE, line_ends
 
 
 def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
-    r"""Return the offsets at which records end, int64[N]; `data` starts at a record.
-
-    >>> record_ends(b'a,"b\n",c\nd\n', ",", '"').tolist()
-    [9, 11]
-    """
-    codes = np.frombuffer(data, np.uint8)
-    newline = codes == LF
-    returns = codes == CR
-    returns[:-1] &= ~newline[1:]  # the \r of \r\n ends nothing
-    ends = np.flatnonzero(newline | returns)
+    """Return the offsets at which records end, int64[N]; `data` starts at a record."""
+    ends = np.flatnonzero(line_ends(np.frombuffer(data, np.uint8)))
     outside: NDArray[np.int64] = ends[np.searchsorted(_edges(data, delimiter, quote), ends) % 2 == 0]
     return outside + 1
 
@@ -50,11 +42,7 @@ def open_quote(data: bytes, delimiter: str, quote: str | None) -> int | None:
 
 
 def split_fields(record: str, delimiter: str, quote: str | None) -> list[str]:
-    r"""Return the fields of one record.
-
-    >>> split_fields("a,'b, it''s',\n", ",", "'")
-    ['a', "b, it's", '']
-    """
+    """Return the fields of one record."""
     text = record.rstrip("\r\n")
     if quote is None:
         return text.split(delimiter)

@@ -1,4 +1,4 @@
-"""Finding files, opening them, and reading them in blocks.
+"""The source behind every file format: finding files, opening them, reading them in blocks, and positions in them.
 
 Paths are kept as they were written and looked up when a dataset is read, never when it is built. The order of the files is part of what a
 dataset is: paths come in the order given, the files of a folder or a pattern sorted by name.
@@ -8,14 +8,17 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from glob import glob, has_magic
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError
-from mlxfp.data.sources.remote_files import find_remote, is_remote, open_remote
+from mlxfp.core.chunks import Schema
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.sources import Position, Source
+from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -23,15 +26,6 @@ BLOCK = 1 << 19  # bytes parsed at a time: CSV, JSON and text are fastest from 2
 LARGEST_RECORD = 1 << 28  # bytes; a longer record is probably a quote that is never closed, and must not fill the memory
 
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
-
-
-@frozen
-class FileStamp:
-    """A file as it was found; two stamps are equal if nothing suggests that the file has changed."""
-
-    path: str
-    size: int  # bytes on disk
-    modified: int  # nanoseconds; of a remote file, a hash of its version
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -69,19 +63,9 @@ def packing(path: str) -> str | None:
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files that paths, patterns and folders name.
-
-    `~` is the home folder. In a pattern, `**` matches folders at any depth. A folder names the files directly in it that have one of the
-    suffixes and do not start with a dot. A path with a scheme, as in `s3://bucket/train.csv`, is looked up there (extra `remote`). Raises
-    `MissingFileError` for a path that matches no file.
-    """
-    return tuple(file for path in paths for file in _find(path, suffixes))
-
-
-def _find(path: str, suffixes: tuple[str, ...]) -> list[FileStamp]:
-    if is_remote(path):
-        return [FileStamp(*file) for file in find_remote(path, suffixes)]
-    return [stamp(file) for file in _expand(Path(path).expanduser(), suffixes)]
+    """Return the files that paths, patterns and folders name; of a folder, those directly in it that have one of the suffixes."""
+    found = (find_remote(path, suffixes) if is_remote(path) else map(look_up, _expand(Path(path).expanduser(), suffixes)) for path in paths)
+    return tuple(chain.from_iterable(found))
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -108,10 +92,69 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return found
 
 
-def stamp(path: Path) -> FileStamp:
+def look_up(path: Path) -> FileStamp:
     """Look a local file up."""
     found = path.stat()
     return FileStamp(str(path), found.st_size, found.st_mtime_ns)
+
+
+@frozen(repr=False)
+class FileSource(Source):
+    """Files of one format, read one after the other. Positions are those that `place` makes."""
+
+    paths: tuple[str, ...] = field(converter=as_paths, repr=False)
+    kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that the pipeline needs; None: all
+    suffixes: ClassVar[tuple[str, ...]]  # of the files to read in a folder
+
+    def files(self) -> tuple[FileStamp, ...]:
+        """Find the files."""
+        return find_files(self.paths, self.suffixes)
+
+    def select(self, schema: Schema) -> Schema:
+        """Leave out the columns that the pipeline does not need."""
+        return schema if self.kept is None else pa.schema([schema.field(name) for name in self.kept])
+
+    def file_of(self, position: Position) -> str | None:
+        """Return the path of the file, out of several, that a position is in."""
+        files = self.files()
+        number, _, _ = find_place(files, position)
+        return files[number].path if len(files) > 1 and number < len(files) else None
+
+    def version(self) -> tuple[FileStamp, ...]:
+        """Return path, size and time of every file."""
+        return self.files()
+
+    def __repr__(self) -> str:
+        return show_call(super().__repr__(), self.paths)
+
+
+def place(files: tuple[FileStamp, ...], number: int, at: int, rest: int) -> Position:
+    """Make the position (`at`, `rest`) in file `number`; what they count is up to the format.
+
+    The position also holds the size of the file and the number of files, so that `find_place` notices when these have changed.
+    """
+    return number, at, rest, files[number].size if number < len(files) else 0, len(files)
+
+
+def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, int, int]:
+    """Return (number, at, rest) of a position; raise `CursorError` if the files have changed since the position was made."""
+    if position is None:
+        return 0, 0, 0
+    match position:
+        case (int(number), int(at), int(rest), int(size), int(count)) if min(number, at, rest) >= 0 and number <= count:
+            pass
+        case _:
+            raise CursorError(f"The cursor has no position in files: {position!r:.80}. Use what Cursor.to_bytes() returned.")
+    if count != len(files):
+        raise CursorError(
+            f"The files have changed since the cursor was made: there were {count}, now {len(files)}. Restore them, or start over."
+        )
+    if number < count and files[number].size != size:
+        now = files[number]
+        raise CursorError(
+            f"A file has changed since the cursor was made: it had {size:,} bytes, now {now.size:,}: {now.path}. Restore it, or start over."
+        )
+    return number, at, rest
 
 
 def open_bytes(path: str) -> pa.NativeFile:
@@ -130,7 +173,7 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     uncompressed bytes: a plain file is entered at `offset`, a compressed one (by its suffix) is decompressed from the start.
     """
     with open_bytes(path) as stream:
-        enter(stream, offset, path)
+        _enter(stream, offset, path)
         rest, wanted = b"", size
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
@@ -155,7 +198,7 @@ def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:
     return start
 
 
-def enter(stream: Any, offset: int, path: str) -> None:
+def _enter(stream: Any, offset: int, path: str) -> None:
     """Move to a byte of the decompressed file."""
     if stream.seekable():
         stream.seek(offset)

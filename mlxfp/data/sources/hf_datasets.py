@@ -67,10 +67,7 @@ def _table_identity(held: Any) -> Any:
 class _FromHf(Source):
     held: Any = field(eq=_table_identity)  # not its table: `datasets` pickles a memory-mapped table as the name of its file
     kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
-
-    @property
-    def indexable(self) -> bool:
-        return True
+    indexable = True
 
     @property
     def table(self) -> pa.Table:
@@ -154,7 +151,8 @@ class _FromHfStream(Source):
             stream.load_state_dict(json.loads(position))
         elif position is not None:
             skipped = position
-        for chunk, done in count_rows(_chunks_of_stream(stream, schema), 0):
+        typed = (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
+        for chunk, done in count_rows(rows_to_chunks(stream, schema, 0) if stream.features is None else typed, 0):
             if done > skipped:  # positions are ends of chunks, and the chunks are the same each time
                 yield chunk, json.dumps(stream.state_dict()) if exact else done
 
@@ -180,12 +178,6 @@ def _is_exact(stream: Any) -> bool:
     while type(part).__name__ in _EXACT and hasattr(part, "ex_iterable"):
         part = part.ex_iterable
     return type(part).__name__ in _EXACT and getattr(stream, "_distributed", None) is None
-
-
-def _chunks_of_stream(stream: Any, schema: Schema) -> Iterator[RecordBatch]:
-    if stream.features is None:
-        return rows_to_chunks(stream, schema, 0)
-    return (one_chunk(_without_hf_types(table).cast(schema)) for table in stream.iter(ROWS_PULLED))
 
 
 def _without_hf_types(table: pa.Table) -> pa.Table:

@@ -84,15 +84,12 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 @frozen(repr=False)
 class _FromTable(Source):
     table: pa.Table = field(eq=fingerprint)  # by content, with nan equal to nan: a pickled copy is the same value
+    indexable = True
 
     @cached_property
     def rows(self) -> Rows:
         """The rows, to be taken by number."""
         return rows_of(self.table)
-
-    @property
-    def indexable(self) -> bool:
-        return True
 
     def schema(self) -> Schema:
         return self.table.schema

@@ -66,8 +66,7 @@ class _ReadJsonl(LineSource):
         if _STARTS_WITH_NULL.match(data):
             raise pa.ArrowInvalid("null is not an object")  # Arrow 26 crashes on it
         chunk = _parse_json(data, pa.schema(self.types) if schema is None else schema, "infer" if schema is None else "error")
-        if not _has_one_object_per_line(data, chunk.num_rows):
-            _check_one_object_per_line(data, chunk.num_rows)
+        _check_one_object_per_line(data, chunk.num_rows)
         return chunk if schema is not None else _in_order_of_keys(chunk, data)
 
     def _fault(self, data: bytes, schema: Schema | None, error: Exception) -> Fault:
@@ -92,16 +91,13 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     )
 
 
-def _has_one_object_per_line(data: bytes, rows: int) -> bool:
-    """Say whether there are as many lines as rows, and each begins with a brace: a quick test that nearly all files pass."""
+def _check_one_object_per_line(data: bytes, rows: int) -> None:
+    """Raise unless each line that is not blank is one object: Arrow also accepts several in a line, one over several lines, and null."""
     codes = np.frombuffer(data, np.uint8)
     starts = np.flatnonzero(codes == ord("\n")) + 1
     starts = np.concatenate([[0], starts[starts < len(codes)]])
-    return len(starts) == rows and bool((codes[starts] == ord("{")).all())
-
-
-def _check_one_object_per_line(data: bytes, rows: int) -> None:
-    """Raise unless each line that is not blank is one object: Arrow also accepts several in a line, one over several lines, and null."""
+    if len(starts) == rows and (codes[starts] == ord("{")).all():
+        return  # nearly all files pass this quick test
     if _NOT_AN_OBJECT.search(data) or len(_LINE.findall(data)) != rows:
         raise pa.ArrowInvalid("a line is not one object")
 

@@ -9,6 +9,7 @@ import re
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -17,13 +18,14 @@ import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
 from mlxfp.core.sources import Position
 from mlxfp.data.sources.column_names import check_names, check_same_names
-from mlxfp.data.sources.file_source import FileSource, find_place, place
-from mlxfp.data.sources.files import BLOCK, FileStamp, blocks, open_bytes, packing, read_bytes
+from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
+from mlxfp.data.sources.remote_files import FileStamp
 
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
 
@@ -118,11 +120,10 @@ class LineSource(FileSource):
 
     def notes(self) -> tuple[str, ...]:
         """Say what resuming in a compressed file costs."""
-        try:
-            compressed = any(packing(file.path) for file in self.files())
-        except MissingFileError:
-            return ()
-        return ("resuming inside a compressed file decompresses everything before the cursor",) if compressed else ()
+        with suppress(MissingFileError):
+            if any(packing(file.path) for file in self.files()):
+                return ("resuming inside a compressed file decompresses everything before the cursor",)
+        return ()
 
     def __repr__(self) -> str:
         types = f", schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
@@ -164,24 +165,21 @@ def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBat
     return parsed
 
 
-def count_lines(data: bytes) -> int:
-    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r.
+def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
+    r"""Mark the bytes that end a line: \n, the \n of \r\n, and a lone \r; `returns=False` where there is no \r, to be faster."""
+    ends: NDArray[np.bool_] = codes == LF
+    if returns:
+        lone = codes == CR
+        lone[:-1] &= ~ends[1:]
+        ends |= lone
+    return ends
 
-    >>> count_lines(b"a\r\nb\rc\n")
-    3
-    """
-    codes = np.frombuffer(data, np.uint8)
-    has_returns = b"\r" in data
-    count = 0
-    for first in range(0, len(codes), PIECE):
-        piece = codes[first : first + PIECE]
-        count += int(np.count_nonzero(piece == LF))
-        if has_returns:
-            after = codes[first + 1 : first + 1 + PIECE]
-            returns = piece == CR
-            returns[: len(after)] &= after != LF
-            count += int(np.count_nonzero(returns))
-    return count
+
+def count_lines(data: bytes) -> int:
+    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r."""
+    codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
+    pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))  # with the byte after, which tells a lone \r
+    return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
 
 
 def _data_error(fault: Fault, block: Block) -> DataError:
@@ -220,11 +218,7 @@ def settled(kind: pa.DataType) -> pa.DataType:
 
 
 def type_code(kind: pa.DataType) -> str:
-    """Write a type as the code that makes it, for messages.
-
-    >>> type_code(pa.list_(pa.struct({"x": pa.float64(), "at": pa.timestamp("s", "UTC")})))
-    "pa.list_(pa.struct({'x': pa.float64(), 'at': pa.timestamp('s', 'UTC')}))"
-    """
+    """Write a type as the code that makes it, for messages."""
     if pa.types.is_list(kind):
         return f"pa.list_({type_code(kind.value_type)})"
     if pa.types.is_struct(kind):

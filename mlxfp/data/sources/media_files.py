@@ -2,10 +2,10 @@
 
 import wave
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import attrs
 import numpy as np
@@ -17,8 +17,8 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.files import FileStamp, as_paths, show_call, stamp
-from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
+from mlxfp.data.sources.files import as_paths, look_up, show_call
+from mlxfp.data.sources.remote_files import FileStamp, is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import take_in_order
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
@@ -46,7 +46,7 @@ def read_images(path: str | Path) -> Dataset[Example]:
 
     See also: `read_audio`; `cache`, which stores many small files as one.
     """
-    return Dataset(ReadImages(_as_folder(path)))
+    return Dataset(_ReadImages(path))
 
 
 def read_audio(path: str | Path) -> Dataset[Example]:
@@ -69,94 +69,50 @@ def read_audio(path: str | Path) -> Dataset[Example]:
 
     See also: `collators.audio`, which pads waveforms or makes spectrograms.
     """
-    return Dataset(ReadAudio(_as_folder(path)))
+    return Dataset(_ReadAudio(path))
 
 
-class Files(Protocol):
-    """Files that are read whole, by name: those in a folder, or with another class in an archive. Names are paths with /."""
-
-    @property
-    def path(self) -> str:
-        """The path as the user wrote it."""
-
-    def list_files(self, suffixes: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of the files with these suffixes, sorted; raise `MissingFileError` where there is none."""
-
-    def stamps(self, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-        """Return size and time of these files."""
-
-    def read_files(self, names: Sequence[str]) -> Iterable[bytes]:
-        """Return the content of files."""
-
-    def locate(self, name: str) -> str:
-        """Return the whole path of a file, for messages."""
-
-
-@frozen
-class _Folder:
-    """The files in a local or remote folder and in the folders below it. Names that start with a dot are left out."""
-
-    path: str
-
-    @property
-    def root(self) -> str:
-        return self.path.rstrip("/") if is_remote(self.path) else str(Path(self.path).expanduser())
-
-    def list_files(self, suffixes: tuple[str, ...]) -> tuple[str, ...]:
-        if is_remote(self.root):
-            return tuple(name for name, _, _ in list_remote(self.root, suffixes))
-        root = Path(self.root)
-        if not root.is_dir():
-            reason = "It is a file; name the folder that it is in" if root.is_file() else "A relative path starts at the working folder"
-            raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
-        below = (path for path in root.rglob("*") if path.suffix.lower() in suffixes and path.is_file())
-        shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
-        if not shown:
-            raise MissingFileError(f"No file in the folder {str(root)!r} or below it ends in {', '.join(suffixes)}. Check the path.")
-        return shown
-
-    def stamps(self, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-        if is_remote(self.root):
-            return tuple(FileStamp(*file) for file in list_remote(self.root, suffixes))
-        return tuple(attrs.evolve(stamp(Path(self.root, name)), path=name) for name in self.list_files(suffixes))
-
-    def read_files(self, names: Sequence[str]) -> Iterable[bytes]:
-        return read_remote(self.root, names) if is_remote(self.root) else (Path(self.root, name).read_bytes() for name in names)
-
-    def locate(self, name: str) -> str:
-        return f"{self.root}/{name}" if is_remote(self.root) else str(Path(self.root, name))
-
-
-def _as_folder(path: Any) -> _Folder:
+def _as_folder(path: Any) -> str:
     if not isinstance(path, str | Path):
         raise ArgumentTypeError(f"path must be one folder, got {type(path).__name__}: {path!r:.60}. For several, join datasets by concat.")
-    return _Folder(*as_paths(path))
+    return as_paths(path)[0]
 
 
 @frozen(repr=False)
-class MediaSource(Source):
-    """A row for each file. A format has `suffixes`, `columns`, and a `parse` that makes the values of these columns.
+class _MediaSource(Source):
+    """The files in a local or remote folder and in the folders below it, a row for each. Names that start with a dot are left out.
 
-    Positions are the number of the next file and, to notice that files were added or removed, how many there are.
+    A format has `suffixes`, `columns`, and a `parse` that makes the values of these columns. Positions are the number of the next file
+    and, to notice that files were added or removed, how many there are.
     """
 
-    held: Files = field(repr=False)
+    path: str = field(repr=False, converter=_as_folder)
     suffixes: ClassVar[tuple[str, ...]]
     columns: ClassVar[dict[str, pa.DataType]]
+    indexable = True
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
         """Make the columns of the content of a file."""
 
     @property
-    def indexable(self) -> bool:
-        """Any file can be read by its number."""
-        return True
+    def root(self) -> str:
+        return self.path.rstrip("/") if is_remote(self.path) else str(Path(self.path).expanduser())
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The names of the files. Found once: `take` is called too often to list a million files each time."""
-        return self.held.list_files(self.suffixes)
+        """The paths of the files below the folder, with /. Found once: `take` is called too often to list a million files each time."""
+        if is_remote(self.root):
+            return tuple(name for name, _, _ in list_remote(self.root, self.suffixes))
+        root = Path(self.root)
+        if not root.is_dir():
+            reason = "It is a file; name the folder that it is in" if root.is_file() else "A relative path starts at the working folder"
+            raise MissingFileError(f"There is no folder {str(root.absolute())!r}. {reason}.")
+        below = (path for path in root.rglob("*") if path.suffix.lower() in self.suffixes and path.is_file())
+        shown = tuple(sorted(filter(is_shown, (path.relative_to(root).as_posix() for path in below))))
+        if not shown:
+            raise MissingFileError(f"No file in the folder {str(root)!r} or below it ends in {', '.join(self.suffixes)}. Check the path.")
+        return shown
 
     @cached_property
     def classes(self) -> dict[str, int]:
@@ -165,18 +121,16 @@ class MediaSource(Source):
         others = [name for name in self.names if "/" not in name]
         if found and others:
             raise DataError(
-                f"Some files are in class folders, but {len(others)} are not, such as {others[0]!r}, in {self.held.locate('')!r}. "
+                f"Some files are in class folders, but {len(others)} are not, such as {others[0]!r}, in {self._locate('')!r}. "
                 "Move them into a class folder, or out of this folder."
             )
         return {name: label for label, name in enumerate(found)}
 
     def schema(self) -> Schema:
-        """Return the columns of the format, `path`, and those of the classes if there are any."""
         labels = {"class": pa.string(), "label": pa.int64()} if self.classes else {}
         return pa.schema({**self.columns, "path": pa.string(), **labels})
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield chunks of rows."""
         first, count = (0, len(self.names)) if position is None else position
         if count != len(self.names):
             raise CursorError(
@@ -187,21 +141,25 @@ class MediaSource(Source):
             yield chunk, (stop, count)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        """Read the files with these numbers, int64[N]."""
         names = [self.names[index] for index in indices.tolist()]
-        rows = [self._row(name, data) for name, data in zip(names, self.held.read_files(names), strict=True)]
-        return from_rows(rows, self.schema(), indices)
+        contents = read_remote(self.root, names) if is_remote(self.root) else (Path(self.root, name).read_bytes() for name in names)
+        return from_rows([self._row(name, data) for name, data in zip(names, contents, strict=True)], self.schema(), indices)
 
     def length(self) -> int:
-        """Return the number of files."""
         return len(self.names)
 
-    def version(self) -> tuple[tuple[str, int, int], ...]:
-        """Return path, size and time of every file."""
-        return tuple(attrs.astuple(file) for file in self.held.stamps(self.suffixes))
+    def version(self) -> tuple[FileStamp, ...]:
+        if is_remote(self.root):
+            return list_remote(self.root, self.suffixes)
+        return tuple(
+            look_up(Path(self.root, name))._replace(path=name) for name in attrs.evolve(self).names
+        )  # of the files that there are now
+
+    def _locate(self, name: str) -> str:
+        return f"{self.root}/{name}" if is_remote(self.root) else str(Path(self.root, name))
 
     def _row(self, name: str, data: bytes) -> Example:
-        path = self.held.locate(name)
+        path = self._locate(name)
         if not data:
             raise DataError(f"A file is empty: got 0 bytes, in {path!r}. Copy it again, or move it out of the folder.")
         row = {**self.parse(data, path), "path": name}
@@ -209,30 +167,24 @@ class MediaSource(Source):
         return {**row, "class": kind, "label": self.classes[kind]} if self.classes else row
 
     def __repr__(self) -> str:
-        return show_call(super().__repr__(), (self.held.path,))
+        return show_call(super().__repr__(), (self.path,))
 
 
-@frozen(repr=False)
-class ReadImages(MediaSource):
-    """Images as the bytes of their files."""
-
+class _ReadImages(_MediaSource):
+    __slots__ = ()
     suffixes = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
     columns: ClassVar[dict[str, pa.DataType]] = {"image": pa.binary()}
 
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        """Return the bytes as they are."""
         return {"image": data}
 
 
-@frozen(repr=False)
-class ReadAudio(MediaSource):
-    """Sound, as the mean of the channels."""
-
+class _ReadAudio(_MediaSource):
+    __slots__ = ()
     suffixes = (".wav",)
     columns: ClassVar[dict[str, pa.DataType]] = {"waveform": pa.list_(pa.float32()), "rate": pa.int64()}
 
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        """Decode a WAV file; raise `DataError` where it is damaged or not PCM."""
         try:
             with wave.open(pa.BufferReader(data), "rb") as opened:
                 width, channels, stated = opened.getsampwidth(), opened.getnchannels(), opened.getnframes()

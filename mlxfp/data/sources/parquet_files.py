@@ -14,11 +14,18 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns
 from mlxfp.data.sources.column_source import ColumnSource, reading
-from mlxfp.data.sources.files import FileStamp, Paths
-from mlxfp.data.sources.remote_files import is_remote, open_remote
+from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
 _REMOTE_BUFFER = 1 << 22  # the same for remote files, where each request takes some 50 ms
+_ORDERED = (
+    pa.float32(),
+    pa.float64(),
+    pa.string(),
+    pa.large_string(),
+    pa.date32(),
+)  # statistics are values in Arrow's order, as of integers
 
 
 def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Example]:
@@ -46,10 +53,10 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Datase
 
 
 @lru_cache(maxsize=4096)
-def _footer(file: FileStamp) -> tuple[Schema, int, int]:
-    """Read schema, number of rows and number of row groups."""
+def _read_footer(file: FileStamp) -> tuple[Schema, int, int]:
+    """Read schema, number of row groups and number of rows."""
     with reading("Parquet", file.path), _open_parquet(file.path) as opened:
-        return opened.schema_arrow, opened.metadata.num_rows, opened.num_row_groups
+        return opened.schema_arrow, opened.num_row_groups, opened.metadata.num_rows
 
 
 @frozen(repr=False)
@@ -58,14 +65,11 @@ class _ReadParquet(ColumnSource):
     suffixes = (".parquet",)
     kind = "Parquet"
 
-    def schema_of(self, file: FileStamp) -> Schema:
-        return _footer(file)[0]
+    def header_of(self, file: FileStamp) -> tuple[Schema, int]:
+        return _read_footer(file)[:2]
 
     def rows_of(self, file: FileStamp) -> int:
-        return _footer(file)[1]
-
-    def group_count(self, file: FileStamp) -> int:
-        return _footer(file)[2]
+        return _read_footer(file)[2]
 
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
         with _open_parquet(file.path) as opened:
@@ -91,37 +95,17 @@ def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: tuple[Cond
 
     def may_meet(condition: Condition) -> bool:
         ends, kind = statistics.get(condition.column), schema.field(condition.column).type
-        if ends is None or not ends.has_min_max or not _is_ordered(kind):
+        if ends is None or not ends.has_min_max or not (pa.types.is_integer(kind) or kind in _ORDERED):
             return True
         return condition.possible(pa.array([ends.min], kind), pa.array([ends.max], kind))
 
     return all(map(may_meet, conditions))
 
 
-def _is_ordered(kind: pa.DataType) -> bool:
-    """Say whether the statistics of a column are values as Arrow compares them, in the same order."""
-    types = pa.types
-    return bool(
-        types.is_integer(kind)
-        or types.is_float32(kind)
-        or types.is_float64(kind)
-        or types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_date32(kind)
-    )
-
-
 def _null_chunks(schema: Schema, count: int, size: int) -> Iterator[RecordBatch]:
     """Yield `count` rows of nulls, in chunks of `size`."""
-    columns = [_null_column(kind, min(count, size)) for kind in schema.types]
-    chunk = pa.RecordBatch.from_arrays(columns, schema=schema)
+    chunk = pa.RecordBatch.from_arrays([pa.nulls(min(count, size), kind) for kind in schema.types], schema=schema)
     return (chunk.slice(0, count - first) for first in range(0, count, size))
-
-
-def _null_column(kind: pa.DataType, count: int) -> pa.Array:
-    if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, pa.nulls(count, kind.storage_type))
-    return pa.nulls(count, kind)
 
 
 def _open_parquet(path: str) -> pq.ParquetFile:

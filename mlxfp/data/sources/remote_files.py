@@ -3,14 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from glob import has_magic
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ArgumentError, MissingExtraError, MissingFileError
-
-File = tuple[str, int, int]  # address, size in bytes, and a number that changes when the file does
 
 # Bytes fetched ahead of those asked for. The defaults of fsspec's file systems, up to 50 MB, are wasted whenever reading starts or stops;
 # smaller ones wait too often for an answer (some 50 ms from an object store).
@@ -20,12 +18,16 @@ _AHEAD = 1 << 22
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
 
 
-def is_remote(path: str) -> bool:
-    """Return whether a path is an address with a scheme.
+class FileStamp(NamedTuple):
+    """A file as it was found; two stamps are equal if nothing suggests that the file has changed."""
 
-    >>> is_remote("https://example.org/a.csv"), is_remote("data/a.csv")
-    (True, False)
-    """
+    path: str
+    size: int  # bytes on disk
+    modified: int  # nanoseconds; of a remote file, a hash of its version
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is an address with a scheme, as in `https://example.org/a.csv`."""
     return "://" in path
 
 
@@ -34,12 +36,8 @@ def is_shown(name: str) -> bool:
     return not any(part.startswith(".") for part in name.split("/"))
 
 
-def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
-    """Return the files that an address names.
-
-    Patterns and folders are looked up as for local paths, where the file system has them; an HTTP address is one file. Raises
-    `MissingFileError` where there is no file.
-    """
+def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
+    """Return the files that an address names: as for local paths, where the file system has patterns and folders."""
     system, path = _split(address)
     found = [about for about in _look_up(system, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
     if not found:
@@ -49,11 +47,8 @@ def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
     return tuple(sorted(_describe(system, about) for about in found))
 
 
-def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
-    """Return the files in a folder and in the folders below it, with their names below the folder instead of addresses.
-
-    Raises `MissingFileError` where there is no folder, as for HTTP, or no file in it.
-    """
+def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
+    """Return the files in a folder and in the folders below it, with their names below the folder instead of addresses."""
     system, path = _split(address)
     below = f"{path.rstrip('/')}/"
     found = [] if _is_http(address) else _look_up(system, lambda: system.find(path, detail=True).values())
@@ -61,7 +56,7 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[File, ...]:
     shown = [name for name in named if is_shown(name) and name.lower().endswith(suffixes)]
     if not shown:
         raise MissingFileError(f"No file in the folder {address!r} or below it ends in {', '.join(suffixes)}. Check the address.")
-    return tuple(sorted((name, *_describe(system, named[name])[1:]) for name in shown))
+    return tuple(sorted(_describe(system, named[name])._replace(path=name) for name in shown))
 
 
 def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
@@ -116,8 +111,8 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
     return [each for name, each in within if not name.startswith(".") and name.endswith(suffixes)]
 
 
-def _describe(system: Any, about: Mapping[str, Any]) -> File:
+def _describe(system: Any, about: Mapping[str, Any]) -> FileStamp:
     name = about["name"]
     mark = next((about[mark] for mark in _MARKS if about.get(mark)), None)
     version = blake2b(str(system.ukey(name) if mark is None else mark).encode(), digest_size=7).digest()
-    return system.unstrip_protocol(name), int(about["size"] or 0), int.from_bytes(version, "little")
+    return FileStamp(system.unstrip_protocol(name), int(about["size"] or 0), int.from_bytes(version, "little"))

@@ -119,10 +119,7 @@ def _identity(value: Any) -> Any:
 class _FromTorch(Source):
     items: _Items = field(eq=comparable)
     declared: Schema | None = None
-
-    @property
-    def indexable(self) -> bool:
-        return True
+    indexable = True
 
     @cached_property
     def inferred(self) -> Schema:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
 from hypothesis import HealthCheck, Phase, given, reject, settings
 from hypothesis import strategies as st
 from hypothesis.errors import FailedHealthCheck, Unsatisfiable
@@ -22,7 +21,7 @@ from mlxfp.core.pipelines import compose
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.batching import batch
-from mlxfp.testing.laws import collators, cursors, datasets, plans, sources, stages, training
+from mlxfp.testing.laws import collators, cursors, datasets, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of
 from mlxfp.testing.strategies.tabular import rechunkings, tables
@@ -68,7 +67,6 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     >>> check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
     >>> check(fp.batch(2), ahead=0)
     """
-    inputs = _Inputs(schema, examples)
     given = {"schema": schema, "examples": examples, "ahead": ahead, "masks": masks, "state": state, "batches": batches}
     kind = _kind(subject, trains=state is not None or batches is not None)
     unused = [name for name, value in given.items() if value is not None and name not in _TAKES[kind]]
@@ -80,9 +78,9 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     if kind == "dataset":
         _check_dataset(Dataset(subject) if isinstance(subject, Source) else subject)
     elif kind == "stage":
-        _check_stage(subject, inputs, ahead)
+        _check_stage(subject, schema, examples, ahead)
     elif kind == "collator":
-        _check_collator(subject, inputs, masks or {})
+        _check_collator(subject, schema, examples, masks or {})
     else:
         _check_step(subject, state, batches)
 
@@ -108,40 +106,15 @@ def _kind(subject: object, *, trains: bool) -> str:
     return "train step" if trains else "collator"
 
 
-@frozen
-class _Inputs:
-    schema: Schema | None
-    examples: Rows | None
-
-    def tables(self) -> st.SearchStrategy[pa.Table]:
-        """Draw tables for a stage: of the examples, of the schema, or of any schema."""
-        if self.examples is None:
-            return tables(self.schema)
-        rows = self.examples if self.schema is not None else self.examples.filter(len)  # without a row there are no columns
-        return rows.map(lambda drawn: pa.Table.from_batches([self.chunk(drawn)]))
-
-    def groups(self) -> Rows:
-        """Draw groups for a collator, which are never empty."""
-        return rows_of(self.schema, min_rows=1) if self.examples is None else self.examples.filter(len)
-
-    def chunk(self, rows: Sequence[Example]) -> RecordBatch:
-        """Make a chunk from drawn rows."""
-        return from_rows(rows, self.schema, range(len(rows)))
-
-
 def _check_dataset(dataset: Dataset[Any]) -> None:
     datasets.assert_value(dataset)
 
     def every_law_holds(epoch: int) -> None:
-        datasets.assert_repeatable(dataset, epoch=epoch)
-        datasets.assert_described(dataset, epoch=epoch)
-        stages.assert_pure_stages(dataset, epoch=epoch)
-        sources.assert_reads(dataset.source, epoch=epoch)
-        cursors.assert_resumable(dataset, epoch=epoch)
-        plans.assert_plans_agree(dataset, epoch=epoch)
+        datasets.assert_reads(dataset.source, epoch=epoch)
+        _assert_laws_of_datasets(dataset, epoch)
 
     def random_access_is_exact(epoch: int, indices: list[int]) -> None:
-        sources.assert_random_access(dataset, np.array(indices, np.int64), epoch=epoch)
+        datasets.assert_random_access(dataset, np.array(indices, np.int64), epoch=epoch)
 
     _run(every_law_holds, epoch=_EPOCHS)
     count = len(list(dataset)) if dataset.level == "examples" and dataset.indexable else 0
@@ -149,7 +122,15 @@ def _check_dataset(dataset: Dataset[Any]) -> None:
         _run(random_access_is_exact, epoch=_EPOCHS, indices=st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count))
 
 
-def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
+def _assert_laws_of_datasets(dataset: Dataset[Any], epoch: int) -> None:
+    datasets.assert_repeatable(dataset, epoch=epoch)
+    datasets.assert_described(dataset, epoch=epoch)
+    stages.assert_pure_stages(dataset, epoch=epoch)
+    cursors.assert_resumable(dataset, epoch=epoch)
+    cursors.assert_plans_agree(dataset, epoch=epoch)
+
+
+def _check_stage(stage: Any, schema: Schema | None, examples: Rows | None, ahead: int | None) -> None:
     datasets.assert_value(stage)
     transform = stage if "examples" in getattr(stage, "accepts", ("examples",)) else compose(batch(2), stage)
 
@@ -168,18 +149,19 @@ def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
         except SchemaError:
             reject()
         datasets.assert_built_lazily(transform, chunks)
-        datasets.assert_repeatable(dataset, epoch=epoch)
-        datasets.assert_described(dataset, epoch=epoch)
-        stages.assert_pure_stages(dataset, epoch=epoch)
+        _assert_laws_of_datasets(dataset, epoch)
         stages.assert_chunks_do_not_matter(transform, chunks, others, epoch=epoch)
-        cursors.assert_resumable(dataset, epoch=epoch)
-        plans.assert_plans_agree(dataset, epoch=epoch)
         if isinstance(stage, Stage):
             cursors.assert_replay_is_bounded(transform, chunks, epoch=epoch)
         if ahead is not None:
             stages.assert_lazy(transform, chunks, ahead=ahead, epoch=epoch)
 
-    cuts = inputs.tables().flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table)))
+    if examples is None:
+        drawn = tables(schema)
+    else:
+        rows = examples if schema is not None else examples.filter(len)  # without a row there are no columns
+        drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
+    cuts = drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table)))
     try:
         _run(every_law_holds, chunkings=cuts, epoch=_EPOCHS)
     except (FailedHealthCheck, Unsatisfiable) as error:
@@ -189,8 +171,8 @@ def _check_stage(stage: Any, inputs: _Inputs, ahead: int | None) -> None:
         ) from error
 
 
-def _check_collator(collator: Any, inputs: _Inputs, masks: Mapping[str, str]) -> None:
-    if inputs.schema is None and inputs.examples is None:
+def _check_collator(collator: Any, schema: Schema | None, examples: Rows | None, masks: Mapping[str, str]) -> None:
+    if schema is None and examples is None:
         raise ArgumentError(
             f"check needs to know what the collator {brief(collator)} takes. Pass schema= or examples=, as in "
             "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=. "
@@ -198,7 +180,7 @@ def _check_collator(collator: Any, inputs: _Inputs, masks: Mapping[str, str]) ->
         )
 
     def every_law_holds(examples: Sequence[Example], seed: int) -> None:
-        view = Examples(number_rows(inputs.chunk(examples), 0, 0))
+        view = Examples(number_rows(from_rows(examples, schema, range(len(examples))), 0, 0))
         order = np.random.default_rng(seed).permutation(len(examples)).tolist()
         for group in (list(examples), view):
             collators.assert_pure_collator(collator, group)
@@ -208,7 +190,8 @@ def _check_collator(collator: Any, inputs: _Inputs, masks: Mapping[str, str]) ->
         for mask, column in masks.items():
             collators.assert_mask_counts(collator, view, tokens=column, mask=mask)
 
-    _run(every_law_holds, examples=inputs.groups(), seed=st.integers(0, 99))
+    groups = rows_of(schema, min_rows=1) if examples is None else examples.filter(len)  # never empty
+    _run(every_law_holds, examples=groups, seed=st.integers(0, 99))
 
 
 def _check_step(step: Any, state: "TrainState | None", batches: "Dataset[Batch] | None") -> None:

@@ -1,20 +1,23 @@
-"""The laws of datasets: values that are the same each time."""
+"""The laws of datasets and sources: values that are the same each time, and read from any position and at any row."""
 
 import copy
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, no_rows, visible, with_hidden_of
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length, schema
-from mlxfp.core.execution import iterate, run, start
+from mlxfp.core.execution import iterate, run, start, take_rows
 from mlxfp.core.identity import fingerprint, identify
 from mlxfp.core.nodes import Part, flat_parts
+from mlxfp.core.sources import Source
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.probing import from_chunks
 
@@ -39,22 +42,12 @@ def collect(dataset: Dataset[Any], cursor: Cursor | None = None, *, epoch: int =
 
 
 def through_bytes(value: Any) -> Any:
-    """Write a state or a position the way a cursor does, and read it back.
-
-    >>> through_bytes((1, "a", 0.5))
-    (1, 'a', 0.5)
-    """
+    """Write a state or a position the way a cursor does, and read it back."""
     return Cursor.from_bytes(Cursor(Snapshot(0, value), 0).to_bytes()).base.position
 
 
 def logged(transform: Transform, chunks: Sequence[RecordBatch]) -> tuple[Dataset[Any], list[int]]:
-    """Transform a dataset of these chunks; return it with the log of the chunks that it reads from now on.
-
-    >>> import mlxfp as fp
-    >>> dataset, log = logged(fp.batch(2), [pa.record_batch({"x": [1, 2, 3]})])
-    >>> len(list(dataset)), log
-    (2, [3])
-    """
+    """Transform a dataset of these chunks; return it with the log of the chunks that it reads from now on."""
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
     schema(dataset)  # may read the first rows, which is not what a law counts
@@ -126,15 +119,9 @@ def assert_built_lazily(transform: Transform, chunks: Sequence[RecordBatch]) -> 
     log: list[int] = []
     dataset = transform(from_chunks(chunks, log=log))
     assert not log, f"building {dataset!r} reads nothing, but it read chunks of {log} rows"
-    _ = (
-        dataset == copy.copy(dataset),
-        hash(dataset),
-        repr(dataset),
-        fingerprint(dataset),
-        known_length(dataset),
-        dataset.level,
-        dataset.indexable,
-    )
+    for look in (hash, repr, fingerprint, known_length):
+        look(dataset)
+    _ = dataset == copy.copy(dataset), dataset.level, dataset.indexable
     assert not log, f"looking at {dataset!r} reads nothing, but chunks of {log} rows were read"
 
 
@@ -175,3 +162,49 @@ def assert_same_items(found: Dataset[Any], expected: Dataset[Any], *, epoch: int
     """
     assert found.level == expected.level, f"{found!r} gives {found.level}, not {expected.level}"
     assert_same(collect(found, epoch=epoch), collect(expected, epoch=epoch), f"{found!r} gives what {expected!r} gives")
+
+
+def assert_reads(source: Source, *, epoch: int = 0) -> None:
+    """Law: reading from the position after a chunk gives exactly the chunks that follow it, and reading again gives the same.
+
+    From the last position, nothing is read. All chunks have the stated schema, their rows or items add up to the stated length, and
+    positions can be written to bytes.
+
+    >>> import mlxfp as fp
+    >>> assert_reads(fp.from_examples([{"x": 1}]).source)
+    """
+    read = list(source.read(epoch, None))
+    chunks = [chunk for chunk, _ in read]
+    for chunk in () if source.level == "batches" else chunks:
+        assert visible(chunk).schema.equals(source.schema()), (
+            f"{source!r} states the schema\n{source.schema()}\nbut reads a chunk with\n{chunk.schema}"
+        )
+    assert_same(_joined(source, source.read(epoch, None)), _joined(source, read), f"reading {source!r} twice gives the same")
+    for place, (_, position) in enumerate(read, 1):
+        for again in (position, through_bytes(position)):
+            claim = f"reading {source!r} from position {again!r} gives what follows chunk {place - 1}"
+            assert_same(_joined(source, source.read(epoch, again)), _joined(source, read[place:]), claim)
+    count = sum(chunk.num_rows for chunk in chunks) if source.level == "examples" else len(chunks)
+    for stated in (source.length(), source.exact_length()):
+        assert stated in (None, count), f"{source!r} states the length {stated}, but reads {count}"
+
+
+def assert_random_access(dataset: Dataset[Any], indices: NDArray[np.int64], *, epoch: int = 0) -> None:
+    """Law: the rows taken by number, int64[N], are those that iterating gives at these places, hidden columns included.
+
+    >>> import mlxfp as fp
+    >>> assert_random_access(fp.from_examples([{"x": 1}, {"x": 2}]), np.array([1, 0, 1]))
+    """
+    assert dataset.indexable, f"{dataset!r} has random access"
+    taken = pa.Table.from_batches([take_rows(dataset, epoch, indices)])
+    iterated = collect(dataset, epoch=epoch)
+    expected = iterated.take(pa.array(indices))
+    assert_same(
+        taken.select(expected.column_names), expected, f"taking the rows {indices.tolist()} of {dataset!r} gives the rows of iterating"
+    )
+
+
+def _joined(source: Source, read: Iterable[tuple[Any, Any]]) -> Any:
+    """Join chunks of examples, whose boundaries mean nothing; groups and batches are compared one by one."""
+    chunks = [chunk for chunk, _ in read]
+    return pa.Table.from_batches(chunks or [no_rows(source.schema())]) if source.level == "examples" else chunks

@@ -1,4 +1,4 @@
-"""The laws of orders and parts: a shuffle is a permutation that the seed and the epoch decide, a split is a partition."""
+"""The laws of orders and parts: a shuffle is a permutation that seed and epoch decide, a split is a partition, no token is lost."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -46,6 +46,23 @@ def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
     assert not lost + added, f"the parts {list(parts)} are a partition of {whole!r}, but they lose {lost} and add {added}"
 
 
+def assert_conserves_tokens(transform: Transform, dataset: Dataset[Any], *, column: str = "input_ids", epoch: int = 0) -> None:
+    """Law: the tokens that come out, in any rows and groups, are those that went in, each as many times.
+
+    >>> import mlxfp as fp
+    >>> assert_conserves_tokens(fp.pack(4), fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
+    """
+    changed = transform(dataset)
+    before, after = _tokens(dataset, column, epoch), _tokens(changed, column, epoch)
+    assert before == after, f"{changed!r} conserves tokens, but it lost {dict(before - after)} and added {dict(after - before)}"
+
+
 def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
     """Count rows by their repr, in which NaN equals NaN, and which can always be hashed."""
     return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))
+
+
+def _tokens(dataset: Dataset[Any], column: str, epoch: int) -> Counter[int]:
+    found = collect(dataset, epoch=epoch)
+    chunks = found if isinstance(found, list) else found.to_batches()
+    return Counter(token for chunk in chunks for row in chunk.column(column).to_pylist() for token in row)

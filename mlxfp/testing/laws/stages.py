@@ -1,6 +1,6 @@
-"""The laws of stages: pure state machines, for which chunk boundaries mean nothing and which read no more than they need."""
+"""The laws of pipes and stages: pure state machines, for which chunk boundaries mean nothing and which read no more than they need."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -10,12 +10,35 @@ import numpy as np
 from mlxfp.core.chunks import RecordBatch, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import iterate, run, start
+from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import as_written
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.map_filter import take
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, logged, through_bytes
 from mlxfp.testing.probing import from_chunks
+
+
+def assert_pipes(
+    value: object, *functions: Callable[[Any], Any], pipe: Callable[..., Any] = pipe, compose: Callable[..., Any] = compose
+) -> None:
+    """Law: `pipe(x, f, g) == pipe(x, compose(f, g))`, wherever the sequence of functions is cut, and `compose` is associative.
+
+    `pipe` and `compose` are ours unless others are given.
+
+    >>> assert_pipes(" hi ", str.strip, str.upper, len)
+    """
+    assert_same(pipe(value), value, "pipe(x) is x")
+    expected = value
+    for function in functions:
+        expected = function(expected)
+    assert_same(pipe(value, *functions), expected, f"piping through {functions} is applying them in turn")
+    whole = compose(*functions)
+    assert_same(pipe(value, whole), expected, f"piping through {whole!r} is piping through its parts")
+    for cut in range(len(functions) + 1):
+        left, right = functions[:cut], functions[cut:]
+        assert_same(pipe(value, *left, compose(*right)), expected, f"composing the functions from {cut} on changes nothing")
+        assert compose(compose(*left), compose(*right)) == whole, f"compose is associative, but it matters to compose the first {cut} first"
 
 
 def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:

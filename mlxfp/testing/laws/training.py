@@ -110,18 +110,10 @@ def assert_continues(  # noqa: PLR0913  # a run, and where it is stopped
     assert said[1:] == left, f"after stopping at step {stop} a run says the same: expected {left}, got {said[1:]}"
 
 
-def _told(events: "Iterable[Event]") -> "tuple[Event, list[tuple[object, ...]]]":
-    """Run, and return the last event and the content of all events."""
-    from mlxfp.training.loop.fitting import last
-
-    said: list[tuple[object, ...]] = []
-
-    def listened() -> "Iterator[Event]":
-        for event in events:
-            said.append((type(event).__name__, event.step, event.epoch, getattr(event, "metrics", None)))
-            yield event
-
-    return last(listened()), said
+def _told(events: "Iterable[Event]") -> "tuple[Event, list[Any]]":
+    """Run, and return the last event and the content of all events, whose states are not kept."""
+    said = [(type(last := event).__name__, event.step, event.epoch, getattr(event, "metrics", None)) for event in events]
+    return last, said
 
 
 def assert_accumulates(

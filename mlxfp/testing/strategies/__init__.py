@@ -1,21 +1,14 @@
 """hypothesis strategies that draw inputs with the oddities of real ones. Each is a public plural noun."""
 
-from mlxfp.testing.strategies.composing import pipelines, sources, stages
-from mlxfp.testing.strategies.tabular import examples, rechunkings, schemas, tables, templates, token_lists
-from mlxfp.testing.strategies.tokenizing import tokenizers
-from mlxfp.testing.strategies.training import batches, train_states
-
-__all__ = [
-    "batches",
-    "examples",
-    "pipelines",
-    "rechunkings",
-    "schemas",
-    "sources",
-    "stages",
-    "tables",
-    "templates",
-    "token_lists",
-    "tokenizers",
-    "train_states",
-]
+from mlxfp.testing.strategies.composing import pipelines as pipelines
+from mlxfp.testing.strategies.composing import sources as sources
+from mlxfp.testing.strategies.composing import stages as stages
+from mlxfp.testing.strategies.tabular import examples as examples
+from mlxfp.testing.strategies.tabular import rechunkings as rechunkings
+from mlxfp.testing.strategies.tabular import schemas as schemas
+from mlxfp.testing.strategies.tabular import tables as tables
+from mlxfp.testing.strategies.tabular import templates as templates
+from mlxfp.testing.strategies.tabular import token_lists as token_lists
+from mlxfp.testing.strategies.tabular import tokenizers as tokenizers
+from mlxfp.testing.strategies.training import batches as batches
+from mlxfp.testing.strategies.training import train_states as train_states

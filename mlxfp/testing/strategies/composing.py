@@ -1,17 +1,16 @@
 """Strategies of pipelines: sources, the stages that fit after them, and both together."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from zlib import crc32
 
 import pyarrow as pa
-from attrs import field, frozen
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, to_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import flat_parts
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
@@ -46,7 +45,7 @@ def sources(draw: st.DrawFn, *, max_rows: int = 6) -> Dataset[Example]:
     if kind is from_chunks:
         return from_chunks(draw(rechunkings(table)))
     rows = draw(examples(kinds, min_rows=least, max_rows=max_rows))
-    return from_examples(rows, schema=kinds) if kind is from_examples else from_iterable(_Again(rows), schema=kinds)
+    return from_examples(rows, schema=kinds) if kind is from_examples else from_iterable(rows, schema=kinds)
 
 
 @st.composite
@@ -67,18 +66,22 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
         choices += [st.just(unbatch())]
     else:
         shuffles = st.builds(shuffle, _SEEDS) | st.builds(shuffle, _SEEDS, buffer=st.integers(1, 5))
-        choices += [shuffles, st.builds(filter, st.builds(_Keep, _SEEDS)), st.builds(batch, st.integers(1, 4), drop_last=st.booleans())]
+        choices += [
+            shuffles,
+            _SEEDS.map(lambda salt: filter(partial(_keep, salt))),
+            st.builds(batch, st.integers(1, 4), drop_last=st.booleans()),
+        ]
         if longer:
-            choices += [_SEEDS.map(lambda salt: flat_map(_Copies(salt), schema=_DESCRIBED))]
+            choices += [_SEEDS.map(lambda salt: flat_map(partial(_copies, salt), schema=_DESCRIBED))]
     chosen: Transform = draw(draw(st.sampled_from(choices)))
     return chosen
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:
     """Map rows, with declared schemas: types inferred from the first rows of epoch 0 may not fit the rows of another epoch."""
-    maps = _SEEDS.map(lambda salt: map(_Describe(salt), schema=_DESCRIBED))
+    maps = _SEEDS.map(lambda salt: map(partial(_describe, salt), schema=_DESCRIBED))
     names = st.sampled_from(["a", *kinds.names])
-    return maps | names.map(lambda name: map_chunks(_Measure(name), schema=set_field(kinds, name, pa.int64())))
+    return maps | names.map(lambda name: map_chunks(partial(_measure, name), schema=set_field(kinds, name, pa.int64())))
 
 
 def _columns(names: list[str]) -> st.SearchStrategy[Any]:
@@ -110,53 +113,26 @@ def _lengthened(dataset: Dataset[Any]) -> int:
     return sum(repr(part).startswith(("repeat(", "flat_map(")) for part in flat_parts(dataset))
 
 
-# Functions that work on any row. They are values, as functools.partial is not: a pickled copy is equal.
+# Functions that work on any row.
 
 
-@frozen
-class _Again:
-    """Return the same rows for every epoch."""
-
-    rows: tuple[Example, ...] = field(eq=fingerprint)
-
-    def __call__(self) -> Iterator[Example]:
-        yield from self.rows
+def _number(salt: int, row: Example) -> int:
+    return crc32(f"{salt}{sorted(row.items(), key=str)!r}".encode(errors="surrogatepass"))
 
 
-@frozen
-class _Describe:
-    salt: int
-
-    def number(self, row: Example) -> int:
-        return crc32(f"{self.salt}{sorted(row.items(), key=str)!r}".encode(errors="surrogatepass"))
-
-    def __call__(self, row: Example) -> Example:
-        number = self.number(row)
-        return {"text": f"{number:x}", "number": number, "tokens": [number % 7] * (number % 3)}
+def _describe(salt: int, row: Example) -> Example:
+    number = _number(salt, row)
+    return {"text": f"{number:x}", "number": number, "tokens": [number % 7] * (number % 3)}
 
 
-@frozen
-class _Keep:
-    salt: int
-
-    def __call__(self, row: Example) -> bool:
-        return _Describe(self.salt).number(row) % 3 > 0
+def _keep(salt: int, row: Example) -> bool:
+    return _number(salt, row) % 3 > 0
 
 
-@frozen
-class _Copies:
-    salt: int
-
-    def __call__(self, row: Example) -> Iterator[Example]:
-        describe = _Describe(self.salt)
-        return (describe({**row, "copy": place}) for place in range(describe.number(row) % 3))
+def _copies(salt: int, row: Example) -> Iterator[Example]:
+    return (_describe(salt, {**row, "copy": place}) for place in range(_number(salt, row) % 3))
 
 
-@frozen
-class _Measure:
+def _measure(column: str, chunk: RecordBatch) -> RecordBatch:
     """Put the length of the repr of each row into a column."""
-
-    column: str
-
-    def __call__(self, chunk: RecordBatch) -> RecordBatch:
-        return set_column(chunk, self.column, pa.array([len(repr(row)) for row in to_rows(chunk)], pa.int64()))
+    return set_column(chunk, column, pa.array([len(repr(row)) for row in to_rows(chunk)], pa.int64()))

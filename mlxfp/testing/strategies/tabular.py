@@ -1,4 +1,4 @@
-"""Strategies of rows: tables with the oddities of real ones, examples, token lists, templates."""
+"""Strategies of rows and text: tables with the oddities of real ones, examples, token lists, templates, tokenizers."""
 
 import datetime as dt
 import re
@@ -8,25 +8,30 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
 from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, one_chunk, to_rows
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.templates.templates import Template
+from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.training import Kind, train_tokenizer
 
 Values = st.SearchStrategy[Any]
 
 _ODD_TEXTS = ("", " ", "\0", "\n", "é\u0301", "\u202eabc", "\U0001f468\u200d\U0001f469", "NaN", "null", "{x}", '"a,b"', "[PAD]")
 _ODD_FLOATS = (0.0, -0.0, 5e-324, 1e16, float("inf"), float("-inf"), float("nan"))
 _LITERALS = ("", " ", ". ", ", ", "; ", " | ", "! ", "...\n", "\n", ".", "{{", "}}, ", " is ", "é,\t", "3.5 m")
+_WORDS = ("the", "cat", "Cat", "sat", "satisfied", "42", "3.14", "é", "e\u0301", "naïve", "中文", "🙂", "un-do", "it's", "a_b", "x\ty")
 _LAST_TIME = dt.datetime(2200, 1, 1)  # noqa: DTZ001  # Arrow's timestamps without a zone are naive
 
 
-def _integers(bits: int, *, signed: bool) -> Values:
-    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    return st.integers(low, high) | st.sampled_from([low, high, 0])
+def _integers(kind: pa.DataType) -> Values:
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0])
 
 
 _TEXTS: Values = st.text(st.characters(codec="utf-8"), max_size=6) | st.sampled_from(_ODD_TEXTS)
@@ -35,11 +40,7 @@ _FLOATS: Values = st.floats() | st.sampled_from(_ODD_FLOATS)
 # Each type of column, and its values.
 _LEAVES: dict[pa.DataType, Values] = {
     pa.bool_(): st.booleans(),
-    pa.int8(): _integers(8, signed=True),
-    pa.int32(): _integers(32, signed=True),
-    pa.int64(): _integers(64, signed=True),
-    pa.uint8(): _integers(8, signed=False),
-    pa.uint64(): _integers(64, signed=False),
+    **{kind: _integers(kind) for kind in (pa.int8(), pa.int32(), pa.int64(), pa.uint8(), pa.uint64())},
     pa.float16(): st.floats(width=16),
     pa.float32(): st.floats(width=32),
     pa.float64(): _FLOATS,
@@ -70,7 +71,7 @@ def schemas(*, min_columns: int = 0, max_columns: int = 4) -> st.SearchStrategy[
     check_not_negative(min_columns=min_columns, max_columns=max_columns)
     names = st.text(string.ascii_letters, max_size=2) | _TEXTS
     names = names.filter(lambda name: name not in HIDDEN)
-    fields = st.builds(_field, names, _types(), st.booleans())
+    fields = st.builds(lambda name, kind, null: pa.field(name, kind, null or pa.types.is_null(kind)), names, _types(), st.booleans())
     return st.lists(fields, min_size=min_columns, max_size=max_columns, unique_by=lambda field: field.name).map(pa.schema)
 
 
@@ -133,6 +134,22 @@ def templates(draw: st.DrawFn, schema: Schema) -> Template:
     return Template("".join(pieces), missing=draw(_TEXTS), policy=draw(st.sampled_from(["say", "drop", "raise"])))
 
 
+@st.composite
+def tokenizers(draw: st.DrawFn) -> Tokenizer:
+    """Make tokenizers, trained on random words: byte-level BPE, WordPiece, Unigram.
+
+    >>> from hypothesis import find
+    >>> tokenizer = find(tokenizers(), lambda tokenizer: tokenizer.vocab_size < 50)
+    >>> tokenizer.decode(tokenizer.encode("cat"))
+    'cat'
+    """
+    kind: Kind = draw(st.sampled_from(["bpe", "wordpiece", "unigram"]))
+    words = draw(st.lists(st.sampled_from(_WORDS) | st.text(st.characters(codec="utf-8"), max_size=5), max_size=8))
+    rows = from_examples([{"text": " ".join(["cat", *words])}])  # with `cat` because spaces alone cannot be trained on
+    size = draw(st.integers(300, 400))  # room for all 256 bytes
+    return train_tokenizer(rows, kind=kind, vocab_size=size, lowercase=draw(st.booleans()))
+
+
 def rechunkings(table: pa.Table) -> st.SearchStrategy[tuple[RecordBatch, ...]]:
     """Make chunks that hold the rows of `table` in order, cut anywhere: at least one chunk, some of them empty.
 
@@ -158,15 +175,8 @@ def _types() -> st.SearchStrategy[pa.DataType]:
 def _nested(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
     pairs = st.builds(pa.list_, inner, st.just(2))
     maps = inner.map(lambda kind: pa.map_(pa.string(), kind))
-    return inner.map(pa.list_) | _structs(inner) | pairs | maps
-
-
-def _structs(inner: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataType]:
-    return st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=2).map(lambda fields: pa.struct(list(fields.items())))
-
-
-def _field(name: str, kind: pa.DataType, nullable: bool) -> pa.Field:  # noqa: FBT001  # drawn by position
-    return pa.field(name, kind, nullable or pa.types.is_null(kind))
+    fields = st.dictionaries(st.sampled_from("abc"), inner, min_size=1, max_size=2)
+    return inner.map(pa.list_) | fields.map(lambda chosen: pa.struct(list(chosen.items()))) | pairs | maps
 
 
 def _without_null_tensors(schema: Schema) -> Schema:

@@ -12,8 +12,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, Dat
 from mlxfp.data.sources import files
 from mlxfp.data.sources.column_names import check_names, check_same_names
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.file_source import find_place, place
-from mlxfp.data.sources.files import as_paths, blocks, find_files, packed, show_call
+from mlxfp.data.sources.files import as_paths, blocks, find_files, find_place, packed, place, show_call
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
 from tests.data.written import PACKINGS

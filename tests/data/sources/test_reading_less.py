@@ -23,8 +23,7 @@ from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.hf_datasets import from_hf
 from mlxfp.data.sources.parquet_files import read_parquet
-from mlxfp.testing.laws import assert_reads
-from mlxfp.testing.laws.plans import assert_plans_agree
+from mlxfp.testing.laws import assert_plans_agree, assert_reads
 from mlxfp.testing.strategies import tables
 from tests.data.written import blocked, in_chunks
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.windowing import windows
-from mlxfp.testing.laws.lengths import assert_conserves_tokens
+from mlxfp.testing.laws import assert_conserves_tokens
 from mlxfp.testing.probing import from_chunks
 from tests.data.token_rows import Chunks, chunkings, numbered
 

@@ -153,39 +153,24 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
 
 
 def name_of(step: int) -> str:
-    """Return the file name of the checkpoint of a step, with zeros so that names sort like numbers.
-
-    >>> name_of(1200)
-    'step-00001200.safetensors'
-    """
+    """Return the file name of the checkpoint of a step, with zeros so that names sort like numbers."""
     return f"step-{step:08}.safetensors"
 
 
 def numbered(folder: Path) -> dict[int, Path]:
-    """Find the checkpoints in a folder by their step; none if the folder does not exist.
-
-    >>> numbered(Path("no such folder"))
-    {}
-    """
+    """Find the checkpoints in a folder by their step; none if the folder does not exist."""
     matches = [(re.fullmatch(r"step-(\d{8,})\.safetensors", path.name), path) for path in folder.glob("step-*.safetensors")]
     return {int(match[1]): path for match, path in matches if match}
 
 
 def remove_unfinished(folder: Path, name: str) -> None:
-    """Remove the unfinished files of a process that was killed while it wrote checkpoints of this name or glob pattern.
-
-    >>> remove_unfinished(Path("no such folder"), "step-*")
-    """
+    """Remove the unfinished files of a process that was killed while it wrote checkpoints of this name or glob pattern."""
     for path in folder.glob(f".{name}.*{PARTIAL}*"):
         path.unlink(missing_ok=True)
 
 
 def json_text(rest: Mapping[str, Any]) -> str:
-    """Write everything in a checkpoint but its arrays as JSON; raises `ArgumentTypeError` for a configuration that JSON cannot hold.
-
-    >>> json_text({"config": {"rate": 0.1}})
-    '{"config": {"rate": 0.1}}'
-    """
+    """Write everything in a checkpoint but its arrays as JSON; raises `ArgumentTypeError` for a configuration that JSON cannot hold."""
     try:
         return json.dumps(rest, default=float)  # metrics may be numbers of numpy
     except (TypeError, ValueError) as error:

@@ -14,11 +14,7 @@ Mode = Literal["min", "max"]
 
 @frozen
 class PlateauTracker:
-    """A metric, its best value, and the number of evaluations since then. NaN is never the best.
-
-    >>> PlateauTracker.of("loss", "min").after({"loss": 0.5}).after({"loss": 0.7})
-    PlateauTracker(metric='loss', mode='min', best=0.5, waited=1)
-    """
+    """A metric, its best value, and the number of evaluations since then. NaN is never the best."""
 
     metric: str
     mode: Mode
@@ -60,9 +56,5 @@ class PlateauTracker:
 
 
 def evaluation_of(name: str) -> str:
-    """Return the name of the evaluation that a metric belongs to, which is in front of its own.
-
-    >>> evaluation_of("hard/accuracy"), evaluation_of("accuracy")
-    ('hard', '')
-    """
+    """Return the name of the evaluation that a metric belongs to: "hard" of "hard/accuracy", "" of "accuracy"."""
     return name.rpartition("/")[0]

@@ -16,10 +16,6 @@ class RunningMetrics:
     """The metrics of the steps of an epoch so far: `totals` up to the last reading, and `unread`, those of every step since.
 
     The unread ones may still be on the device. Sums are rounded at each reading, so both are kept apart until then.
-
-    >>> running = RunningMetrics().after({"loss": mx.array(0.5), "weight": mx.array(4.0)})
-    >>> total(read_numbers(running.unread))
-    {'weight': (4.0, 1.0), 'loss': (2.0, 4.0)}
     """
 
     totals: Totals = field(factory=dict)

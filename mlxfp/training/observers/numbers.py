@@ -5,12 +5,7 @@ from mlxfp.training.optimization.learning_rates import learning_rates
 
 
 def numbers_of(event: Event) -> dict[str, float]:
-    """Return the metrics of an event, with the learning rates where a step has been read, or the bytes of memory.
-
-    >>> from mlxfp.training.steps.state import TrainState
-    >>> numbers_of(Evaluated(TrainState({}, {}, {}, 7, 0), None, 0, {"accuracy": 0.5}))
-    {'accuracy': 0.5}
-    """
+    """Return the metrics of an event, with the learning rates where a step has been read, or the bytes of memory."""
     match event:
         case Stepped(metrics=metrics) if metrics:
             rates = learning_rates(event.state.opt)

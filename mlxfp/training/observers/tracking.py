@@ -133,11 +133,7 @@ def begin_run(mlflow: Any, uri: str | None, experiment: str, *, name: str | None
 
 
 def failure_text(source: str, error: BaseException | None) -> str:
-    """Describe an error of MLflow in one line.
-
-    >>> failure_text("log_mlflow", ConnectionError("refused"))
-    'log_mlflow: ConnectionError: refused'
-    """
+    """Describe an error of MLflow in one line."""
     return f"{source}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 

@@ -15,40 +15,24 @@ def zero_sums(params: Any) -> dict[str, Any]:
 
 
 def weighted_sums(gradients: Any, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Turn the gradients of a mean into those of a sum, in float32; zeros if the batch does not count.
-
-    >>> weighted_sums({"w": mx.array([mx.nan])}, mx.array(2.0), mx.array(False))
-    {'gradients': {'w': array([0], dtype=float32)}, 'weight': array(0, dtype=float32)}
-    """
+    """Turn the gradients of a mean into those of a sum, in float32; zeros if the batch does not count."""
     sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * weight, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
 
 
 def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
-    """Divide the sums by their weight, and cast the result to the dtypes of the parameters.
-
-    >>> mean_gradients({"gradients": {"w": mx.array([3.0])}, "weight": mx.array(2.0)}, {"w": mx.array([0.0])})
-    {'w': array([1.5], dtype=float32)}
-    """
+    """Divide the sums by their weight, and cast the result to the dtypes of the parameters."""
     weight = mx.where(sums["weight"] == 0, 1, sums["weight"])
     return tree_map(lambda leaf, like: (leaf / weight).astype(like.dtype), sums["gradients"], params)
 
 
 def all_finite(tree: Any) -> mx.array:
-    """Tell whether all numbers in all arrays of a tree are finite: a bool scalar.
-
-    >>> all_finite({"a": mx.array([1.0, 2.0]), "b": mx.array(mx.inf)}).item()
-    False
-    """
+    """Tell whether all numbers in all arrays of a tree are finite: a bool scalar."""
     return mx.stack([mx.isfinite(leaf).all() for leaf in flatten(tree)[1]]).all()
 
 
 def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None) -> Any:
-    """Return the new tree if the condition holds, else the old one; with `only`, leaves at other places are always the new ones.
-
-    >>> where_tree(mx.array(False), {"w": mx.array(2)}, {"w": mx.array(1)})
-    {'w': array(1, dtype=int32)}
-    """
+    """Return the new tree if the condition holds, else the old one; with `only`, leaves at other places are always the new ones."""
     structure, leaves = flatten(new)
     pairs = enumerate(zip(leaves, flatten(old)[1], strict=True))
     kept = (new if new is old or (only is not None and place not in only) else mx.where(condition, new, old) for place, (new, old) in pairs)
@@ -58,23 +42,13 @@ def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int]
 def sum_over_ranks(
     ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Add up over all ranks: the sums, the mean loss, the weight, and whether the batches of all ranks count.
-
-    >>> from mlxfp.distributed import connect
-    >>> sum_over_ranks(connect(), {"weight": mx.array(2.0)}, mx.array(0.5), mx.array(2.0), None)
-    ({'weight': array(2, dtype=float32)}, array(0.5, dtype=float32), array(2, dtype=float32), None)
-    """
+    """Add up over all ranks: the sums, the mean loss, the weight, and whether the batches of all ranks count."""
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
     sums, (total, weight, finite) = ranks.add_up((sums, (mean * weight, weight, finite)))
     return sums, total / mx.where(weight == 0, 1, weight), weight, None if counts is None else finite == ranks.world.size
 
 
 def average_over_ranks(ranks: Ranks, news: dict[int, mx.array]) -> dict[int, mx.array]:
-    """Average changed buffers of a model over all ranks, such as running statistics; integers stay those of this rank.
-
-    >>> from mlxfp.distributed import connect
-    >>> average_over_ranks(connect(), {3: mx.array(0.5), 4: mx.array(7)})
-    {3: array(0.5, dtype=float32), 4: array(7, dtype=int32)}
-    """
+    """Average changed buffers of a model over all ranks, such as running statistics; integers stay those of this rank."""
     totals = ranks.add_up({place: new for place, new in news.items() if mx.issubdtype(new.dtype, mx.floating)})
     return news | {place: total / ranks.world.size for place, total in totals.items()}

@@ -45,12 +45,6 @@ def next_average(average: dict[str, Any], params: Any, decay: float) -> dict[str
 
     After t updates it is the mean of the parameters after each of them, the i-th with weight `decay ** (t - i)`; those before the
     first do not count, so the average needs no bias correction.
-
-    >>> average = first_average({"w": mx.array(9.0)})
-    >>> for weight in (1.0, 4.0):
-    ...     average = next_average(average, {"w": mx.array(weight)}, 0.5)
-    >>> average["params"]["w"].item() == (0.5 * 1 + 1 * 4) / (0.5 + 1)
-    True
     """
     updates = average["updates"] + 1
     # (1 - decay) / (1 - decay ** updates), in a form that does not lose the digits where decay is almost 1

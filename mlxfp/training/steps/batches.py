@@ -15,9 +15,6 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a batch that a compiled function sees: its MLX arrays, and dicts, lists and tuples of nothing else.
 
     Text and other values are left out. Raises `ArgumentTypeError` for numpy arrays and numbers, which should have been MLX arrays.
-
-    >>> arrays_of({"x": mx.array(1), "pair": (mx.array(2), mx.array(3)), "name": ("Ada", None)})
-    {'x': array(1, dtype=int32), 'pair': (array(2, dtype=int32), array(3, dtype=int32))}
     """
     if not isinstance(batch, Mapping):
         raise ArgumentTypeError(
@@ -31,15 +28,7 @@ def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def with_batch_note(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
-    """Add the arrays of the batch to an error in a compiled function of the user: most errors are about a name or a shape.
-
-    >>> try:
-    ...     with with_batch_note("loss", {"x": mx.zeros((2, 3)), "name": ("Ada", "Bo")}):
-    ...         raise KeyError("name")
-    ... except KeyError as error:
-    ...     "on a batch of x float32[2, 3]; the batch has name too" in error.__notes__[0]
-    True
-    """
+    """Add the arrays of the batch to an error in a compiled function of the user: most errors are about a name or a shape."""
     try:
         yield
     except Exception as error:
@@ -53,11 +42,7 @@ def with_batch_note(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
 
 
 def kind(array: mx.array) -> str:
-    """Return the dtype and shape of an array as text.
-
-    >>> kind(mx.zeros((2, 3)))
-    'float32[2, 3]'
-    """
+    """Return the dtype and shape of an array as text."""
     return f"{str(array.dtype).removeprefix('mlx.core.')}{list(array.shape)}"
 
 

@@ -16,12 +16,7 @@ _SMALL = 4096  # numbers in an array that is cheap to handle whether it changed 
 
 
 def split_arrays(model: nn.Module) -> tuple[Any, Any]:
-    """Return the arrays that train, and all others: frozen ones, running statistics, integers. Two trees of dicts and lists.
-
-    >>> params, buffers = split_arrays(nn.BatchNorm(2))
-    >>> list(params), list(buffers)
-    (['weight', 'bias'], ['running_mean', 'running_var'])
-    """
+    """Return the arrays that train, and all others: frozen ones, running statistics, integers. Two trees of dicts and lists."""
     hidden = [f"{name}.{key}".removeprefix(".") for name, module in model.named_modules() for key, value in module.items() if _hides(value)]
     if hidden:
         raise ArgumentError(
@@ -70,11 +65,7 @@ def changed_arrays(before: Any, after: Any) -> dict[int, mx.array]:
 
 
 def with_arrays(tree: Any, news: dict[int, mx.array]) -> Any:
-    """Put arrays into a tree, by place among its leaves.
-
-    >>> with_arrays({"a": mx.array(1), "b": mx.array(2)}, {1: mx.array(3)})
-    {'a': array(1, dtype=int32), 'b': array(3, dtype=int32)}
-    """
+    """Put arrays into a tree, by place among its leaves."""
     structure, leaves = flatten(tree)
     return unflatten(structure, [news.get(place, leaf) for place, leaf in enumerate(leaves)])
 

@@ -16,11 +16,7 @@ _PATIENCE = 2000  # finite steps before the scale doubles, as in PyTorch's GradS
 
 
 def cast_floating(tree: Any, dtype: mx.Dtype) -> Any:
-    """Cast the floating-point arrays of a tree; all other leaves stay.
-
-    >>> cast_floating([mx.array(0.5), mx.array(1), None], mx.bfloat16)
-    [array(0.5, dtype=bfloat16), array(1, dtype=int32), None]
-    """
+    """Cast the floating-point arrays of a tree; all other leaves stay."""
     return tree_map(lambda leaf: leaf.astype(dtype) if is_floating(leaf) else leaf, tree)
 
 
@@ -29,12 +25,6 @@ def lower_inputs(model: nn.Module, dtype: mx.Dtype) -> None:
 
     A float32 image times a bfloat16 weight would be float32 again, and so would all later results. The batch itself is not cast,
     because the loss takes its targets from it.
-
-    >>> model = nn.Linear(2, 1)
-    >>> model.set_dtype(mx.bfloat16)
-    >>> lower_inputs(model, mx.bfloat16)
-    >>> model(mx.ones((1, 2))).dtype
-    mlx.core.bfloat16
     """
     kind: Any = type(model)
 
@@ -62,20 +52,12 @@ def first_scale() -> dict[str, mx.array]:
 
 
 def next_scale(scale: dict[str, mx.array], finite: mx.array) -> dict[str, mx.array]:
-    """Halve the scale after gradients that overflowed, and double it after 2,000 steps without; it stays between 1 and 2**24.
-
-    >>> [next_scale(first_scale(), mx.array(finite))["factor"].item() for finite in (True, False)]
-    [65536.0, 32768.0]
-    """
+    """Halve the scale after gradients that overflowed, and double it after 2,000 steps without; it stays between 1 and 2**24."""
     count = mx.where(finite, scale["finite"] + 1, 0)
     grown = mx.where(count == _PATIENCE, mx.minimum(scale["factor"] * 2, _LARGEST), scale["factor"])
     return {"factor": mx.where(finite, grown, mx.maximum(scale["factor"] / 2, 1)), "finite": mx.where(count == _PATIENCE, 0, count)}
 
 
 def is_floating(leaf: Any) -> bool:
-    """Tell whether a leaf is an array of floating-point numbers.
-
-    >>> is_floating(mx.array(0.5)), is_floating(mx.array(1)), is_floating(0.5)
-    (True, False, False)
-    """
+    """Tell whether a leaf is an array of floating-point numbers."""
     return isinstance(leaf, mx.array) and mx.issubdtype(leaf.dtype, mx.floating)

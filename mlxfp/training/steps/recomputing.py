@@ -20,9 +20,6 @@ def blocks_of(model: nn.Module) -> tuple[nn.Module, ...]:
     """Return the repeated blocks of a module: the members of lists of two or more modules of one type, outermost lists only.
 
     Raises `ArgumentError` if there are none.
-
-    >>> [type(block).__name__ for block in blocks_of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))]
-    ['Linear', 'Linear']
     """
     blocks = tuple(_blocks(model))
     if not blocks:

@@ -4,11 +4,10 @@ An observer passes every event on unchanged, and may add events of its own or en
 """
 
 from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.logs import log_metrics
+from mlxfp.training.observers.logs import log_memory, log_metrics
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
-from mlxfp.training.observers.resources import log_memory
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from mlxfp.training.observers.stopping import early_stopping, time_budget
 from mlxfp.training.observers.tracking import log_mlflow

@@ -1,4 +1,4 @@
-"""The log of a run, as a file: JSON lines or CSV."""
+"""The log of a run, as a file: JSON lines or CSV; and the memory that it uses, as events for the log."""
 
 import csv
 import json
@@ -13,12 +13,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TextIO
 
+import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.core.atomic_files import write_whole
+from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.training.loop.events import Event, Observer, Stepped
-from mlxfp.training.observers.numbers import numbers_of
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
+from mlxfp.training.observers.rate_plateaus import learning_rates
 
 _WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
@@ -53,6 +55,23 @@ def log_metrics(path: str | os.PathLike[str]) -> Observer:
     return partial(_log_metrics, path=Path(path), kind=_KINDS[suffix])
 
 
+def log_memory(*, limit: int | None = None) -> Observer:
+    """Add a `MemoryRead` event after every reading of the metrics: bytes in use, at the peak, and kept for reuse.
+
+    If those in use and those kept are more than `limit` together, the kept ones are released (`mx.clear_cache`); the event has the numbers
+    from before. Without `limit` only the limit of MLX itself applies (`mx.get_memory_limit`).
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.steps.state import TrainState
+    >>> events = [Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5})]
+    >>> [type(event).__name__ for event in pipe(events, log_memory(limit=8 * 2**30))]
+    ['Stepped', 'MemoryRead']
+    """
+    if limit is not None:
+        check_positive(limit=limit)
+    return partial(_log_memory, limit=limit)
+
+
 def read_log(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a JSON log; the last one is left out if it was not written whole.
 
@@ -61,6 +80,30 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise MissingFileError(f"There is no log at {path}. Write one with observers.log_metrics.")
     return [json.loads(line) for line, *_ in _lines(path, _KINDS[".jsonl"])]
+
+
+def numbers_of(event: Event) -> dict[str, float]:
+    """Return the metrics of an event, with the learning rates where a step has been read, or the bytes of memory."""
+    match event:
+        case Stepped(metrics=metrics) if metrics:
+            rates = learning_rates(event.state.opt)
+            names = ["learning_rate"] if len(rates) == 1 else [f"learning_rate/{group}" for group in range(len(rates))]
+            return {**metrics, **dict(zip(names, rates, strict=True))}
+        case EpochEnded(metrics=metrics) | Evaluated(metrics=metrics):
+            return dict(metrics)
+        case MemoryRead(active=active, peak=peak, cache=cache):
+            return {"memory/active": active, "memory/peak": peak, "memory/cache": cache}
+    return {}
+
+
+def _log_memory(events: Iterable[Event], *, limit: int | None) -> Iterator[Event]:
+    for event in events:
+        yield event
+        if isinstance(event, Stepped) and event.metrics:
+            active, cache = mx.get_active_memory(), mx.get_cache_memory()
+            if limit is not None and active + cache > limit:
+                mx.clear_cache()
+            yield event.derive(MemoryRead, active, mx.get_peak_memory(), cache)
 
 
 def _log_metrics(events: Iterable[Event], *, path: Path, kind: "_Kind") -> Iterator[Event]:

@@ -2,15 +2,16 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from attrs import evolve
 
 from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.errors import ArgumentError
+from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Event, Observer, RunStarted, StateChanged, Stepped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
-from mlxfp.training.optimization.learning_rates import learning_rates, scaled_rates
 from mlxfp.training.steps.state import TrainState
 
 
@@ -31,6 +32,22 @@ def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: in
     if not 0 < factor < 1:
         raise ArgumentError(f"factor must be above 0 and below 1, got factor={factor!r}.")
     return partial(_reduce_on_plateau, tracker=PlateauTracker.of(metric, mode), control=control, patience=patience, factor=factor)
+
+
+def learning_rates(opt: Any) -> list[float]:
+    """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
+    structure, leaves = flatten(opt)
+    return [leaf.item() for path, leaf in zip(paths(structure), leaves, strict=True) if _is_rate(path)]
+
+
+def scaled_rates(opt: Any, factor: float) -> Any:
+    """Return an optimizer's state with every learning rate multiplied and the rest unchanged."""
+    structure, leaves = flatten(opt)
+    return unflatten(structure, [leaf * factor if _is_rate(path) else leaf for path, leaf in zip(paths(structure), leaves, strict=True)])
+
+
+def _is_rate(path: str) -> bool:
+    return path.rpartition(".")[2] == "learning_rate"  # the arrays of a parameter of that name have longer paths
 
 
 def _reduce_on_plateau(

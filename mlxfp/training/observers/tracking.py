@@ -21,7 +21,7 @@ from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_text
 from mlxfp.training.loop.checkpoints import save_state
 from mlxfp.training.loop.events import EpochEnded, Event, Observer, Stepped, Stopped, Warned
-from mlxfp.training.observers.numbers import numbers_of
+from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import TrainState, evaluate_state
 
 _LOGGER = logging.getLogger("mlxfp")

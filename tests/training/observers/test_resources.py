@@ -5,7 +5,7 @@ import pytest
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.training.loop.events import MemoryRead
-from mlxfp.training.observers.resources import log_memory
+from mlxfp.training.observers.logs import log_memory
 from tests.training.observers.runs import names, run
 
 

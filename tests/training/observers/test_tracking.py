@@ -16,8 +16,7 @@ from mlxfp.training.loop.events import Warned
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import tracking
 from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.logs import log_metrics
-from mlxfp.training.observers.resources import log_memory
+from mlxfp.training.observers.logs import log_memory, log_metrics
 from mlxfp.training.observers.tracking import log_mlflow
 from tests.training.observers.runs import run
 from tests.training.samples import dataset, setting

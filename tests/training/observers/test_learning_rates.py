@@ -4,7 +4,7 @@ import mlx.core as mx
 import pytest
 from mlx import optimizers
 
-from mlxfp.training.optimization.learning_rates import learning_rates, scaled_rates
+from mlxfp.training.observers.rate_plateaus import learning_rates, scaled_rates
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.state import same_arrays
 

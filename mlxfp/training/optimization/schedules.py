@@ -6,7 +6,6 @@ is small and not zero. To offer another schedule in configurations, add an entry
 """
 
 import os
-from abc import abstractmethod
 from collections.abc import Callable
 from math import pi
 
@@ -133,47 +132,40 @@ class _Constant(Part):
     warmup: int = 0
 
     def __call__(self, step: mx.array | int) -> mx.array:
-        return _after_warmup(self, _updates(step), mx.array(self.rate))
+        done = _updates(step)
+        return mx.where(done < self.warmup, self.rate * (done + 1) / max(self.warmup, 1), self.after(done))
+
+    def after(self, done: mx.array) -> mx.array:
+        """Return the rate after the warmup."""
+        return mx.array(self.rate)
 
 
 @frozen(repr=False)
-class _Decay(Part):
-    """Rises for `warmup` updates, and falls from `rate` to `end`; a subclass says how."""
-
-    rate: float
+class _LinearDecay(_Constant):
     steps: int
-    warmup: int = 0
+    warmup: int = 0  # once more: its place is after `steps`
     end: float = 0.0
 
-    def __call__(self, step: mx.array | int) -> mx.array:
-        done = _updates(step)
-        share = mx.clip((done - self.warmup) / (self.steps - self.warmup), 0, 1)
-        return _after_warmup(self, done, self.after(share))
+    def after(self, done: mx.array) -> mx.array:
+        return self.fallen(mx.clip((done - self.warmup) / (self.steps - self.warmup), 0, 1))
 
-    @abstractmethod
-    def after(self, share: mx.array) -> mx.array:
+    def fallen(self, share: mx.array) -> mx.array:
         """Return the rate after a share of the decay, from 0 to 1."""
-
-
-class _LinearDecay(_Decay):
-    __slots__ = ()
-
-    def after(self, share: mx.array) -> mx.array:
         return _between(self.end, self.rate, 1 - share)
 
 
-class _CosineDecay(_Decay):
+class _CosineDecay(_LinearDecay):
     __slots__ = ()
 
-    def after(self, share: mx.array) -> mx.array:
+    def fallen(self, share: mx.array) -> mx.array:
         return _between(self.rate, self.end, _half_cosine(share))
 
 
 @frozen(repr=False)
-class _PolynomialDecay(_Decay):
+class _PolynomialDecay(_LinearDecay):
     power: float = field(kw_only=True)
 
-    def after(self, share: mx.array) -> mx.array:
+    def fallen(self, share: mx.array) -> mx.array:
         return _between(self.end, self.rate, (1 - share) ** self.power)
 
 
@@ -192,10 +184,6 @@ class _OneCycle(Part):
 
 def _updates(step: mx.array | int) -> mx.array:
     return mx.array(step).astype(mx.float32)
-
-
-def _after_warmup(schedule: _Constant | _Decay, done: mx.array, rate: mx.array) -> mx.array:
-    return mx.where(done < schedule.warmup, schedule.rate * (done + 1) / max(schedule.warmup, 1), rate)
 
 
 def _between(start: float, end: float, share: mx.array) -> mx.array:

@@ -118,21 +118,22 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, numbers, rest = _read(Path(path))
+    arrays, fields = _read(Path(path))
     structure, leaves = flatten(trees_of(like))
-    expected = dict(zip(paths(structure), leaves, strict=True))
-    differences = [f"missing: {name} {kind(array)}" for name, array in expected.items() if name not in arrays]
-    differences += [f"unexpected: {name} {kind(array)}" for name, array in sorted(arrays.items()) if name not in expected]
+    names = paths(structure)
+    expected = dict(zip(names, map(kind, leaves), strict=True))
+    found = {name: kind(array) for name, array in sorted(arrays.items())}
+    differences = [f"missing: {name} {text}" for name, text in expected.items() if name not in found]
+    differences += [f"unexpected: {name} {text}" for name, text in found.items() if name not in expected]
     differences += [
-        f"different: {name} is {kind(arrays[name])}, expected {kind(array)}"
-        for name, array in expected.items()
-        if name in arrays and kind(arrays[name]) != kind(array)
+        f"different: {name} is {found[name]}, expected {text}" for name, text in expected.items() if found.get(name, text) != text
     ]
     if differences:
         listed = "\n  ".join(differences)
         hint = "another model or optimizer, or a state without start() of a step with options?"
         raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
-    return Checkpoint(TrainState(**unflatten(structure, [arrays[name] for name in expected]), **numbers), **rest)
+    trees = unflatten(structure, [arrays[name] for name in names])
+    return Checkpoint(TrainState(**trees, step=fields.pop("step"), seed=fields.pop("seed")), **fields)
 
 
 def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
@@ -192,8 +193,8 @@ def _replace(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str
         raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
 
-def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], dict[str, Any]]:
-    """Return the arrays of a checkpoint, the numbers of its state, and the other fields of `Checkpoint`."""
+def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
+    """Return the arrays of a checkpoint, and the other fields of `TrainState` and `Checkpoint`."""
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
@@ -202,25 +203,25 @@ def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, int], dict[str, An
         mx.eval(arrays)  # now: MLX reads lazily, and later there may be another file at the path
         rest = json.loads(metadata["mlxfp"])
         version = rest["format"], rest["version"]
-        numbers, others, cursor = _fields(rest) if version == _FORMAT else ({}, {}, None)
+        fields = _fields(rest) if version == _FORMAT else {}
     except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
     if version != _FORMAT:
         raise CheckpointError(
             f"{path} has the format {version}, and this version of mlxfp reads {_FORMAT}. Read it with the mlxfp that wrote it."
         )
-    return arrays, numbers, {**others, "cursor": None if cursor is None else Cursor.from_bytes(cursor)}
+    return arrays, {**fields, "cursor": None if fields["cursor"] is None else Cursor.from_bytes(fields["cursor"])}
 
 
-def _fields(rest: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any], bytes | None]:
-    running = RunningMetrics(
-        {name: (float(total), float(weight)) for name, (total, weight) in rest["running"]["totals"].items()},
-        tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["running"]["unread"]),
-    )
-    history = tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"])
-    others = {"history": history, "config": dict(rest["config"]), "running": running}
-    return (
-        {"step": int(rest["step"]), "seed": int(rest["seed"])},
-        others,
-        rest["cursor"] and base64.b64decode(rest["cursor"], validate=True),
-    )
+def _fields(rest: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "step": int(rest["step"]),
+        "seed": int(rest["seed"]),
+        "cursor": rest["cursor"] and base64.b64decode(rest["cursor"], validate=True),
+        "history": tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"]),
+        "config": dict(rest["config"]),
+        "running": RunningMetrics(
+            {name: (float(total), float(weight)) for name, (total, weight) in rest["running"]["totals"].items()},
+            tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["running"]["unread"]),
+        ),
+    }

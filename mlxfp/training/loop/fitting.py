@@ -174,7 +174,7 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
     [(3,), (1,)]
     """
     check_callable(forward=forward)
-    return partial(_predict, _compiled("forward", model, forward))
+    return partial(_results, "predict", _compiled("forward", model, forward))
 
 
 @frozen
@@ -328,17 +328,15 @@ def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, An
 
 
 def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
-    check_types(TrainState, state=state)
-    _check_batches("evaluate", batches)
-    parts = [to_numpy(part) for part in _ahead(run(state, batch) for batch in batches)]
+    parts = list(_results("evaluate", run, state, batches))
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
     return compute(merge(parts))
 
 
-def _predict(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
+def _results(function: str, run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
     check_types(TrainState, state=state)
-    _check_batches("predict", batches)
+    _check_batches(function, batches)
     return map(to_numpy, _ahead(run(state, batch) for batch in batches))
 
 

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from toolz import groupby
+
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
@@ -61,8 +63,8 @@ def _rows(batches: Iterable[Any], cursor: Cursor | None) -> tuple[Origin, ...]:
 
 def _explanation(rows: tuple[Origin, ...]) -> str:
     found = "; ".join(
-        f"{', '.join(map(str, numbers[:_ROWS_SHOWN]))}{', ...' if len(numbers) > _ROWS_SHOWN else ''} of {source}"
-        for source, numbers in _by_source(rows).items()
+        f"{', '.join(str(origin.row) for origin in several[:_ROWS_SHOWN])}{', ...' if len(several) > _ROWS_SHOWN else ''} of {source}"
+        for source, several in groupby(lambda origin: repr(origin.source), rows).items()
     )
     where = f", made of rows {found}" if found else ""
     see = "Look at the batch: next(iterate(batches, error.cursor))" if rows else "Look at the batch"
@@ -70,10 +72,3 @@ def _explanation(rows: tuple[Origin, ...]) -> str:
         f"{where}. {see}; if it is good, the update before it was not: lower the rate, clip with clip_norm, "
         "or leave out such updates with train_step(skip_nonfinite=True)."
     )
-
-
-def _by_source(rows: tuple[Origin, ...]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for origin in rows:
-        found.setdefault(repr(origin.source), []).append(origin.row)
-    return found

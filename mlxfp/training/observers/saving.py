@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Any, Self
 
 import mlx.core as mx
-from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
@@ -62,7 +61,7 @@ def checkpoint(
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
     check_positive(keep=keep)
     json_text(config or {})  # now, and not in the thread that writes
-    return partial(_checkpoint, folder=Path(folder), rhythm=_Rhythm(steps, seconds), keep=keep, config=config)
+    return partial(_checkpoint, folder=Path(folder), due=partial(_is_due, steps=steps, seconds=seconds), keep=keep, config=config)
 
 
 def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None) -> Observer:
@@ -87,18 +86,18 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
 
 
 def _checkpoint(
-    events: Iterable[Event], *, folder: Path, rhythm: "_Rhythm", keep: int, config: Mapping[str, Any] | None
+    events: Iterable[Event], *, folder: Path, due: Callable[[Event, int, float], bool], keep: int, config: Mapping[str, Any] | None
 ) -> Iterator[Event]:
-    last, first = _Time(0, monotonic()), 0
+    first, last, moment = 0, 0, monotonic()
     with _Saver(partial(_write_numbered, folder=folder, keep=keep, config=config)) as saver:
         for event in events:
             if isinstance(event, RunStarted):
                 _check_folder(folder, event.step)
-                last, first = _Time(event.step, last.moment), event.step
+                first = last = event.step
             yield from saver.saved(event)
-            if rhythm.due(event, last):
+            if due(event, last, moment):
                 yield from saver.save(event, saver.history_before(event.step))
-                last = _Time(event.step, monotonic())
+                last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
                 yield from saver.save(event, saver.history)  # of this step, too: nothing more happens at it
                 yield from saver.wait()
@@ -124,25 +123,13 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
         yield from saver.wait()
 
 
-@frozen
-class _Time:
-    step: int
-    moment: float
-
-
-@frozen
-class _Rhythm:
-    steps: int | None
-    seconds: float | None
-
-    def due(self, event: Event, last: _Time) -> bool:
-        if self.steps is None and self.seconds is None:
-            return isinstance(event, EpochEnded)
-        if not (isinstance(event, EpochEnded) or (isinstance(event, Stepped) and event.metrics)):
-            return False
-        if self.steps is not None:
-            return event.step // self.steps > last.step // self.steps
-        return self.seconds is not None and monotonic() - last.moment >= self.seconds
+def _is_due(event: Event, last: int, moment: float, *, steps: int | None, seconds: float | None) -> bool:
+    """Tell whether a checkpoint is due, the last one being that of step `last`, written at `moment`."""
+    if not (isinstance(event, EpochEnded) or (isinstance(event, Stepped) and event.metrics and (steps or seconds))):
+        return False
+    if steps is not None:
+        return event.step // steps > last // steps
+    return seconds is None or monotonic() - moment >= seconds
 
 
 class _Saver:

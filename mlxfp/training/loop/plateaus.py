@@ -1,13 +1,14 @@
 """The best value of a metric so far, and how long ago it was: for early stopping, the best checkpoint, and plateaus of the rate."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Literal
 
 from attrs import evolve, frozen
 
 from mlxfp.core.checks import check_choice, check_text
 from mlxfp.core.errors import unknown_name
-from mlxfp.training.loop.events import Evaluation, Event, Stopped, Warned
+from mlxfp.training.loop.events import Evaluated, Event, RunStarted, Stopped, Warned
 
 Mode = Literal["min", "max"]
 
@@ -41,18 +42,22 @@ class PlateauTracker:
         better = value == value if self.best is None else value < self.best if self.mode == "min" else value > self.best
         return evolve(self, best=value, waited=0) if better else evolve(self, waited=self.waited + 1)
 
-    def after_all(self, history: Iterable[Evaluation]) -> "PlateauTracker":
-        """Take the evaluations of a run that continues into account."""
-        new = self
-        for evaluation in history:
-            new = new.after(evaluation.metrics)
-        return new
+    def after_event(self, event: Event) -> "PlateauTracker":
+        """Take the evaluation that an event reports into account, or all those before a run that continues."""
+        return reduce(PlateauTracker.after, metrics_in(event), self)
 
     def warn_if_unused(self, observer: str, event: Event) -> Iterator[Warned]:
         """Warn, at the end of a run, that an observer saw no evaluation: before `evaluate_every` in the pipe, it sees none."""
         if isinstance(event, Stopped) and self.best is None:
             message = f"{observer} saw no evaluation with a number for {self.metric!r}, so it did nothing. Put evaluate_every before it."
             yield event.derive(Warned, message)
+
+
+def metrics_in(event: Event) -> list[Mapping[str, float]]:
+    """Return the metrics of the evaluation that an event reports, or of all those before a run that continues."""
+    if isinstance(event, RunStarted):
+        return [evaluation.metrics for evaluation in event.history]
+    return [event.metrics] if isinstance(event, Evaluated) else []
 
 
 def evaluation_of(name: str) -> str:

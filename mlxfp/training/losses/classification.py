@@ -1,6 +1,8 @@
 """Losses for classes: cross-entropy of one of several classes, also of very many, and of yes-or-no labels."""
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
 
 import mlx.core as mx
 from attrs import frozen
@@ -8,7 +10,6 @@ from attrs import frozen
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
-from mlxfp.training.losses.chunking import logsumexp_of_products
 
 
 def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and all named
@@ -77,7 +78,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
         )
     labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
-    sums = logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
+    sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
     rows = matrix[mx.clip(labels, 0, classes - 1)]  # a label that is not a class becomes NaN by `at_labels` of its bias
     scores = (hidden.astype(mx.float32) * rows.astype(mx.float32)).sum(axis=-1) + at_labels(bias.astype(mx.float32), labels)
     average = hidden @ (rules.shares @ matrix) + bias @ rules.shares if label_smoothing else None
@@ -135,3 +136,47 @@ def _rules(function: str, classes: int, label_smoothing: float, class_weights: S
         )
     weights = mx.array(list(class_weights), mx.float32)
     return _Rules(label_smoothing, weights, weights / weights.sum())
+
+
+def _logsumexp_of_products(hidden: mx.array, matrix: mx.array, bias: mx.array, chunk: int) -> mx.array:
+    """Give `logsumexp(hidden @ matrix.T + bias, axis=-1)` without ever holding more than `chunk` columns of the product.
+
+    `hidden` is float[N, D], `matrix` float[C, D], `bias` float[C]; the result float32[N]. The gradient computes each chunk again.
+    """
+    edges = list(pairwise([*range(0, matrix.shape[0], chunk), matrix.shape[0]]))
+
+    def products(hidden: mx.array, matrix: mx.array, bias: mx.array) -> mx.array:
+        return (hidden @ matrix.T).astype(mx.float32) + bias
+
+    @mx.custom_function
+    def whole(hidden: mx.array, matrix: mx.array, bias: mx.array) -> mx.array:
+        sums = mx.full(hidden.shape[:1], -mx.inf)
+        for start, stop in edges:
+            own = _after(hidden, sums)
+            sums = mx.logaddexp(sums, mx.logsumexp(products(own, matrix[start:stop], bias[start:stop]), axis=-1))
+        return sums
+
+    @whole.vjp
+    def gradients(inputs: Any, cotangent: mx.array, sums: mx.array) -> Any:
+        hidden, matrix, bias = inputs
+        of_hidden = mx.zeros(hidden.shape, mx.float32)
+        of_matrix: list[mx.array] = []
+        of_bias: list[mx.array] = []
+        for start, stop in edges:
+            own = _after(hidden, of_hidden, *of_matrix[-1:])
+            shares = mx.exp(products(own, matrix[start:stop], bias[start:stop]) - sums[:, None]) * cotangent[:, None]
+            of_bias.append(shares.sum(axis=0).astype(bias.dtype))
+            shares = shares.astype(hidden.dtype)
+            of_hidden = of_hidden + shares @ matrix[start:stop]
+            of_matrix.append((shares.T @ own).astype(matrix.dtype))
+        return of_hidden.astype(hidden.dtype), mx.concatenate(of_matrix), mx.concatenate(of_bias)
+
+    function: Any = whole  # the decorated one, which MLX does not type
+    result: mx.array = function(hidden, matrix, bias)
+    return result
+
+
+def _after(array: mx.array, *others: mx.array) -> mx.array:
+    """Return the array, to be used only when the others are computed: else MLX may hold the products of all chunks at once."""
+    after: list[mx.array] = mx.depends([array], list(others))
+    return after[0]

@@ -1,6 +1,6 @@
 """A learning rate that is reduced when a metric stops improving."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -10,8 +10,8 @@ from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.events import Evaluated, Event, Observer, RunStarted, StateChanged, Stepped
-from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.events import Evaluated, Event, Observer, StateChanged, Stepped
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in
 from mlxfp.training.steps.state import TrainState
 
 
@@ -56,25 +56,19 @@ def _reduce_on_plateau(
     reason = f"reduce_on_plateau: learning rate x {factor:g}"
     reduced: list[float] = []  # the rates that the next step should have
     for event in events:
-        if isinstance(event, RunStarted):
-            for evaluation in event.history:
-                tracker, _ = _after(tracker, evaluation.metrics, patience)
-        elif isinstance(event, Evaluated):
-            tracker, waited_enough = _after(tracker, event.metrics, patience)
-            if waited_enough:
-                control.request(partial(_with_scaled_rates, factor=factor), reason)
-        elif isinstance(event, StateChanged) and event.reason == reason:
+        for metrics in metrics_in(event):
+            tracker = tracker.after(metrics)
+            if tracker.waited >= patience:
+                tracker = evolve(tracker, waited=0)
+                if isinstance(event, Evaluated):  # the reductions of a run that continues are in its state
+                    control.request(partial(_with_scaled_rates, factor=factor), reason)
+        if isinstance(event, StateChanged) and event.reason == reason:
             reduced = learning_rates(event.state.opt)
         elif isinstance(event, Stepped) and reduced:
             _check_kept(reduced, learning_rates(event.state.opt))
             reduced = []
         yield from tracker.warn_if_unused("reduce_on_plateau", event)
         yield event
-
-
-def _after(tracker: PlateauTracker, metrics: Mapping[str, float], patience: int) -> tuple[PlateauTracker, bool]:
-    after = tracker.after(metrics)
-    return (evolve(after, waited=0), True) if after.waited >= patience else (after, False)
 
 
 def _with_scaled_rates(state: TrainState, *, factor: float) -> TrainState:

@@ -43,18 +43,15 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             view = view.after(event, now)
             line = view.line(event, now, live=live)
             if live and isinstance(event, Stepped) and (event.metrics or now - drawn >= _REDRAW):
-                out.write(f"{_ERASE}{line[: get_terminal_size().columns - 1]}")
-                out.flush()
+                print(f"{_ERASE}{line[: get_terminal_size().columns - 1]}", end="", file=out, flush=True)
                 drawn = now
             elif _text_between_steps(event) or isinstance(event, Stopped) or (isinstance(event, Stepped) and event.metrics and not live):
-                out.write(f"{_ERASE if drawn else ''}{line}\n")
-                out.flush()
+                print(f"{_ERASE if drawn else ''}{line}", file=out, flush=True)
                 drawn = 0.0
             yield event
     finally:
         if drawn:  # stopped from outside: what comes next starts on a clean line
-            out.write("\n")
-            out.flush()
+            print(file=out, flush=True)
 
 
 @frozen

@@ -111,11 +111,9 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
             yield from saver.saved(event)
             if isinstance(event, RunStarted):
                 remove_unfinished(path.parent, path.name)
-                tracker = tracker.after_all(event.history)
-            elif isinstance(event, Evaluated):
-                before, tracker = tracker, tracker.after(event.metrics)
-                if tracker.best != before.best:
-                    yield from saver.save(event, saver.history)
+            before, tracker = tracker, tracker.after_event(event)
+            if isinstance(event, Evaluated) and tracker.best != before.best:
+                yield from saver.save(event, saver.history)
             elif isinstance(event, Stopped):
                 yield from saver.wait()
             yield from tracker.warn_if_unused("checkpoint_best", event)

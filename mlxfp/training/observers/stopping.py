@@ -6,7 +6,7 @@ from time import monotonic
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped, Stopped
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 
 
@@ -50,13 +50,10 @@ def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patienc
     for event in events:
         yield from tracker.warn_if_unused("early_stopping", event)
         yield event
-        if isinstance(event, RunStarted):
-            tracker = tracker.after_all(event.history)
-        elif isinstance(event, Evaluated):
-            before, tracker = tracker, tracker.after(event.metrics)
-            if tracker.waited >= patience and tracker != before:
-                yield _stopped(events, event, "early_stopping")
-                return
+        before, tracker = tracker, tracker.after_event(event)
+        if isinstance(event, Evaluated) and tracker.waited >= patience and tracker != before:
+            yield _stopped(events, event, "early_stopping")
+            return
 
 
 def _time_budget(events: Iterable[Event], *, seconds: float) -> Iterator[Event]:

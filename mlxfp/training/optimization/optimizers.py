@@ -121,7 +121,10 @@ def start(optimizer: optimizers.Optimizer, params: Any) -> Any:
     own = copy.deepcopy(optimizer)
     _check_groups(own, params)
     own.init(params)
-    return tree_map(_check_leaf, own.state)
+    for leaf in flatten(own.state)[1]:
+        if not isinstance(leaf, mx.array):
+            raise ArgumentTypeError(f"The state of an optimizer must be MLX arrays, got {type(leaf).__name__}: {leaf!r:.80}.")
+    return own.state
 
 
 def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -202,12 +205,6 @@ def _check(optimizer: optimizers.Optimizer) -> None:
             f"{type(optimizer).__name__} has made {int(used[0]['step'])} updates already. Here its state is a part of TrainState. "
             "Pass a new optimizer."
         )
-
-
-def _check_leaf(leaf: object) -> object:
-    if not isinstance(leaf, mx.array):
-        raise ArgumentTypeError(f"The state of an optimizer must be MLX arrays, got {type(leaf).__name__}: {leaf!r:.80}.")
-    return leaf
 
 
 def _check_groups(optimizer: optimizers.Optimizer, params: Any) -> None:

@@ -47,8 +47,6 @@ def kind(array: mx.array) -> str:
 
 
 def _holds_arrays(value: object) -> bool:
-    if isinstance(value, dict):
-        return bool(value) and all(map(_holds_arrays, value.values()))
-    if isinstance(value, list | tuple):
-        return bool(value) and all(map(_holds_arrays, value))  # all stops at the first text
+    if isinstance(value, dict | list | tuple):
+        return bool(value) and all(map(_holds_arrays, value.values() if isinstance(value, dict) else value))  # stops at the first text
     return isinstance(value, mx.array)

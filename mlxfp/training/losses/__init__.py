@@ -1,8 +1,7 @@
 """Losses, as a sum and a weight, never a mean, so that accumulation and data parallelism can average by weight."""
 
 from mlxfp.evaluation.metrics import mae
-from mlxfp.training.losses.classification import binary_cross_entropy, cross_entropy, linear_cross_entropy
-from mlxfp.training.losses.contrast import contrastive
+from mlxfp.training.losses.classification import binary_cross_entropy, contrastive, cross_entropy, linear_cross_entropy
 from mlxfp.training.losses.language import causal_lm, masked_lm
 from mlxfp.training.losses.regression import huber, mse
 

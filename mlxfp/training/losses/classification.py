@@ -1,4 +1,4 @@
-"""Losses for classes: cross-entropy of one of several classes, also of very many, and of yes-or-no labels."""
+"""Losses for classes: cross-entropy of one of several classes, also of very many or of the rows of a batch, and of yes-or-no labels."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -102,6 +102,33 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     return add(each, broadcast_weights("binary_cross_entropy", example_weights, labels.shape))
 
 
+def contrastive(
+    queries: mx.array, keys: mx.array, *, temperature: float = 0.05, example_weights: mx.array | None = None
+) -> tuple[mx.array, mx.array]:
+    """Add up the cross-entropy of finding the key of each query among those of the batch (InfoNCE): (sum, queries), two float32 scalars.
+
+    Row i of `queries` and of `keys`, float[B, D] both, are a pair, and all other rows are negatives. Cosines divided by
+    `temperature` are the logits of a cross-entropy. Examples of weight 0, which pad a batch, are not negatives either. For both
+    directions, as in CLIP, add those of (queries, keys) and of (keys, queries). Raises `ArgumentError` if the shapes do not fit.
+
+    The negatives come from the batch, so unlike all other losses this one depends on the size of the batch.
+    van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018.
+
+    >>> total, weight = contrastive(mx.eye(3), 2 * mx.eye(3), temperature=1.0)
+    >>> round((total / weight).item(), 4)  # log(e + 2) - 1
+    0.5514
+    """
+    if queries.ndim != 2 or queries.shape != keys.shape:
+        raise ArgumentError(f"contrastive needs queries and keys of one shape, [B, D], got {queries.shape} and {keys.shape}.")
+    if not temperature > 0:
+        raise ArgumentError(f"temperature must be above 0, got temperature={temperature!r}.")
+    size = queries.shape[0]
+    weights = broadcast_weights("contrastive", example_weights, (size,))
+    logits = _directions(queries) @ _directions(keys).T / temperature
+    seen = (weights != 0) | mx.eye(size, dtype=mx.bool_)
+    return cross_entropy(mx.where(seen, logits, -mx.inf), mx.arange(size), example_weights=weights)
+
+
 @frozen
 class _Rules:
     """The label smoothing and the weights of the classes. `shares` are the weights divided by their sum, float32[C]."""
@@ -180,3 +207,8 @@ def _after(array: mx.array, *others: mx.array) -> mx.array:
     """Return the array, to be used only when the others are computed: else MLX may hold the products of all chunks at once."""
     after: list[mx.array] = mx.depends([array], list(others))
     return after[0]
+
+
+def _directions(rows: mx.array) -> mx.array:
+    rows = rows.astype(mx.float32)
+    return rows * mx.rsqrt(rows.square().sum(axis=-1, keepdims=True) + 1e-12)  # a row of zeros stays one, and its gradient finite

@@ -12,7 +12,6 @@ from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Event, Observer, StateChanged, Stepped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in
-from mlxfp.training.steps.state import TrainState
 
 
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
@@ -61,7 +60,7 @@ def _reduce_on_plateau(
             if tracker.waited >= patience:
                 tracker = evolve(tracker, waited=0)
                 if isinstance(event, Evaluated):  # the reductions of a run that continues are in its state
-                    control.request(partial(_with_scaled_rates, factor=factor), reason)
+                    control.request(lambda state: evolve(state, opt=scaled_rates(state.opt, factor)), reason)
         if isinstance(event, StateChanged) and event.reason == reason:
             reduced = learning_rates(event.state.opt)
         elif isinstance(event, Stepped) and reduced:
@@ -69,10 +68,6 @@ def _reduce_on_plateau(
             reduced = []
         yield from tracker.warn_if_unused("reduce_on_plateau", event)
         yield event
-
-
-def _with_scaled_rates(state: TrainState, *, factor: float) -> TrainState:
-    return evolve(state, opt=scaled_rates(state.opt, factor))
 
 
 def _check_kept(expected: list[float], found: list[float]) -> None:

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import mlx.core as mx
+from attrs import define, field
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
@@ -130,15 +131,14 @@ def _is_due(event: Event, last: int, moment: float, *, steps: int | None, second
     return seconds is None or monotonic() - moment >= seconds
 
 
+@define
 class _Saver:
     """Saves one event at a time in a thread, and knows the evaluations so far."""
 
-    def __init__(self, write: Write) -> None:
-        """Start no thread yet."""
-        self.history: tuple[Evaluation, ...] = ()
-        self._write = write
-        self._writing: tuple[Event, Future[Path]] | None = None
-        self._pool = ThreadPoolExecutor(1, "mlxfp-checkpoint")
+    _write: Write
+    history: tuple[Evaluation, ...] = ()
+    _writing: tuple[Event, Future[Path]] | None = None
+    _pool: ThreadPoolExecutor = field(factory=partial(ThreadPoolExecutor, 1, "mlxfp-checkpoint"))
 
     def __enter__(self) -> Self:
         return self

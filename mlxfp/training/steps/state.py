@@ -3,7 +3,7 @@
 from typing import Any
 
 import mlx.core as mx
-from attrs import field, frozen
+from attrs import cmp_using, field, frozen
 from mlx import nn, optimizers
 
 from mlxfp.core.checks import check_not_negative
@@ -24,16 +24,8 @@ def _same_bits(a: mx.array, b: mx.array) -> bool:
     return a is b or a.size == 0 or bool(mx.array_equal(a.reshape(-1).view(mx.uint8), b.reshape(-1).view(mx.uint8)))
 
 
-class _Arrays:
-    """A tree of arrays as attrs compares it."""
-
-    def __init__(self, tree: Any) -> None:
-        self.tree = tree
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Arrays) and same_arrays(self.tree, other.tree)
-
-    __hash__ = None  # type: ignore[assignment]  # arrays have no hash, so neither has a state
+# A tree of arrays as attrs compares it. Arrays have no hash, so neither has a state.
+_ARRAYS = cmp_using(eq=same_arrays, class_name="Arrays")
 
 
 def _brief(tree: Any) -> str:
@@ -52,12 +44,12 @@ class TrainState:
     TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
     """
 
-    params: Any = field(eq=_Arrays, repr=_brief)
-    buffers: Any = field(eq=_Arrays, repr=_brief)
-    opt: Any = field(eq=_Arrays, repr=_brief)
+    params: Any = field(eq=_ARRAYS, repr=_brief)
+    buffers: Any = field(eq=_ARRAYS, repr=_brief)
+    opt: Any = field(eq=_ARRAYS, repr=_brief)
     step: int
     seed: int
-    extra: Any = field(factory=dict, eq=_Arrays, repr=False)
+    extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
 
 
 @frozen(eq=False)

@@ -143,17 +143,6 @@ class _Options:
         return extra
 
 
-@frozen
-class _Found:
-    """The results of a batch: the mean loss, its weight, the gradients of the mean, the buffers, and which of them may have changed."""
-
-    mean: mx.array
-    weight: mx.array
-    gradients: Any
-    buffers: Any
-    touched: list[int]
-
-
 class TrainStep:
     """A step of training; made by `train_step`."""
 
@@ -204,8 +193,7 @@ class TrainStep:
     ) -> tuple[list[mx.array], Metrics]:
         """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
         options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
-        found = self._gradients(trees, batch, key)
-        mean, weight, gradients, buffers = found.mean, found.weight, found.gradients, found.buffers
+        (mean, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
         counts: Any = all_finite((mean, weight, gradients)) if options.guarded else None  # whether the batch does
         sums: Any = weighted_sums(gradients, weight, counts) if options.summed else None
         if options.ranks is not None:
@@ -213,7 +201,7 @@ class TrainStep:
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         if counts is not None:
             metrics["skipped"] = 1 - counts.astype(mx.float32)
-            buffers = where_tree(counts, buffers, trees["buffers"], only=found.touched)
+            buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
         if options.scaled:
             extra["scale"], metrics["loss_scale"] = next_scale(extra["scale"], counts), extra["scale"]["factor"]
         if options.accumulate > 1:
@@ -230,7 +218,8 @@ class TrainStep:
         assert kept == self._structure, difference(self._structure, kept)
         return leaves, metrics
 
-    def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> "_Found":
+    def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
+        """Return the gradients of the mean loss, after that mean, its weight, the buffers, and which of them may have changed."""
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
 
@@ -242,10 +231,8 @@ class TrainStep:
             mean = total / mx.where(weight == 0, 1, weight)
             return mean if scale is None else mean * scale, (mean, weight, buffers, touched)
 
-        (_, (mean, weight, buffers, touched)), gradients = mx.value_and_grad(objective)(trees["params"])
-        if scale is not None:
-            gradients = tree_map(lambda leaf: leaf / scale, gradients)
-        return _Found(mean, weight, gradients, buffers, touched)
+        (_, found), gradients = mx.value_and_grad(objective)(trees["params"])
+        return found, gradients if scale is None else tree_map(lambda leaf: leaf / scale, gradients)
 
     def _measured(self, model: Any, batch: dict[str, Any]) -> tuple[Any, list[int]]:
         """Apply the loss to a model that is used only here; return its result, and which buffers it may have changed."""

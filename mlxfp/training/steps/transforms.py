@@ -13,7 +13,7 @@ from types import MethodType
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import mlx.core as mx
-from attrs import field, frozen
+from attrs import define, field, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
@@ -126,7 +126,7 @@ class Jitted(Generic[P, R]):
         arrays, constants = _divide(structure, leaves, "takes")
         name, results = self._compiler.get((structure, constants), partial(self._trace, structure, constants))(arrays)
         structure, constants = self._results[name]
-        result: R = unflatten(structure, constants.merge(results))
+        result: R = unflatten(structure, _merge(results, constants))
         return result
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -134,7 +134,7 @@ class Jitted(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
-        args, kwargs = unflatten(structure, constants.merge(arrays))
+        args, kwargs = unflatten(structure, _merge(arrays, constants))
         structure, leaves = flatten(self._function(*args, **kwargs))
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
@@ -142,15 +142,14 @@ class Jitted(Generic[P, R]):
         return name, arrays  # MLX returns the name again with each call of the trace: the arrays belong into its structure
 
 
+@define
 class Compiler:
     """Compiled functions by key, and a count of their variants. A cache: its results depend only on the key."""
 
-    def __init__(self, name: str, warn_above: int) -> None:
-        """Start empty."""
-        self._name = name
-        self._warn_above = warn_above
-        self._compiled: dict[Hashable, Callable[..., Any]] = {}
-        self._seen: set[Hashable] = set()
+    _name: str
+    _warn_above: int
+    _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
+    _seen: set[Hashable] = field(factory=set)
 
     @property
     def variants(self) -> int:
@@ -190,33 +189,30 @@ def _nothing(_: mx.array) -> mx.array:
     return _NOTHING
 
 
-def _printed(values: dict[int, Any]) -> Hashable:
-    return tuple((index, type(value), repr(value)) for index, value in values.items())
-
-
 @frozen
-class _Constants:
-    """The leaves that are not arrays, by index. They are equal if they print the same: -0.0 is not 0.0, True is not 1."""
+class _Constant:
+    """A leaf that is not an array. Two are equal if they print the same: -0.0 is not 0.0, True is not 1."""
 
-    values: dict[int, Any] = field(eq=_printed)
+    value: Any = field(eq=lambda value: (type(value), repr(value)))
 
-    def merge(self, arrays: list[mx.array]) -> list[Any]:
-        """Put the constants back between the arrays."""
-        if not self.values:
-            return arrays
-        rest = iter(arrays)
-        return [self.values[index] if index in self.values else next(rest) for index in range(len(arrays) + len(self.values))]
+
+_Constants = tuple[_Constant | None, ...]  # one for each leaf, None for an array; or nothing, if there are only arrays
+
+
+def _merge(arrays: list[mx.array], constants: _Constants) -> list[Any]:
+    """Put the constants back between the arrays."""
+    rest = iter(arrays)
+    return [next(rest) if one is None else one.value for one in constants] if constants else arrays
 
 
 def _divide(structure: TreeDef, leaves: list[Any], verb: str) -> tuple[list[mx.array], _Constants]:
     arrays = [leaf for leaf in leaves if isinstance(leaf, mx.array)]
     if len(arrays) == len(leaves):
-        return arrays, _Constants({})
-    values = {index: leaf for index, leaf in enumerate(leaves) if not isinstance(leaf, mx.array)}
-    for index, value in values.items():
-        if not isinstance(value, _STATIC):
+        return arrays, ()
+    for place, leaf in enumerate(leaves):
+        if not isinstance(leaf, (mx.array, *_STATIC)):
             raise ArgumentTypeError(
-                f"A compiled function {verb} trees of MLX arrays and Python constants, got {type(value).__name__} at "
-                f"{paths(structure)[index]}. Make it an mx.array, or close over it."
+                f"A compiled function {verb} trees of MLX arrays and Python constants, got {type(leaf).__name__} at "
+                f"{paths(structure)[place]}. Make it an mx.array, or close over it."
             )
-    return arrays, _Constants(values)
+    return arrays, tuple(None if isinstance(leaf, mx.array) else _Constant(leaf) for leaf in leaves)

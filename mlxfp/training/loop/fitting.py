@@ -119,7 +119,7 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     >>> best(evaluations, "loss", mode="min").step
     2
     """
-    tracker, found = PlateauTracker.of(metric, mode), None
+    tracker, found = PlateauTracker(metric, mode), None
     for event in events:
         if isinstance(event, Evaluated):
             before, tracker = tracker, tracker.after(event.metrics)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from typing import Literal
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_choice, check_text
 from mlxfp.core.errors import unknown_name
@@ -17,17 +17,10 @@ Mode = Literal["min", "max"]
 class PlateauTracker:
     """A metric, its best value, and the number of evaluations since then. NaN is never the best."""
 
-    metric: str
-    mode: Mode
+    metric: str = field(validator=lambda _, __, metric: check_text(metric=metric))
+    mode: Mode = field(validator=lambda _, __, mode: check_choice(("min", "max"), mode=mode))
     best: float | None = None
     waited: int = 0
-
-    @classmethod
-    def of(cls, metric: str, mode: Mode) -> "PlateauTracker":
-        """Check the arguments that observers of a metric share, and begin before the first evaluation."""
-        check_text(metric=metric)
-        check_choice(("min", "max"), mode=mode)
-        return cls(metric, mode)
 
     def after(self, metrics: Mapping[str, float]) -> "PlateauTracker":
         """Take an evaluation into account, unless it is of another `evaluate_every`, whose metrics have another name in front.

@@ -30,7 +30,7 @@ def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: in
     check_positive(patience=patience)
     if not 0 < factor < 1:
         raise ArgumentError(f"factor must be above 0 and below 1, got factor={factor!r}.")
-    return partial(_reduce_on_plateau, tracker=PlateauTracker.of(metric, mode), control=control, patience=patience, factor=factor)
+    return partial(_reduce_on_plateau, tracker=PlateauTracker(metric, mode), control=control, patience=patience, factor=factor)
 
 
 def learning_rates(opt: Any) -> list[float]:

@@ -83,7 +83,7 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
     1
     """
     json_text(config or {})
-    return partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker.of(metric, mode), config=config)
+    return partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker(metric, mode), config=config)
 
 
 def _checkpoint(

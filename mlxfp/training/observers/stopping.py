@@ -27,7 +27,7 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     See also: `best`, the evaluation with the best state.
     """
     check_positive(patience=patience)
-    return partial(_early_stopping, tracker=PlateauTracker.of(metric, mode), patience=patience)
+    return partial(_early_stopping, tracker=PlateauTracker(metric, mode), patience=patience)
 
 
 def time_budget(seconds: float) -> Observer:
@@ -66,7 +66,5 @@ def _time_budget(events: Iterable[Event], *, seconds: float) -> Iterator[Event]:
 
 
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:
-    close = getattr(events, "close", None)
-    if close is not None:
-        close()  # now, and not when the last reference is gone: threads may be preparing batches
+    getattr(events, "close", lambda: None)()  # now, and not when the last reference is gone: threads may be preparing batches
     return event.derive(Stopped, reason)

@@ -48,7 +48,6 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     >>> [round(linear_decay(1.0, steps=6, warmup=2)(step).item(), 2) for step in (0, 1, 2, 4, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
     """
-    _check_steps(steps, warmup)
     return _LinearDecay(rate, steps, warmup, end)
 
 
@@ -58,7 +57,6 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.56, 0.25, 0.0, 0.0]
     """
-    _check_steps(steps, warmup)
     if not power > 0:
         raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
     return _PolynomialDecay(rate, steps, warmup, end, power=power)
@@ -72,7 +70,6 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     >>> [round(cosine_decay(1.0, steps=4)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.85, 0.5, 0.0, 0.0]
     """
-    _check_steps(steps, warmup)
     return _CosineDecay(rate, steps, warmup, end)
 
 
@@ -146,6 +143,12 @@ class _LinearDecay(_Constant):
     warmup: int = 0  # once more: its place is after `steps`
     end: float = 0.0
 
+    def __attrs_post_init__(self) -> None:
+        check_positive(steps=self.steps)
+        check_not_negative(warmup=self.warmup)
+        if self.warmup >= self.steps:
+            raise ArgumentError(f"The warmup must end before the decay does, got warmup={self.warmup} and steps={self.steps}.")
+
     def after(self, done: mx.array) -> mx.array:
         return self.fallen(mx.clip((done - self.warmup) / (self.steps - self.warmup), 0, 1))
 
@@ -193,10 +196,3 @@ def _between(start: float, end: float, share: mx.array) -> mx.array:
 def _half_cosine(share: mx.array) -> mx.array:
     """Go from 0 to 1, slowly at both ends."""
     return 0.5 * (1 - mx.cos(pi * share))
-
-
-def _check_steps(steps: int, warmup: int) -> None:
-    check_positive(steps=steps)
-    check_not_negative(warmup=warmup)
-    if warmup >= steps:
-        raise ArgumentError(f"The warmup must end before the decay does, got warmup={warmup} and steps={steps}.")

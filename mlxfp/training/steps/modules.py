@@ -97,13 +97,11 @@ def _copy(value: Any, done: dict[int, Any]) -> Any:
     new: Any
     if kind in _DROPOUTS:
         new = done[id(value)] = Dropout(1 - value._p_1, shared_axes=_DROPOUTS[kind])  # noqa: SLF001  # MLX keeps the rate nowhere else
-    elif isinstance(value, nn.Module):
+    elif isinstance(value, nn.Module) or kind is dict:
         new = done[id(value)] = kind.__new__(kind)
         dict.update(new, {key: _copy(item, done) for key, item in value.items()})
-        vars(new).update({key: _copy(item, done) for key, item in vars(value).items()})
-    elif kind is dict:
-        new = done[id(value)] = {}
-        new.update({key: _copy(item, done) for key, item in value.items()})
+        if kind is not dict:
+            vars(new).update({key: _copy(item, done) for key, item in vars(value).items()})
     elif kind is list:
         new = done[id(value)] = []
         new.extend(_copy(item, done) for item in value)

@@ -160,8 +160,7 @@ def name_of(step: int) -> str:
 
 def numbered(folder: Path) -> dict[int, Path]:
     """Find the checkpoints in a folder by their step; none if the folder does not exist."""
-    matches = [(re.fullmatch(r"step-(\d{8,})\.safetensors", path.name), path) for path in folder.glob("step-*.safetensors")]
-    return {int(match[1]): path for match, path in matches if match}
+    return {int(path.stem[5:]): path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", path.stem)}
 
 
 def remove_unfinished(folder: Path, name: str) -> None:

@@ -33,7 +33,6 @@ from mlxfp.training.steps.transforms import functional, jit
 E = TypeVar("E", bound=Event)
 R = TypeVar("R")
 
-Fed = tuple[Batch, Cursor | None]
 Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 
 
@@ -256,7 +255,7 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     yield progress.event(Stopped, "steps" if run.done(progress) else "epochs")
 
 
-def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[Fed, None, None]:
+def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[tuple[Batch, Cursor | None], None, None]:
     """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
     empty = cursor is None  # after a cursor there may be nothing left of its epoch
     for fed in iterate(batches, cursor, epoch=epoch) if isinstance(batches, Dataset) else ((batch, None) for batch in batches):

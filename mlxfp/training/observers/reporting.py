@@ -76,7 +76,8 @@ class _View:
         first, then = self.start or (event.step, now)
         rate = (event.step - first) / (now - then) if event.step > first and now > then else 0.0
         done = f"{event.step}/{self.total}" if self.total else f"{event.step}"
-        bar = _bar(event.step / self.total) if live and self.total and isinstance(event, Stepped) else ""
+        full = int(min(event.step / self.total, 1.0) * _BAR) if self.total else 0
+        bar = f"  [{'#' * full:-<{_BAR}}]" if live and self.total and isinstance(event, Stepped) else ""
         speed = f"  {rate:.1f} steps/s" if rate else ""
         left = f"  eta {_clock((self.total - event.step) / rate)}" if rate and self.total and self.total > event.step else ""
         end, took = "", ""
@@ -94,11 +95,6 @@ def _text_between_steps(event: Event) -> str:
         case StateChanged(reason=said) | Warned(message=said):
             return f"  {said}"
     return ""
-
-
-def _bar(share: float) -> str:
-    full = int(min(share, 1.0) * _BAR)
-    return f"  [{'#' * full}{'-' * (_BAR - full)}]"
 
 
 def _words(metrics: Mapping[str, float], names: Iterable[str]) -> str:

@@ -97,7 +97,7 @@ def _checkpoint(
                 first = last = event.step
             yield from saver.saved(event)
             if due(event, last, moment):
-                yield from saver.save(event, saver.history_before(event.step))
+                yield from saver.save(event, tuple(each for each in saver.history if each.step < event.step))  # more may follow
                 last, moment = event.step, monotonic()
             if isinstance(event, Stopped) and event.step > first:
                 yield from saver.save(event, saver.history)  # of this step, too: nothing more happens at it
@@ -162,10 +162,6 @@ class _Saver:
             self.history += (Evaluation(event.step, event.metrics),)
         if self._writing is not None and self._writing[1].done():
             yield from self.wait()
-
-    def history_before(self, step: int) -> tuple[Evaluation, ...]:
-        """Return the evaluations of earlier steps: others at this step may follow."""
-        return tuple(evaluation for evaluation in self.history if evaluation.step < step)
 
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Begin to write, after the file before is written."""

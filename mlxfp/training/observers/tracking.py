@@ -151,7 +151,7 @@ def _log_mlflow(
                 worker.submit(partial(MlflowRun.log_files, paths=artifacts))
                 if model is not None:
                     worker.submit(partial(MlflowRun.log_model, name=model, state=event.state))
-                worker.wait()
+                wait(worker.jobs)
             for message in worker.failures():
                 yield event.derive(Warned, message)
             yield event
@@ -169,7 +169,7 @@ class _Worker:
         """Begin the run in MLflow."""
         self._pool = ThreadPoolExecutor(1, "mlxfp-mlflow")
         self._run = self._pool.submit(begin)
-        self._jobs: deque[Future[Any]] = deque([self._run])
+        self.jobs: deque[Future[Any]] = deque([self._run])
         self._said: set[str] = set()
         self._failed = 0  # jobs in a row
 
@@ -180,13 +180,13 @@ class _Worker:
         """Tell MLflow how the run ended."""
         status = "FINISHED" if error is None else "KILLED" if isinstance(error, GeneratorExit | KeyboardInterrupt) else "FAILED"
         self.submit(partial(MlflowRun.end, status=status))
-        self.wait()
+        wait(self.jobs)
         list(self.failures())
         self._pool.shutdown()
 
     def submit(self, job: Callable[[MlflowRun], object]) -> None:
         """Do something with the run, later; if it could not begin, nothing."""
-        self._jobs.append(self._pool.submit(self._do, job))
+        self.jobs.append(self._pool.submit(self._do, job))
 
     def _do(self, job: Callable[[MlflowRun], object]) -> None:
         if self._failed == _TRIES:
@@ -198,14 +198,10 @@ class _Worker:
             raise
         self._failed = 0
 
-    def wait(self) -> None:
-        """Wait until all jobs are done."""
-        wait(self._jobs)
-
     def failures(self) -> Iterator[str]:
         """Return the errors of the jobs that are done, each message once."""
-        while self._jobs and self._jobs[0].done():
-            error = self._jobs.popleft().exception()
+        while self.jobs and self.jobs[0].done():
+            error = self.jobs.popleft().exception()
             message = failure_text("log_mlflow", error)
             if error is not None and message not in self._said:
                 self._said.add(message)

@@ -124,10 +124,6 @@ class _Options:
         return self.compute_dtype is not None and self.compute_dtype == mx.float16  # comparing a Dtype to None raises
 
     @property
-    def guarded(self) -> bool:
-        return self.skip_nonfinite or self.scaled
-
-    @property
     def summed(self) -> bool:
         return self.accumulate > 1 or self.ranks is not None
 
@@ -194,7 +190,7 @@ class TrainStep:
         """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
         options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
         (mean, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        counts: Any = all_finite((mean, weight, gradients)) if options.guarded else None  # whether the batch does
+        counts: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None  # whether the batch does
         sums: Any = weighted_sums(gradients, weight, counts) if options.summed else None
         if options.ranks is not None:
             sums, mean, weight, counts = sum_over_ranks(options.ranks, sums, mean, weight, counts)

@@ -7,16 +7,17 @@ is small and not zero. To offer another schedule in configurations, add an entry
 
 import os
 from collections.abc import Callable
+from inspect import signature
 from math import pi
 
 import mlx.core as mx
 import numpy as np
-from attrs import field, frozen
+from attrs import frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_callable, check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.nodes import Part, brief
+from mlxfp.core.nodes import brief
 from mlxfp.settings.registries import Registry
 
 Schedule = Callable[[mx.array | int], mx.array]
@@ -39,7 +40,7 @@ def constant(rate: float, *, warmup: int = 0) -> Schedule:
     [0.25, 0.5, 1.0, 1.0]
     """
     check_not_negative(warmup=warmup)
-    return _Constant(rate, warmup)
+    return _Schedule(_constant, (rate, warmup))
 
 
 def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
@@ -48,7 +49,8 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     >>> [round(linear_decay(1.0, steps=6, warmup=2)(step).item(), 2) for step in (0, 1, 2, 4, 6, 9)]
     [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
     """
-    return _LinearDecay(rate, steps, warmup, end)
+    _check_steps(steps, warmup)
+    return _Schedule(_linear_decay, (rate, steps, warmup, end))
 
 
 def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
@@ -57,9 +59,10 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     >>> [round(polynomial_decay(1.0, steps=4, power=2.0)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.56, 0.25, 0.0, 0.0]
     """
+    _check_steps(steps, warmup)
     if not power > 0:
         raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
-    return _PolynomialDecay(rate, steps, warmup, end, power=power)
+    return _Schedule(_polynomial_decay, (rate, steps, power, warmup, end))
 
 
 def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
@@ -70,7 +73,8 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     >>> [round(cosine_decay(1.0, steps=4)(step).item(), 2) for step in (0, 1, 2, 4, 9)]
     [1.0, 0.85, 0.5, 0.0, 0.0]
     """
-    return _CosineDecay(rate, steps, warmup, end)
+    _check_steps(steps, warmup)
+    return _Schedule(_cosine_decay, (rate, steps, warmup, end))
 
 
 def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
@@ -85,7 +89,7 @@ def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
     check_positive(steps=steps)
     if not 0 < rise < 1:
         raise ArgumentError(f"rise must be above 0 and below 1, a share of the steps, got rise={rise!r}.")
-    return _OneCycle(rate, steps, rise)
+    return _Schedule(_one_cycle, (rate, steps, rise))
 
 
 def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> None:
@@ -124,69 +128,53 @@ SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
 
 
 @frozen(repr=False)
-class _Constant(Part):
-    rate: float
-    warmup: int = 0
+class _Schedule:
+    """A formula of the number of updates made, with its other arguments. Prints as a call, leaving out what has its default."""
+
+    formula: Callable[..., mx.array]
+    arguments: tuple[float, ...]
 
     def __call__(self, step: mx.array | int) -> mx.array:
-        done = _updates(step)
-        return mx.where(done < self.warmup, self.rate * (done + 1) / max(self.warmup, 1), self.after(done))
+        return self.formula(mx.array(step).astype(mx.float32), *self.arguments)
 
-    def after(self, done: mx.array) -> mx.array:
-        """Return the rate after the warmup."""
-        return mx.array(self.rate)
-
-
-@frozen(repr=False)
-class _LinearDecay(_Constant):
-    steps: int
-    warmup: int = 0  # once more: its place is after `steps`
-    end: float = 0.0
-
-    def __attrs_post_init__(self) -> None:
-        check_positive(steps=self.steps)
-        check_not_negative(warmup=self.warmup)
-        if self.warmup >= self.steps:
-            raise ArgumentError(f"The warmup must end before the decay does, got warmup={self.warmup} and steps={self.steps}.")
-
-    def after(self, done: mx.array) -> mx.array:
-        return self.fallen(mx.clip((done - self.warmup) / (self.steps - self.warmup), 0, 1))
-
-    def fallen(self, share: mx.array) -> mx.array:
-        """Return the rate after a share of the decay, from 0 to 1."""
-        return _between(self.end, self.rate, 1 - share)
+    def __repr__(self) -> str:
+        _, *parameters = signature(self.formula).parameters.values()
+        given = [f"{one.name}={value!r}" for one, value in zip(parameters, self.arguments, strict=True) if value != one.default]
+        return f"{self.formula.__name__.removeprefix('_')}({', '.join(given)})"
 
 
-class _CosineDecay(_LinearDecay):
-    __slots__ = ()
-
-    def fallen(self, share: mx.array) -> mx.array:
-        return _between(self.rate, self.end, _half_cosine(share))
+def _constant(done: mx.array, rate: float, warmup: int = 0) -> mx.array:
+    return _after_warmup(done, rate, warmup, mx.array(rate))
 
 
-@frozen(repr=False)
-class _PolynomialDecay(_LinearDecay):
-    power: float = field(kw_only=True)
-
-    def fallen(self, share: mx.array) -> mx.array:
-        return _between(self.end, self.rate, (1 - share) ** self.power)
+def _linear_decay(done: mx.array, rate: float, steps: int, warmup: int = 0, end: float = 0.0) -> mx.array:
+    return _after_warmup(done, rate, warmup, _between(end, rate, 1 - _share(done, steps, warmup)))
 
 
-@frozen(repr=False)
-class _OneCycle(Part):
-    rate: float
-    steps: int
-    rise: float = 0.3
-
-    def __call__(self, step: mx.array | int) -> mx.array:
-        share, first = _updates(step) / self.steps, self.rate / 25
-        rising = _between(first, self.rate, _half_cosine(share / self.rise))
-        falling = _between(self.rate, first / 10_000, _half_cosine(mx.minimum((share - self.rise) / (1 - self.rise), 1)))
-        return mx.where(share < self.rise, rising, falling)
+def _polynomial_decay(  # noqa: PLR0913, PLR0917  # those of the public function
+    done: mx.array, rate: float, steps: int, power: float, warmup: int = 0, end: float = 0.0
+) -> mx.array:
+    return _after_warmup(done, rate, warmup, _between(end, rate, (1 - _share(done, steps, warmup)) ** power))
 
 
-def _updates(step: mx.array | int) -> mx.array:
-    return mx.array(step).astype(mx.float32)
+def _cosine_decay(done: mx.array, rate: float, steps: int, warmup: int = 0, end: float = 0.0) -> mx.array:
+    return _after_warmup(done, rate, warmup, _between(rate, end, _half_cosine(_share(done, steps, warmup))))
+
+
+def _one_cycle(done: mx.array, rate: float, steps: int, rise: float = 0.3) -> mx.array:
+    share, first = done / steps, rate / 25
+    rising = _between(first, rate, _half_cosine(share / rise))
+    falling = _between(rate, first / 10_000, _half_cosine(mx.minimum((share - rise) / (1 - rise), 1)))
+    return mx.where(share < rise, rising, falling)
+
+
+def _after_warmup(done: mx.array, rate: float, warmup: int, after: mx.array) -> mx.array:
+    return mx.where(done < warmup, rate * (done + 1) / max(warmup, 1), after)
+
+
+def _share(done: mx.array, steps: int, warmup: int) -> mx.array:
+    """Return how much of a decay is done, from 0 to 1."""
+    return mx.clip((done - warmup) / (steps - warmup), 0, 1)
 
 
 def _between(start: float, end: float, share: mx.array) -> mx.array:
@@ -196,3 +184,10 @@ def _between(start: float, end: float, share: mx.array) -> mx.array:
 def _half_cosine(share: mx.array) -> mx.array:
     """Go from 0 to 1, slowly at both ends."""
     return 0.5 * (1 - mx.cos(pi * share))
+
+
+def _check_steps(steps: int, warmup: int) -> None:
+    check_positive(steps=steps)
+    check_not_negative(warmup=warmup)
+    if warmup >= steps:
+        raise ArgumentError(f"The warmup must end before the decay does, got warmup={warmup} and steps={steps}.")

@@ -7,7 +7,6 @@ from typing import Any
 from toolz import groupby
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
 from mlxfp.core.row_names import Origin
 from mlxfp.data.inspection.provenance import row_origins
@@ -48,12 +47,11 @@ def check_finite(values: Sequence[Mapping[str, float]], step: int, cursors: Sequ
         wrong = [f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0))]
         if wrong and not metrics.get("skipped"):
             number, rows = step - len(values) + 1 + place, _rows(batches, cursor)
-            own = cursor if isinstance(batches, Dataset) else None
-            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows)}", number, rows, own)
+            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows)}", number, rows, cursor)
 
 
-def _rows(batches: Iterable[Any], cursor: Cursor | None) -> tuple[Origin, ...]:
-    if not isinstance(batches, Dataset) or cursor is None:
+def _rows(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
+    if cursor is None:  # not a dataset
         return ()
     try:
         return row_origins(batches, 0, cursor=cursor)

@@ -1,4 +1,4 @@
-"""Losses for classes: cross-entropy of one of several classes, also of very many or of the rows of a batch, and of yes-or-no labels."""
+"""Losses for classes: cross-entropy of one of several classes, of very many, of yes-or-no labels, and of finding pairs in a batch."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -39,19 +39,15 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
         if isinstance(event, RunStarted):
             made = {each.step for each in event.history if any(evaluation_of(name) == prefix[:-1] for name in each.metrics)}
         if _due(event, steps) and event.step not in made:
-            metrics = {f"{prefix}{metric}": value for metric, value in _validated(validate, event).items()}
+            try:
+                metrics = {f"{prefix}{metric}": float(value) for metric, value in dict(validate(event.state)).items()}
+            except Exception as error:
+                error.add_note(
+                    f"while running validate(state) of evaluate_every at step {event.step}; it takes a state and returns numbers by name. "
+                    "With check = evaluate(...), pass lambda state: check(state, batches)."
+                )
+                raise
             yield event.derive(Evaluated, metrics)
-
-
-def _validated(validate: Validate, event: Event) -> dict[str, float]:
-    try:
-        return {metric: float(value) for metric, value in dict(validate(event.state)).items()}
-    except Exception as error:
-        error.add_note(
-            f"while running validate(state) of evaluate_every at step {event.step}; it takes a state and returns numbers by name. "
-            "With check = evaluate(...), pass lambda state: check(state, batches)."
-        )
-        raise
 
 
 def _due(event: Event, steps: int | None) -> bool:

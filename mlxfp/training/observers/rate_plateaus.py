@@ -64,15 +64,12 @@ def _reduce_on_plateau(
         if isinstance(event, StateChanged) and event.reason == reason:
             reduced = learning_rates(event.state.opt)
         elif isinstance(event, Stepped) and reduced:
-            _check_kept(reduced, learning_rates(event.state.opt))
+            found = learning_rates(event.state.opt)
+            if found != reduced:
+                raise ArgumentError(
+                    f"reduce_on_plateau set the learning rate to {reduced}, and after the next step it was {found}: a schedule sets it. "
+                    "Give the optimizer a number as its learning rate."
+                )
             reduced = []
         yield from tracker.warn_if_unused("reduce_on_plateau", event)
         yield event
-
-
-def _check_kept(expected: list[float], found: list[float]) -> None:
-    if found != expected:
-        raise ArgumentError(
-            f"reduce_on_plateau set the learning rate to {expected}, and after the next step it was {found}: a schedule sets it. "
-            "Give the optimizer a number as its learning rate."
-        )

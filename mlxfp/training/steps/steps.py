@@ -215,7 +215,7 @@ class TrainStep:
         return leaves, metrics
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return the gradients of the mean loss, after that mean, its weight, the buffers, and which of them may have changed."""
+        """Return ((mean loss, weight, buffers, which of them may have changed), gradients of the mean)."""
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
 

@@ -34,9 +34,6 @@ class Checkpoint:
     """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history, running=it.running)` continues it.
 
     `history` has the evaluations so far, `running` the metrics of the epoch so far, and `config` what was saved with them.
-
-    >>> Checkpoint(TrainState({}, {}, {}, step=7, seed=0)).fingerprint is None
-    True
     """
 
     state: TrainState

@@ -74,6 +74,7 @@ def test_the_configuration_and_the_history_are_saved_with_the_state(tmp_path):
     found = load_state(tmp_path / "a", state)
     assert (found.history, found.config) == (history, config)
     assert found.fingerprint is not None
+    assert Checkpoint(state).fingerprint is None
     assert found.fingerprint == Checkpoint(state, next(iter(iterate(dataset())))[1]).fingerprint
     assert found.fingerprint != Checkpoint(state, next(iter(iterate(dataset(size=3))))[1]).fingerprint
     with pytest.raises(CursorMismatchError):

@@ -3,12 +3,12 @@
 import os
 import sys
 import traceback
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Sequence
 
 from mlxfp import __version__
 from mlxfp.cli import checking, configuring, data_sets, inspecting, running, submitting
-from mlxfp.cli.parsing import Commands, show_example, warn
+from mlxfp.cli.parsing import SUBCOMMANDS, Commands, described, warn
 from mlxfp.core.errors import MlxfpError
 
 # Each function adds the commands of its file; the order is that of the help.
@@ -69,11 +69,9 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        "mlxfp", description=_ABOUT, epilog=show_example(_EXAMPLE), formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = ArgumentParser("mlxfp", **described(_ABOUT, _EXAMPLE))
     parser.add_argument("--version", action="version", version=f"mlxfp {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
+    commands = parser.add_subparsers(**SUBCOMMANDS)
     for add in GROUPS:
         add(commands)
     return parser

@@ -16,11 +16,10 @@ from mlxfp.kaggle.rows.row_to_text import Form
 from mlxfp.kaggle.specs.catalogue import named_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.validation.folds import Folds
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.models.catalogue import MODELS
 from mlxfp.runs.folders import data_folder
-from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, make_folds, read_competition
+from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.tasks.models import make_model, make_pretrained
 from mlxfp.tasks.objectives import Objective
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
@@ -60,12 +59,6 @@ def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
     return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
 
 
-def folds_of(config: RunConfig, data: CompetitionData) -> Folds:
-    """Assign the training rows to folds."""
-    validation = config.validation
-    return make_folds(data, method=validation.method, count=validation.folds, repeats=validation.repeats, seed=validation.seed)
-
-
 def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> Recipe:
     """Fit a recipe on training rows; the tokenizer is trained, or read from its path or from the folder of pretrained weights."""
     text, weights = config.text, config.model.path
@@ -96,11 +89,7 @@ def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
 
 
 def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
-    """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
-
-    >>> optimizer_of(RunConfig(), updates=10).optimizers[1].weight_decay
-    0.01
-    """
+    """Make the optimizer and its schedule for this many updates; only matrices have weight decay."""
     optimizer, schedule = config.optimizer, config.schedule
     rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)

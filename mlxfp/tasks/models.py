@@ -19,12 +19,10 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
     With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises what `models.create` raises.
 
     >>> import mlx.core as mx
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-    >>> from mlxfp.tasks.recipes import fit_recipe
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["mood"], "classes": ["sad", "fine", "glad"], "metric": "accuracy"}
-    >>> spec = DatasetSpec(name="x", kind="multiclass", columns=[ColumnSpec(name="said", type="text")], **about)
-    >>> recipe = fit_recipe(spec, from_examples([{"said": "oh"}, {"said": "hooray"}]))
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["mood"], "classes": ["sad", "fine", "glad"], "metric": "accuracy"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="multiclass", columns=[fp.kaggle.ColumnSpec(name="said", type="text")], **about)
+    >>> recipe = fp.tasks.fit_recipe(spec, fp.from_examples([{"said": "oh"}, {"said": "hooray"}]))
     >>> make_model(recipe, "encoder", size="tiny", seed=0)(mx.array([[2, 5, 3]])).shape
     (1, 3)
     """

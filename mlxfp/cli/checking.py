@@ -66,10 +66,8 @@ def _mlx() -> Iterator[Finding]:
     yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}")
     yield from (Finding("", remark) for remark in remarks)
     if sys.platform == "linux" and now.backend == "cpu":
-        compiler = shutil.which("g++")
-        yield Finding(
-            "C++ compiler", compiler or "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"
-        )
+        missing = "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"
+        yield Finding("C++ compiler", shutil.which("g++") or missing)
     yield _compiles()
 
 

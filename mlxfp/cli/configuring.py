@@ -38,11 +38,7 @@ def add_config(command: ArgumentParser) -> None:
 def load(
     config: str, overrides: Sequence[str] = (), *, preset: str | None = None, data: str | None = None, choices: Choices | None = None
 ) -> Resolved:
-    """Read a configuration: of a YAML or JSON file, or else of the preset with that name.
-
-    Values of a file override those of `preset`, and `overrides`, such as `training.epochs=3`, override both; `data` is short for
-    `data.path=`. Raises `MissingFileError` if there is neither such a file nor such a preset, and what `load_config` raises.
-    """
+    """Read a configuration: of a YAML or JSON file, or else of the preset with that name; `data` is short for `data.path=`."""
     # Quoted: a path that looks like a number or a mapping is text, too.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():

@@ -51,8 +51,11 @@ def _submit(options: Namespace) -> int:
     from mlxfp.kaggle.submitting.uploading import submit
 
     path, sample = Path(options.path), Path(options.sample) if options.sample else None
+    if not (path.is_dir() or path.is_file()):
+        raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
     given = {"competition": options.competition, "message": options.message, "sample": sample}
-    found = evolve(_of_run(path) if path.is_dir() else _of_file(path), **{name: value for name, value in given.items() if value})
+    found = _of_run(path) if path.is_dir() else _Candidate(path, path.name)
+    found = evolve(found, **{name: value for name, value in given.items() if value})
     if found.competition is None:
         raise ArgumentError(
             f"The competition of {options.path} is not known. Give its name, as in its URL on Kaggle: --competition titanic."
@@ -73,12 +76,6 @@ def _submit(options: Namespace) -> int:
         return 0
     say(f"{found.competition}: {verdict.status}. {verdict.message}")
     return 1 if verdict.status in ("failed", "error") else 0
-
-
-def _of_file(path: Path) -> _Candidate:
-    if not path.is_file():
-        raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
-    return _Candidate(path, path.name)
 
 
 def _of_run(folder: Path) -> _Candidate:

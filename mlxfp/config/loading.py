@@ -31,11 +31,7 @@ class Resolved:
     origins: Mapping[str, str]
 
     def origin(self, path: str) -> str:
-        """Return where the value at a path such as `training.epochs` was set.
-
-        >>> load_config().origin("training.epochs")
-        'default'
-        """
+        """Return where the value at a path such as `training.epochs` was set."""
         if path not in _paths():
             raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
         return self.origins.get(path, "default")

@@ -64,12 +64,6 @@ class FoldFolder:
         return {name: hash_file(self / name) for name in (RECIPE, MODEL, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
 
 
-def fold_folders(folder: Path) -> list[FoldFolder]:
-    """Return the folders of the folds that a run has begun."""
-    count = sum(each.is_dir() for each in folder.glob("fold-*"))
-    return [FoldFolder(folder, number + 1) for number in range(count)]
-
-
 def run_folder(config: RunConfig) -> Path:
     """Return the folder of a run."""
     return Path(config.output) / config.name
@@ -179,17 +173,12 @@ def decisive(config: RunConfig) -> dict[str, Any]:
 
 def update_paths(folder: Path, config: RunConfig) -> None:
     """Write to the configuration in the folder where the run's inputs are now."""
-    kept = read_config(folder)
-    moved = with_paths(kept, data=config.data.path, spec=config.data.spec, tokenizer=config.text.tokenizer, weights=config.model.path)
+    kept, data = read_config(folder), config.data
+    moved = evolve(
+        kept,
+        data=evolve(kept.data, path=data.path, spec=data.spec),
+        text=evolve(kept.text, tokenizer=config.text.tokenizer),
+        model=evolve(kept.model, path=config.model.path),
+    )
     if moved != kept:
         _write_config(folder, moved)
-
-
-def with_paths(config: RunConfig, *, data: str | None, spec: str | None, tokenizer: str, weights: str | None) -> RunConfig:
-    """Return a configuration with other paths of its input files."""
-    return evolve(
-        config,
-        data=evolve(config.data, path=data, spec=spec),
-        text=evolve(config.text, tokenizer=tokenizer),
-        model=evolve(config.model, path=weights),
-    )

@@ -1,8 +1,7 @@
 """One fold of a run: fit, predict, save; finished work is not done again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from shutil import rmtree
-from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -10,7 +9,6 @@ from mlx import nn
 from mlx.optimizers import SGD
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import CheckpointError, DataError
 from mlxfp.core.identity import fingerprint
@@ -69,7 +67,11 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     others = unseen(fold, plan.rows, plan.data.spec.target)
     stopping = {} if config.observers.patience is None else {"stop by": valid}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
-    yield from _check_lengths(plan, recipe, {name: rows for name, rows in parts.items() if rows is not None})
+    for name, rows in parts.items():  # refuses rows that are too long before anything is trained
+        found = None if rows is None else budget(recipe, rows)
+        if found is not None and found.over:
+            cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
+            yield Noted(plan.folder, cut)
     for number in range(1, config.competition.views):
         recipe.view(others, number)  # raises now what would be raised after the training
     write_json(files / RECIPE, unstructure(recipe))
@@ -91,19 +93,10 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     except DataError as error:
         score = None
         yield Noted(plan.folder, f"{plan.metric.name} is undefined on {fold!r}: {error}")
-    rows = {"train": length(train), "predicted": len(fold.valid)}
-    result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": plan.seed_of(fold), "rows": rows}
+    counts = {"train": length(train), "predicted": len(fold.valid)}
+    result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": plan.seed_of(fold), "rows": counts}
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
     write_json(files / RESULT, {**result, "pipeline": pipeline, "files": files.hashes()})
-
-
-def _check_lengths(plan: Plan, recipe: Recipe, parts: Mapping[str, Dataset[Any]]) -> Iterator[RunEvent]:
-    """Refuse rows that are too long before anything is trained, or report how many are cut."""
-    for name, rows in parts.items():
-        found = budget(recipe, rows)
-        if found.over:
-            cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
-            yield Noted(plan.folder, cut)
 
 
 def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:

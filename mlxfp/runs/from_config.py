@@ -44,11 +44,7 @@ CHOICES: Mapping[str, Collection[str]] = {
 
 
 def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
-    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder.
-
-    Raises `ArgumentError` if there is neither a path nor a spec, `UnknownNameError` for an unknown data set, `ConfigError` for a spec file
-    with mistakes, and what `read_competition` raises.
-    """
+    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder."""
     data, seed = config.data, config.training.seed
     spec = None if data.spec is None else named_spec(data.spec)
     path = data_folder(folder, config) if data.path is None else data.path

@@ -56,9 +56,8 @@ def write_folds(plan: Plan) -> None:
 
 def is_done(folder: Path) -> bool:
     """Whether the run in a folder has ended, and its outputs are as they were written."""
-    if not (folder / folders.RECEIPT).is_file():
-        return False
-    return all(folders.is_as_written(folder / name, digest) for name, digest in read_json(folder / folders.RECEIPT)["outputs"].items())
+    receipt = folder / folders.RECEIPT
+    return receipt.is_file() and all(folders.is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
 
 
 def outcome(plan: Plan) -> Ended | None:

@@ -25,7 +25,6 @@ from mlxfp.runs.submission import make_submission
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.competition_data import CompetitionData, make_folds
 
-_SEEDS = 2**31
 _FOLD = "__fold__"  # a name that no column of data has
 
 
@@ -59,7 +58,7 @@ class Plan:
 
     def seed_of(self, fold: Fold) -> int:
         """Return the seed of a fold: each has its own weights and dropout."""
-        return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % _SEEDS
+        return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % 2**31
 
 
 def plan(config: RunConfig) -> Plan:

@@ -85,7 +85,8 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
     run, file = Path(folder), Path(path)
-    config, folds = folders.read_config(run), folders.fold_folders(run)
+    config, begun = folders.read_config(run), sum(each.is_dir() for each in run.glob("fold-*"))
+    folds = [FoldFolder(run, place + 1) for place in range(begun)]
     if not is_done(run) or not all(each.done for each in folds):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
     if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(config)):
@@ -134,13 +135,14 @@ def _run(config: RunConfig) -> Iterator[RunEvent]:
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:
     """Make the paths of input files valid from any working directory."""
-    spec, tokenizer = config.data.spec, config.text.tokenizer
-    return folders.with_paths(
+    data, text, model = config.data, config.text, config.model
+    spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)
+    tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
+    return evolve(
         config,
-        data=_absolute(config.data.path),
-        spec=_absolute(spec) if spec is not None and Path(spec).is_file() else spec,
-        tokenizer=_absolute(tokenizer) if Path(tokenizer).exists() else tokenizer,
-        weights=_absolute(config.model.path),
+        data=evolve(data, path=_absolute(data.path), spec=spec),
+        text=evolve(text, tokenizer=tokenizer),
+        model=evolve(model, path=_absolute(model.path)),
     )
 
 

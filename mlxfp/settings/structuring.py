@@ -136,7 +136,7 @@ def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Ite
     for path, names in choices.items():
         value = flat.get(path)
         if isinstance(value, str) and value not in names:
-            yield tuple(path.split(".")), f"{_expected(value, names)}, got {_short(value)}"
+            yield tuple(path.split(".")), f"{_expected(value, names)}, got {value!r:.60}"
 
 
 def _tuple(converter: Any, value: Any, kind: Any) -> Any:
@@ -161,7 +161,7 @@ def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Ite
     if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # optional
         kind = next(each for each in get_args(kind) if each is not type(None))
     if has(kind) and not isinstance(values, Mapping):
-        yield place, f"expected names with values, got {_short(values)}"
+        yield place, f"expected names with values, got {values!r:.60}"
     elif isinstance(error, ForbiddenExtraKeysError):
         yield from (((*place, name), _unknown_key(name, kind)) for name in error.extra_fields)
     elif isinstance(error, ClassValidationError | IterableValidationError):
@@ -178,7 +178,7 @@ def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Ite
         yield place, str(error)
     elif not has(kind):
         expected = _expected(values, get_args(kind)) if get_origin(kind) is Literal else str(error)
-        yield place, f"{expected}, got {_short(values)}"
+        yield place, f"{expected}, got {values!r:.60}"
 
 
 def _unknown_key(name: str, kind: Any) -> str:
@@ -200,7 +200,3 @@ def _named(place: Place, origin: Origin | None) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
     where = "" if origin is None else origin(place)
     return f"{path.removeprefix('.') or 'the whole'}{f' ({where})' if where else ''}"
-
-
-def _short(value: Any) -> str:
-    return f"{value!r:.60}"

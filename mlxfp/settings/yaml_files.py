@@ -4,6 +4,7 @@ YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750; YA
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -133,10 +134,9 @@ def _parse_json(text: str, where: str) -> Any:
     """Parse JSON as such: ruamel splits surrogate pairs, and refuses U+007F and long keys, though YAML 1.2 includes JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        doubled = next((name for name in names if names.count(name) > 1), None)
-        if doubled is not None:
-            raise ConfigError(f"{where}: duplicate key {doubled!r}; remove one.")
+        doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        if doubled:
+            raise ConfigError(f"{where}: duplicate key {doubled[0]!r}; remove one.")
         return dict(pairs)
 
     try:

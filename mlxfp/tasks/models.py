@@ -35,7 +35,7 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
         vocab_size=recipe.tokenizer.vocab_size,
         max_position_embeddings=recipe.max_length,
         dropout=dropout,
-        numbers=_number_count(recipe),
+        numbers=0 if recipe.scales is None else recipe.scales.count,
         seed=seed,
     )
 
@@ -46,18 +46,16 @@ def make_pretrained(recipe: Recipe, path: str, *, dropout: float | None = None, 
     With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises `ArgumentError` if the weights have fewer tokens than the
     tokenizer, or shorter rows than the recipe makes, and what `models.load_body` raises.
     """
-    target, numbers, body = recipe.target, _number_count(recipe), _body(recipe, path, dropout)
+    target, body = recipe.target, _body(recipe, path, dropout)
     options: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
     model: nn.Module
     if target.answer == "value":
         model = Regressor(body, outputs=target.outputs, seed=seed, **options)
     else:
         model = Classifier(body, target.outputs, multi_label=target.answer == "labels", seed=seed, **options)
-    return WithNumbers(model, numbers, outputs=target.outputs, seed=seed, **options) if numbers else model
-
-
-def _number_count(recipe: Recipe) -> int:
-    return 0 if recipe.scales is None else recipe.scales.count
+    if recipe.scales is None:
+        return model
+    return WithNumbers(model, recipe.scales.count, outputs=target.outputs, seed=seed, **options)
 
 
 def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:

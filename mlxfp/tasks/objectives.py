@@ -1,6 +1,6 @@
 """What a model is trained for, and how a trained model predicts: loss, metrics and answers of a recipe's target."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -114,12 +114,11 @@ class Predictor:
 
     def __call__(self, rows: Dataset[Any]) -> Numbers:
         """Predict rows."""
-        answers = predict(self.model, objective(self.recipe).answers)
-        each = [self._view(answers, self.recipe.view(rows, number)) for number in range(self.views)]
-        made: Numbers = np.mean(each, axis=0)
+        recipe, state = self.recipe, evaluation_state(self.state)
+        answers, views = predict(self.model, objective(recipe).answers), []
+        for number in range(self.views):
+            batches = pipe(recipe.view(rows, number), batch(_ROWS_TO_PREDICT), collate(recipe.unlabelled))
+            parts = [np.asarray(part, np.float64) for part in answers(state, batches)]
+            views.append(recipe.target.read(np.concatenate(parts or [np.empty((0, recipe.target.outputs))])))
+        made: Numbers = np.mean(views, axis=0)
         return made
-
-    def _view(self, answers: Callable[..., Any], rows: Dataset[Any]) -> Numbers:
-        batches = pipe(rows, batch(_ROWS_TO_PREDICT), collate(self.recipe.unlabelled))
-        parts = [np.asarray(part, np.float64) for part in answers(evaluation_state(self.state), batches)]
-        return self.recipe.target.read(np.concatenate(parts or [np.empty((0, self.recipe.target.outputs))]))

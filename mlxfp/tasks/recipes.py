@@ -1,5 +1,6 @@
 """From the rows of a competition to the batches of a model: everything that is fitted for it, on the training rows alone."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -47,7 +48,7 @@ class TextFormat:
     digits: int = 2
     bins: Bins = field(factory=dict)
 
-    def stage(self, spec: DatasetSpec, seed: int | None = None) -> Any:
+    def stage(self, spec: DatasetSpec, seed: int | None = None) -> Callable[[Dataset[Any]], Dataset[Any]]:
         """Return the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
         if self.template is not None:
             return template(self.template, policy="drop" if self.missing == "drop" else "say", seed=seed)
@@ -118,8 +119,7 @@ class Recipe:
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
         """Append the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
-        rendered: Dataset[Any] = self.format.stage(self.spec, seed)(rows)
-        return rendered
+        return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
         """Return one of several views of rows to predict, without labels: view 0 as they are, others with columns in other orders."""

@@ -20,12 +20,11 @@ from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.validation.scoring import errors_of
+from mlxfp.kaggle.validation.scoring import Numbers, errors_of
 from mlxfp.tasks.scaling import check_number, nonzero_sd
 
 LABELS = "labels"
 Answer = Literal["class", "labels", "value"]
-Numbers = NDArray[np.float64]
 
 
 @frozen(repr=False)
@@ -153,9 +152,9 @@ class Labelled(RowWise):
         check_columns(self.target.columns, [name for name in schema.names if name not in HIDDEN], "the target")
         for name in self.target.columns:
             check_number(schema, name, f"The target {name!r}")
-        kinds = {"class": pa.int64(), "value": pa.float32()}
+        single = pa.int64() if self.target.answer == "class" else pa.float32()
         several = len(self.target.columns) > 1 or self.target.answer == "labels"
-        kind = pa.list_(pa.float32(), len(self.target.columns)) if several else kinds[self.target.answer]
+        kind = pa.list_(pa.float32(), len(self.target.columns)) if several else single
         return set_field(schema, LABELS, kind)
 
     def columns_read(self) -> tuple[str, ...]:

@@ -63,8 +63,7 @@ def _submit(options: Namespace) -> int:
     if found.sample is None:
         say(f"{found.file} was not checked: no sample is known. --sample FILE names one.")
     else:
-        problems = check_submission(found.file, sample=found.sample, spelling=found.spelling)
-        if problems:
+        if problems := check_submission(found.file, sample=found.sample, spelling=found.spelling):
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise DataError(f"{found.file} does not fit the sample {found.sample}, and was not sent:{listed}")
         say(f"{found.file} fits the sample {found.sample}.")

@@ -76,8 +76,7 @@ def plan(config: RunConfig) -> Plan:
     """
     config = structure(unstructure(config), RunConfig, choices=CHOICES)
     data = competition_data(config, run_folder(config))
-    problems = _problems(config, data)
-    if problems:
+    if problems := _problems(config, data):
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {problem}" for problem in problems))
     _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
     chosen = config.validation

@@ -30,11 +30,11 @@ class Finding:
 
 def add(commands: Commands) -> None:
     """Add `doctor`."""
-    about = "Show what this machine has for training, and what is missing; exit code 1 if training cannot run."
-    add_command(commands, "doctor", _doctor, about=about, example="mlxfp doctor")
+    add_command(commands, "doctor", _doctor, example="mlxfp doctor")
 
 
 def _doctor(_: Namespace) -> int:
+    """Show what this machine has for training, and what is missing; exit code 1 if training cannot run."""
     findings = [
         Finding("mlxfp", _version("mlxfp") or "not installed"),
         Finding("python", f"{platform.python_version()}, {sys.executable}"),
@@ -66,10 +66,8 @@ def _mlx() -> Iterator[Finding]:
     yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}")
     yield from (Finding("", remark) for remark in remarks)
     if sys.platform == "linux" and now.backend == "cpu":
-        compiler = shutil.which("g++")
-        yield Finding(
-            "C++ compiler", compiler or "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"
-        )
+        missing = "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"
+        yield Finding("C++ compiler", shutil.which("g++") or missing)
     yield _compiles()
 
 
@@ -77,15 +75,12 @@ def _compiles() -> Finding:
     import mlx.core as mx
 
     try:
-        made = mx.compile(lambda x: mx.exp(x) * 0.0 + 1.0)(mx.zeros(4))
-        right = made.tolist() == [1.0] * 4
+        right = mx.compile(lambda x: mx.exp(x) * 0.0 + 1.0)(mx.zeros(4)).tolist() == [1.0] * 4
     except Exception as error:  # noqa: BLE001  # any error of a compiler or a driver
         return Finding("mx.compile", "fails", f"mx.compile, which every training step uses, fails: {error}")
-    return (
-        Finding("mx.compile", "works")
-        if right
-        else Finding("mx.compile", "computes wrongly", "mx.compile gives wrong numbers: reinstall mlx.")
-    )
+    if right:
+        return Finding("mx.compile", "works")
+    return Finding("mx.compile", "computes wrongly", "mx.compile gives wrong numbers: reinstall mlx.")
 
 
 def _credentials() -> Iterator[Finding]:
@@ -114,20 +109,18 @@ def _packages(distribution: str, extra: str) -> Iterator[str]:
     except PackageNotFoundError:
         yield distribution
         return
+    here = {"sys_platform": sys.platform, "platform_system": platform.system()}
     for line in lines:
         wanted, _, marker = line.partition(";")
         found = _REQUIREMENT.match(wanted.strip())
         if found is None or not re.search(rf"extra\s*==\s*['\"]{re.escape(extra)}['\"]", marker):
             continue
-        if any(
-            value != {"sys_platform": sys.platform, "platform_system": platform.system()}[name] for name, value in _PLACE.findall(marker)
-        ):
+        if any(value != here[name] for name, value in _PLACE.findall(marker)):
             continue
-        inner = [each.strip() for each in (found["extras"] or "").split(",") if each.strip()]
         if found["name"] != distribution:
             yield found["name"]
-        for each in inner:
-            yield from _packages(found["name"], each)
+        for inner in filter(None, map(str.strip, (found["extras"] or "").split(","))):
+            yield from _packages(found["name"], inner)
 
 
 def _version(name: str) -> str | None:

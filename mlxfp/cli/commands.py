@@ -3,23 +3,16 @@
 import os
 import sys
 import traceback
-from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
-from collections.abc import Callable, Sequence
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 
 from mlxfp import __version__
 from mlxfp.cli import checking, configuring, data_sets, inspecting, running, submitting
-from mlxfp.cli.parsing import Commands, show_example, warn
+from mlxfp.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.core.errors import MlxfpError
 
-# Each function adds the commands of its file; the order is that of the help.
-GROUPS: tuple[Callable[[Commands], None], ...] = (
-    running.add,
-    inspecting.add,
-    configuring.add,
-    data_sets.add,
-    submitting.add,
-    checking.add,
-)
+# The files whose `add` adds commands; the order is that of the help.
+GROUPS = (running, inspecting, configuring, data_sets, submitting, checking)
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
@@ -31,10 +24,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     0: done; 1: failed, and standard error says why; 2: unknown command or option; 130: interrupted; 141: standard output was closed.
     With MLXFP_DEBUG=1 in the environment, tracebacks are shown.
-
-    >>> main(["config", "check", "titanic", "training.epochs=3"])
-    The preset titanic is a valid configuration of the run 'titanic'.
-    0
     """
     try:
         options = parse(arguments)
@@ -69,13 +58,11 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
 
 
 def _parser() -> ArgumentParser:
-    parser = ArgumentParser(
-        "mlxfp", description=_ABOUT, epilog=show_example(_EXAMPLE), formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = ArgumentParser("mlxfp", **described(_ABOUT, _EXAMPLE))
     parser.add_argument("--version", action="version", version=f"mlxfp {__version__}")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, title="commands")
-    for add in GROUPS:
-        add(commands)
+    commands = parser.add_subparsers(**SUBCOMMANDS)
+    for group in GROUPS:
+        group.add(commands)
     return parser
 
 

@@ -3,7 +3,6 @@
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 from mlxfp.cli.parsing import Commands, add_command, add_group, say, start_mlx
 from mlxfp.config.loading import Choices, Resolved, json_schema, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.errors import ArgumentError, MissingFileError
+from mlxfp.core.errors import ArgumentError, MissingFileError, suggest
 from mlxfp.settings.structuring import flatten, unstructure
 from mlxfp.settings.yaml_files import write_document
 
@@ -19,21 +18,12 @@ from mlxfp.settings.yaml_files import write_document
 def add(commands: Commands) -> None:
     """Add `config show`, `config check`, `config schema` and `config presets`."""
     group = add_group(commands, "config", about="Show, check and describe configurations.", example="mlxfp config show titanic")
-    show = add_command(
-        group,
-        "show",
-        _show,
-        about="Print a whole configuration as YAML, which is a configuration file again.",
-        example="mlxfp config show run.yaml training.epochs=3 --origins",
-    )
+    show = add_command(group, "show", _show, example="mlxfp config show run.yaml training.epochs=3 --origins")
     add_config(show)
     show.add_argument("--origins", action="store_true", help="add to each value where it was set")
-    about = "Check a configuration, and list all mistakes at once, each with its line."
-    add_config(add_command(group, "check", _check, about=about, example="mlxfp config check run.yaml training.epochs=3"))
-    about = "Print the JSON schema of configuration files, for editors."
-    add_command(group, "schema", _schema, about=about, example="mlxfp config schema > mlxfp.schema.json")
-    about = "List the presets and what they set, or print one as YAML."
-    presets = add_command(group, "presets", _presets, about=about, example="mlxfp config presets titanic > run.yaml")
+    add_config(add_command(group, "check", _check, example="mlxfp config check run.yaml training.epochs=3"))
+    add_command(group, "schema", _schema, example="mlxfp config schema > mlxfp.schema.json")
+    presets = add_command(group, "presets", _presets, example="mlxfp config presets titanic > run.yaml")
     presets.add_argument("name", metavar="NAME", nargs="?", help="the preset to print")
 
 
@@ -48,14 +38,7 @@ def add_config(command: ArgumentParser) -> None:
 def load(
     config: str, overrides: Sequence[str] = (), *, preset: str | None = None, data: str | None = None, choices: Choices | None = None
 ) -> Resolved:
-    """Read a configuration: of a YAML or JSON file, or else of the preset with that name.
-
-    Values of a file override those of `preset`, and `overrides`, such as `training.epochs=3`, override both; `data` is short for
-    `data.path=`. Raises `MissingFileError` if there is neither such a file nor such a preset, and what `load_config` raises.
-
-    >>> load("titanic", ["training.epochs=3"], data="data/titanic").config.data
-    DataConfig(path='data/titanic', spec='titanic', limit=None, prefetch=2)
-    """
+    """Read a configuration: of a YAML or JSON file, or else of the preset with that name; `data` is short for `data.path=`."""
     # Quoted: a path that looks like a number or a mapping is text, too.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():
@@ -85,13 +68,13 @@ def known_names() -> Choices:
 def _no_such_config(config: str) -> str:
     if "=" in config and "/" not in config.partition("=")[0]:
         return f"A configuration must come before {config!r}. Put a file or a preset first: mlxfp ... titanic {config}"
-    near = get_close_matches(config, PRESETS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
+    hint = suggest(config, PRESETS)
     what = "is a folder, not a file" if Path(config).is_dir() else "is not a file"
     return f"{config!r} {what}, and no preset has that name.{hint} Give a YAML or JSON file, or one of {', '.join(PRESETS)}."
 
 
 def _show(options: Namespace) -> int:
+    """Print a whole configuration as YAML, which is a configuration file again."""
     resolved = loaded(options)
     say("\n".join(_with_origins(resolved) if options.origins else [write_document(unstructure(resolved.config)).rstrip("\n")]))
     return 0
@@ -118,6 +101,7 @@ def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[t
 
 
 def _check(options: Namespace) -> int:
+    """Check a configuration, and list all mistakes at once, each with its line."""
     name = loaded(options, known_names()).config.name
     what = options.config if Path(options.config).is_file() else f"The preset {options.config}"
     say(f"{what} is a valid configuration of the run {name!r}.")
@@ -125,11 +109,13 @@ def _check(options: Namespace) -> int:
 
 
 def _schema(_: Namespace) -> int:
+    """Print the JSON schema of configuration files, for editors."""
     say(json.dumps(json_schema(known_names()), indent=2))
     return 0
 
 
 def _presets(options: Namespace) -> int:
+    """List the presets and what they set, or print one as YAML."""
     if options.name is not None:
         say(write_document(PRESETS[options.name]).rstrip("\n"))
         return 0

@@ -17,15 +17,8 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add `data check` and `data infer`."""
     group = add_group(commands, "data", about="Check and describe the files of a competition.", example="mlxfp data check data/titanic")
-    about = "Describe the files, and list every mismatch with the spec."
-    check = add_command(group, "check", _check, about=about, example="mlxfp data check data/titanic --spec titanic")
-    infer = add_command(
-        group,
-        "infer",
-        _infer,
-        about="Infer a spec from the files.",
-        example="mlxfp data infer data/cats --out cats.yaml",
-    )
+    check = add_command(group, "check", _check, example="mlxfp data check data/titanic --spec titanic")
+    infer = add_command(group, "infer", _infer, example="mlxfp data infer data/cats --out cats.yaml")
     for command in (check, infer):
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a CSV file")
         command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
@@ -34,6 +27,7 @@ def add(commands: Commands) -> None:
 
 
 def _check(options: Namespace) -> int:
+    """Describe the files, and list every mismatch with the spec."""
     from mlxfp.kaggle.specs.catalogue import named_spec
     from mlxfp.kaggle.specs.checking import check_spec
 
@@ -47,6 +41,7 @@ def _check(options: Namespace) -> int:
 
 
 def _infer(options: Namespace) -> int:
+    """Infer a spec from the files."""
     from mlxfp.kaggle.specs.spec_files import save_spec
 
     spec = _inferred(options)

@@ -20,18 +20,14 @@ _SHOWN = 2  # rows in full: a table of tokens is long
 
 def add(commands: Commands) -> None:
     """Add `inspect`."""
-    command = add_command(
-        commands,
-        "inspect",
-        _inspect,
-        about="Show the input of a model: rows as text and tokens, their cost, shapes, and where time is spent. Trains nothing.",
-        example="mlxfp inspect titanic --data data/titanic\nmlxfp inspect run.yaml text.form=key_value --part tokens --part shapes",
-    )
+    example = "mlxfp inspect titanic --data data/titanic\nmlxfp inspect run.yaml text.form=key_value --part tokens --part shapes"
+    command = add_command(commands, "inspect", _inspect, example=example)
     add_config(command)
     command.add_argument("--part", choices=tuple(_PARTS), action="append", help="show only this part; may be repeated (default: all parts)")
 
 
 def _inspect(options: Namespace) -> int:
+    """Show the input of a model: rows as text and tokens, their cost, shapes, and where time is spent. Trains nothing."""
     for problem in start_mlx():
         warn(problem)
     config = loaded(options, known_names()).config

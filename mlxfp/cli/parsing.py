@@ -4,41 +4,32 @@ import sys
 import warnings
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable
+from textwrap import indent
 from typing import Any
 
 Commands = Any  # argparse's _SubParsersAction: what a command is added to
+SUBCOMMANDS: dict[str, Any] = {"metavar": "COMMAND", "required": True, "title": "commands"}
 
 
-def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, about: str, example: str) -> ArgumentParser:
-    """Add a command, and return its parser, to add arguments to; `run` takes the parsed arguments and returns the exit code.
+def add_command(commands: Commands, name: str, run: Callable[[Any], int], *, example: str) -> ArgumentParser:
+    """Add a command, and return its parser, to add arguments to.
 
-    >>> parser = ArgumentParser()
-    >>> greet = add_command(parser.add_subparsers(), "greet", lambda options: len(options.name), about="Greet.", example="mlxfp greet you")
-    >>> _ = greet.add_argument("name")
-    >>> options = parser.parse_args(["greet", "you"])
-    >>> options.run(options)
-    3
+    `run` takes the parsed arguments and returns the exit code; its docstring is the help of the command.
     """
-    command = _described(commands, name, about, example)
+    command: ArgumentParser = commands.add_parser(name, help=run.__doc__, **described(run.__doc__ or "", example))
     command.set_defaults(run=run)
     return command
 
 
 def add_group(commands: Commands, name: str, *, about: str, example: str) -> Commands:
     """Add a group of commands, such as `config` in `mlxfp config show`."""
-    return _described(commands, name, about, example).add_subparsers(metavar="COMMAND", required=True, title="commands")
+    return commands.add_parser(name, help=about, **described(about, example)).add_subparsers(**SUBCOMMANDS)
 
 
-def _described(commands: Commands, name: str, about: str, example: str) -> ArgumentParser:
-    made: ArgumentParser = commands.add_parser(
-        name, help=about, description=about, epilog=show_example(example), formatter_class=RawDescriptionHelpFormatter, allow_abbrev=False
-    )
-    return made
-
-
-def show_example(example: str) -> str:
-    """Format an example, or several on separate lines, for the end of a command's help."""
-    return "example:\n" + "\n".join(f"  {line}" for line in example.splitlines())
+def described(about: str, example: str) -> dict[str, Any]:
+    """Return the options of a parser with this description, and an example, or several on separate lines, at the end of its help."""
+    epilog = "example:\n" + indent(example, "  ")
+    return {"description": about, "epilog": epilog, "formatter_class": RawDescriptionHelpFormatter, "allow_abbrev": False}
 
 
 def say(text: str) -> None:
@@ -52,11 +43,7 @@ def warn(text: str) -> None:
 
 
 def start_mlx() -> tuple[str, ...]:
-    """Make MLX use a fast BLAS, before anything imports it; return warnings if that is not possible.
-
-    >>> start_mlx()
-    ()
-    """
+    """Make MLX use a fast BLAS, before anything imports it; return warnings if that is not possible."""
     from mlxfp.runtime import use_fast_blas
 
     with warnings.catch_warnings(record=True) as caught:

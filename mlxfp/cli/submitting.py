@@ -12,8 +12,6 @@ from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mlxfp.config.classes import RunConfig
-    from mlxfp.kaggle.specs.specs import DatasetSpec
     from mlxfp.kaggle.specs.spellings import Spelling
 
 # Names of competitions on Kaggle, as in their URLs, that differ from the names of the specs.
@@ -26,13 +24,8 @@ _KAGGLES = {
 
 def add(commands: Commands) -> None:
     """Add `submit`."""
-    command = add_command(
-        commands,
-        "submit",
-        _submit,
-        about="Check a submission against the sample and, with --yes, submit it to Kaggle and wait for its score.",
-        example="mlxfp submit runs/titanic\nmlxfp submit submission.csv --competition titanic --sample gender_submission.csv --yes",
-    )
+    example = "mlxfp submit runs/titanic\nmlxfp submit submission.csv --competition titanic --sample gender_submission.csv --yes"
+    command = add_command(commands, "submit", _submit, example=example)
     command.add_argument("path", metavar="FILE_OR_RUN_FOLDER", help="a CSV file, or the folder of a run that has made one")
     command.add_argument("--competition", metavar="NAME", help="the name in its URL on Kaggle (default: that of the run's data set)")
     command.add_argument("--message", metavar="TEXT", help="the description on Kaggle (default: the name of the run, or of the file)")
@@ -48,15 +41,21 @@ class _Candidate:
     message: str
     competition: str | None = None
     sample: Path | None = None
-    spelling: "Mapping[str, Spelling] | None" = None
+    spelling: "Mapping[str, Spelling] | None" = None  # of columns with probabilities or values, even if the sample has classes there
     synthetic: bool = False
 
 
 def _submit(options: Namespace) -> int:
+    """Check a submission against the sample and, with --yes, submit it to Kaggle and wait for its score."""
     from mlxfp.kaggle.submitting.submissions import check_submission
     from mlxfp.kaggle.submitting.uploading import submit
 
-    found = _with_options(_of_run(Path(options.path)) if Path(options.path).is_dir() else _of_file(Path(options.path)), options)
+    path, sample = Path(options.path), Path(options.sample) if options.sample else None
+    if not (path.is_dir() or path.is_file()):
+        raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
+    given = {"competition": options.competition, "message": options.message, "sample": sample}
+    found = _of_run(path) if path.is_dir() else _Candidate(path, path.name)
+    found = evolve(found, **{name: value for name, value in given.items() if value})
     if found.competition is None:
         raise ArgumentError(
             f"The competition of {options.path} is not known. Give its name, as in its URL on Kaggle: --competition titanic."
@@ -64,8 +63,7 @@ def _submit(options: Namespace) -> int:
     if found.sample is None:
         say(f"{found.file} was not checked: no sample is known. --sample FILE names one.")
     else:
-        problems = check_submission(found.file, sample=found.sample, spelling=found.spelling)
-        if problems:
+        if problems := check_submission(found.file, sample=found.sample, spelling=found.spelling):
             listed = "".join(f"\n- {problem}" for problem in problems)
             raise DataError(f"{found.file} does not fit the sample {found.sample}, and was not sent:{listed}")
         say(f"{found.file} fits the sample {found.sample}.")
@@ -79,26 +77,12 @@ def _submit(options: Namespace) -> int:
     return 1 if verdict.status in ("failed", "error") else 0
 
 
-def _with_options(found: _Candidate, options: Namespace) -> _Candidate:
-    """Let options of the command line override what is known."""
-    return evolve(
-        found,
-        competition=options.competition or found.competition,
-        message=options.message or found.message,
-        sample=Path(options.sample) if options.sample else found.sample,
-    )
-
-
-def _of_file(path: Path) -> _Candidate:
-    if not path.is_file():
-        raise MissingFileError(f"There is no file and no folder of a run at {str(path)!r}. Give the path of a submission in CSV.")
-    return _Candidate(path, path.name)
-
-
 def _of_run(folder: Path) -> _Candidate:
     """Find the submission of a run, with its sample."""
     from mlxfp.kaggle.specs.spec_files import load_spec
+    from mlxfp.kaggle.validation.scoring import METRICS
     from mlxfp.runs.folders import SPEC, data_folder, read_config
+    from mlxfp.runs.submission import header, spelling_of
 
     config = read_config(folder)
     file = folder / config.competition.submission
@@ -112,14 +96,6 @@ def _of_run(folder: Path) -> _Candidate:
         folder.resolve().name,
         _KAGGLES.get(spec.name, spec.name),
         sample,
-        None if sample is None else _spelling(spec, config, sample),
+        None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, header(sample)[1:]),
         config.data.path is None,
     )
-
-
-def _spelling(spec: "DatasetSpec", config: "RunConfig", sample: Path) -> "Mapping[str, Spelling]":
-    """Return the columns that hold probabilities or values, even if the sample has classes or integers there."""
-    from mlxfp.kaggle.validation.scoring import METRICS
-    from mlxfp.runs.submission import header, spelling_of
-
-    return spelling_of(METRICS[config.competition.metric or spec.metric], spec, header(sample)[1:])

@@ -1,6 +1,7 @@
 """A configuration from a preset, a file and the command line, with the origin of each value."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ from mlxfp.config.classes import RunConfig
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.checks import check_text
 from mlxfp.core.errors import ConfigError
-from mlxfp.settings.json_schemas import class_schema
+from mlxfp.settings.options import class_schema
 from mlxfp.settings.structuring import flatten, structure, unstructure
-from mlxfp.settings.yaml_files import Place, read_document, read_value
+from mlxfp.settings.yaml_files import Document, Place, read_document, read_value
 
 Choices = Mapping[str, Collection[str]]  # the known names of text values, by paths such as optimizer.name
 
@@ -30,11 +31,7 @@ class Resolved:
     origins: Mapping[str, str]
 
     def origin(self, path: str) -> str:
-        """Return where the value at a path such as `training.epochs` was set.
-
-        >>> load_config().origin("training.epochs")
-        'default'
-        """
+        """Return where the value at a path such as `training.epochs` was set."""
         if path not in _paths():
             raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
         return self.origins.get(path, "default")
@@ -59,17 +56,15 @@ def load_config(
     See also: `RunConfig`; `PRESETS`; `json_schema`, for editors.
     """
     origins, values = dict[Place, str](), dict[str, Any]()
-    document = None if path is None else read_document(path)
-    own = {} if document is None else dict(document.values)
+    document = Document({}, {}) if path is None else read_document(path)
+    own, lines = dict(document.values), document.lines
     named = own.pop("preset", None)
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"{path}: preset must be a name, got {named!r:.60}. Known: {', '.join(PRESETS)}.")
     chosen = preset if preset is not None else named
     if chosen is not None:
         values = _merge(values, PRESETS[chosen], origins, (), lambda _: f"preset {chosen}")
-    if document is not None:
-        lines = document.lines
-        values = _merge(values, own, origins, (), lambda place: f"{path}:{lines[place]}" if place in lines else str(path))
+    values = _merge(values, own, origins, (), lambda place: f"{path}:{lines[place]}" if place in lines else str(path))
     for override in overrides:
         values = _merge(values, _parse_override(override), origins, (), lambda _: "command line")
 
@@ -124,10 +119,7 @@ def _parse_override(override: str) -> dict[str, Any]:
     except ConfigError as error:
         error.add_note(f"Put text that looks like YAML in quotes, and quote the whole for the shell: '{path}=\"{text}\"'.")
         raise
-    for name in reversed(path.split(".")):
-        value = {name: value}
-    parsed: dict[str, Any] = value
-    return parsed
+    return reduce(lambda inner, name: {name: inner}, reversed(path.split(".")), value)
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Place, str], place: Place, origin: Any) -> dict[str, Any]:
@@ -136,9 +128,6 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any], origins: dict[Pla
     for name, value in above.items():
         here = (*place, name)
         origins[here] = origin(here)
-        under = out.get(name)
-        if isinstance(value, Mapping):
-            out[name] = _merge(under if isinstance(under, Mapping) else {}, value, origins, here, origin)
-        else:
-            out[name] = value
+        under = out[name] if isinstance(out.get(name), Mapping) else {}
+        out[name] = _merge(under, value, origins, here, origin) if isinstance(value, Mapping) else value
     return out

@@ -3,20 +3,21 @@
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxfp.core.atomic_files import write_whole
+from mlxfp.core.atomic_files import write_whole, written_whole
 from mlxfp.core.errors import DataError
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text."""
-    _write_bytes(path, text.encode("utf-8"))
+    """Write text, in a folder that is made if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
@@ -35,9 +36,8 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_array(path: Path, array: NDArray[Any]) -> None:
     """Write an array in numpy's format."""
-    file = BytesIO()
-    np.save(file, array, allow_pickle=False)
-    _write_bytes(path, file.getvalue())
+    with written_whole(path) as file:
+        np.save(file, array, allow_pickle=False)
 
 
 def read_array(path: Path) -> NDArray[Any]:
@@ -59,8 +59,3 @@ def csv_text(columns: Mapping[str, Any] | Sequence[tuple[str, Any]]) -> str:
     lists = [["" if value != value else value for value in np.asarray(column).tolist()] for _, column in pairs]
     csv.writer(text, lineterminator="\n").writerows([[name for name, _ in pairs], *zip(*lists, strict=True)])
     return text.getvalue()
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content)

@@ -36,11 +36,7 @@ _SHOWN = 5  # differences in a message
 
 @frozen
 class FoldFolder:
-    """The folder of a fold, counted from 1.
-
-    >>> (FoldFolder(Path("runs/titanic"), 1) / MODEL).as_posix()
-    'runs/titanic/fold-01/model.safetensors'
-    """
+    """The folder of a fold, counted from 1."""
 
     run: Path
     fold: int
@@ -66,12 +62,6 @@ class FoldFolder:
     def hashes(self) -> dict[str, str]:
         """Return the hash of each file that predictions depend on, or are in."""
         return {name: hash_file(self / name) for name in (RECIPE, MODEL, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
-
-
-def fold_folders(folder: Path) -> list[FoldFolder]:
-    """Return the folders of the folds that a run has begun."""
-    count = sum(each.is_dir() for each in folder.glob("fold-*"))
-    return [FoldFolder(folder, number + 1) for number in range(count)]
 
 
 def run_folder(config: RunConfig) -> Path:
@@ -100,12 +90,9 @@ def check_folder(folder: Path, name: str) -> None:
         raise ConfigError(f"A run needs a name that a folder can have, got name={name!r}. The folder around it is output.")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, and a run needs a folder of that name. Choose another name or output.")
-    if folder.is_dir() and not (folder / CONFIG).is_file() and any(_is_foreign(path) for path in folder.iterdir()):
+    known = not folder.is_dir() or (folder / CONFIG).is_file()
+    if not known and any(not path.name.startswith(".") and path.name != SYNTHETIC for path in folder.iterdir()):
         raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
-
-
-def _is_foreign(path: Path) -> bool:
-    return not path.name.startswith(".") and path.name != SYNTHETIC
 
 
 def claim(folder: Path, config: RunConfig) -> None:
@@ -157,18 +144,16 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def write_once(folder: Path, name: str, values: Mapping[str, Any], about: str) -> None:
-    """Write values to a JSON file, or raise `DataError` if it has others: the run would not be the one that was begun."""
-    path = folder / name
-    if not path.is_file():
-        write_json(path, values)
-        return
-    own = read_json(path)
-    differ = [key for key in {**own, **values} if own.get(key) != values.get(key)]
+def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:
+    """Write what identifies the data of a run, or raise `DataError` if they differ: the run would not be the one that was begun."""
+    if not (folder / DATA).is_file():
+        write_json(folder / DATA, identities)
+    own = read_json(folder / DATA)
+    differ = [key for key in {**own, **identities} if own.get(key) != identities.get(key)]
     if differ:
         raise DataError(
-            f"{about} of the run in {folder} have changed since it began: {', '.join(differ)} (see {name}). Restore the original, or begin "
-            "another run, as in name=second."
+            f"The data of the run in {folder} have changed since it began: {', '.join(differ)} (see {DATA}). Restore the original, or "
+            "begin another run, as in name=second."
         )
 
 

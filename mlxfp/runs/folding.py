@@ -1,8 +1,7 @@
 """One fold of a run: fit, predict, save; finished work is not done again."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from shutil import rmtree
-from typing import Any
 
 import numpy as np
 from attrs import evolve
@@ -10,7 +9,6 @@ from mlx import nn
 from mlx.optimizers import SGD
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import CheckpointError, DataError
 from mlxfp.core.identity import fingerprint
@@ -18,7 +16,6 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.validation.cross_validation import unseen
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.kaggle.validation.out_of_fold import fold_predictions
-from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.files import read_json, write_array, write_json
 from mlxfp.runs.folders import BEST, CHECKPOINTS, FOLD_OOF, FOLD_TEST, LOG, MODEL, RECIPE, RESULT, FoldFolder
@@ -70,14 +67,24 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     others = unseen(fold, plan.rows, plan.data.spec.target)
     stopping = {} if config.observers.patience is None else {"stop by": valid}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
-    yield from _check_lengths(plan, recipe, {name: rows for name, rows in parts.items() if rows is not None})
+    for name, rows in parts.items():  # refuses rows that are too long before anything is trained
+        found = None if rows is None else budget(recipe, rows)
+        if found is not None and found.over:
+            cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
+            yield Noted(plan.folder, cut)
     for number in range(1, config.competition.views):
         recipe.view(others, number)  # raises now what would be raised after the training
     write_json(files / RECIPE, unstructure(recipe))
     if not (files / MODEL).is_file():
         yield from _training(prepared, files, extra)
     predict = _load(files, recipe, prepared.model, config.competition.views)
-    made = fold_predictions(fold, _check_finite(predict(others), files))
+    answers = predict(others)
+    if not np.isfinite(answers).all():
+        raise DataError(
+            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {_DIVERGED}, or with "
+            "training.compute_dtype=float32."
+        )
+    made = fold_predictions(fold, answers)
     write_array(files / FOLD_OOF, made.predictions)
     if test is not None:
         write_array(files / FOLD_TEST, predict(test))
@@ -86,28 +93,10 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     except DataError as error:
         score = None
         yield Noted(plan.folder, f"{plan.metric.name} is undefined on {fold!r}: {error}")
-    rows = {"train": length(train), "predicted": len(fold.valid)}
-    result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": plan.seed_of(fold), "rows": rows}
+    counts = {"train": length(train), "predicted": len(fold.valid)}
+    result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": plan.seed_of(fold), "rows": counts}
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
     write_json(files / RESULT, {**result, "pipeline": pipeline, "files": files.hashes()})
-
-
-def _check_finite(predictions: Numbers, files: FoldFolder) -> Numbers:
-    if not np.isfinite(predictions).all():
-        raise DataError(
-            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {_DIVERGED}, or with "
-            "training.compute_dtype=float32."
-        )
-    return predictions
-
-
-def _check_lengths(plan: Plan, recipe: Recipe, parts: Mapping[str, Dataset[Any]]) -> Iterator[RunEvent]:
-    """Refuse rows that are too long before anything is trained, or report how many are cut."""
-    for name, rows in parts.items():
-        found = budget(recipe, rows)
-        if found.over:
-            cut = f"To {name}: {100 * found.over:.1f} % of {found.rows:,} rows are cut off at {found.max_length} tokens."
-            yield Noted(plan.folder, cut)
 
 
 def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
@@ -124,6 +113,7 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
         begin = Checkpoint(start)
     yield FoldBegan(plan.folder, files.fold, length(prepared.splits.train) or 0, begin.state.step)
 
+    best = f"{_STOPPING}/loss"
     check, held_out = evaluate(prepared.model, goal.measure), prepared.held_out
     stream = pipe(
         fit(
@@ -137,7 +127,8 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
             log_every=watched.every,
         ),
         observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), name=_STOPPING if stops else _HELD_OUT),
-        *([] if watched.patience is None else _early_stopping(files, watched.patience)),
+        *([observers.checkpoint_best(files / BEST, best, mode="min")] if stops else []),
+        *([] if watched.patience is None else [observers.early_stopping(best, mode="min", patience=watched.patience)]),
         *([] if watched.minutes is None else [observers.time_budget(60 * watched.minutes)]),
         observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
         *extra,
@@ -156,14 +147,6 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
     # There is no best state where the time was up before the first evaluation.
     state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
     save_state(files / MODEL, _weights(state))
-
-
-def _early_stopping(files: FoldFolder, patience: int) -> list[events.Observer]:
-    metric = f"{_STOPPING}/loss"
-    return [
-        observers.checkpoint_best(files / BEST, metric, mode="min"),
-        observers.early_stopping(metric, mode="min", patience=patience),
-    ]
 
 
 def _weights(state: TrainState) -> TrainState:

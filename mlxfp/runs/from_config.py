@@ -16,11 +16,10 @@ from mlxfp.kaggle.rows.row_to_text import Form
 from mlxfp.kaggle.specs.catalogue import named_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.validation.folds import Folds
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.models.catalogue import MODELS
 from mlxfp.runs.folders import data_folder
-from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, make_folds, read_competition
+from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.tasks.models import make_model, make_pretrained
 from mlxfp.tasks.objectives import Objective
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
@@ -45,11 +44,7 @@ CHOICES: Mapping[str, Collection[str]] = {
 
 
 def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
-    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder.
-
-    Raises `ArgumentError` if there is neither a path nor a spec, `UnknownNameError` for an unknown data set, `ConfigError` for a spec file
-    with mistakes, and what `read_competition` raises.
-    """
+    """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder."""
     data, seed = config.data, config.training.seed
     spec = None if data.spec is None else named_spec(data.spec)
     path = data_folder(folder, config) if data.path is None else data.path
@@ -58,12 +53,6 @@ def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
             raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
         spec = write_synthetic(spec, path, seed=seed)
     return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
-
-
-def folds_of(config: RunConfig, data: CompetitionData) -> Folds:
-    """Assign the training rows to folds."""
-    validation = config.validation
-    return make_folds(data, method=validation.method, count=validation.folds, repeats=validation.repeats, seed=validation.seed)
 
 
 def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> Recipe:
@@ -96,11 +85,7 @@ def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
 
 
 def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
-    """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
-
-    >>> optimizer_of(RunConfig(), updates=10).optimizers[1].weight_decay
-    0.01
-    """
+    """Make the optimizer and its schedule for this many updates; only matrices have weight decay."""
     optimizer, schedule = config.optimizer, config.schedule
     rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)

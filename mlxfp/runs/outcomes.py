@@ -2,14 +2,15 @@
 
 import platform
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import evolve, frozen
 
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError, MissingExtraError
 from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle.ensembling.calibration import Threshold, threshold
@@ -20,69 +21,53 @@ from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.out_of_fold import OutOfFold, Score, fold_predictions, out_of_fold, score
 from mlxfp.kaggle.validation.scoring import Numbers
+from mlxfp.runs import folders
 from mlxfp.runs.events import Ended, Noted, RunEvent
 from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_text
-from mlxfp.runs.folders import (
-    FOLD_OOF,
-    FOLD_TEST,
-    FOLDS,
-    LOG,
-    METRICS,
-    OOF,
-    PICTURE,
-    RECEIPT,
-    SPEC,
-    TEST,
-    FoldFolder,
-    decisive,
-    flat,
-    is_as_written,
-)
+from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.plans import Plan
-from mlxfp.runs.submission import make_submission
+from mlxfp.runs.submission import make_submission, submission_files
 from mlxfp.training.observers.plotting import plot_run
 
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
 
 
-@frozen
-class Decision:
-    """How predictions of rows are made of those of the folds' models, as the whole run found it."""
-
-    ensemble: str
-    threshold: float | None = None
-
-    def __call__(self, predictions: Sequence[Numbers]) -> Numbers:
-        """Combine the predictions of all folds: float64[N], or [N, C]; labels where there is a threshold."""
-        made = ENSEMBLES[self.ensemble](predictions)
-        return made if self.threshold is None else Threshold(self.threshold)((made,))
+def combine(predictions: Sequence[Numbers], ensemble: str, threshold: float | None) -> Numbers:
+    """Combine the predictions of all folds' models: float64[N], or [N, C]; labels where there is a threshold."""
+    made = ENSEMBLES[ensemble](predictions)
+    return made if threshold is None else Threshold(threshold)((made,))
 
 
 def environment() -> dict[str, Any]:
     """Return the versions that results may depend on."""
-    return {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine(), **_versions()}
+    found = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def write_folds(plan: Plan) -> None:
     """Write the fold in which each row validates: a line for each row, a column for each repeat."""
     folds = [(f"repeat_{repeat + 1}", assigned + 1) for repeat, assigned in enumerate(plan.folds.assignments)]
-    write_text(plan.folder / FOLDS, csv_text([_ids(plan), *folds]))
+    write_text(plan.folder / folders.FOLDS, csv_text([_ids(plan.data.spec, plan.rows, plan.folds.size), *folds]))
 
 
 def is_done(folder: Path) -> bool:
     """Whether the run in a folder has ended, and its outputs are as they were written."""
-    if not (folder / RECEIPT).is_file():
-        return False
-    return all(is_as_written(folder / name, digest) for name, digest in read_json(folder / RECEIPT)["outputs"].items())
+    receipt = folder / folders.RECEIPT
+    return receipt.is_file() and all(folders.is_as_written(folder / name, was) for name, was in read_json(receipt)["outputs"].items())
 
 
 def outcome(plan: Plan) -> Ended | None:
     """Return how a finished run ended, or None if a file is missing or has changed."""
     folder, submission = plan.folder, plan.folder / plan.config.competition.submission
-    if not is_done(folder) or (_submits(plan) and submission.name not in read_json(folder / RECEIPT)["outputs"]):
+    if not is_done(folder) or (
+        submission_files(plan.data) is not None and submission.name not in read_json(folder / folders.RECEIPT)["outputs"]
+    ):
         return None
-    numbers = read_json(folder / METRICS)
+    numbers = read_json(folder / folders.METRICS)
     folds = [nan if value is None else value for value in numbers.get("folds", ())]
     found = Score(numbers["metric"], tuple(folds), numbers["oof"]) if "oof" in numbers else None
     return Ended(folder, found, submission if submission.is_file() else None)
@@ -91,29 +76,33 @@ def outcome(plan: Plan) -> Ended | None:
 def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Make all outputs of finished folds."""
     folder, competition = plan.folder, plan.config.competition
-    save_spec(plan.data.spec, folder / SPEC)
+    save_spec(plan.data.spec, folder / folders.SPEC)
     write_folds(plan)
-    predictions = [fold_predictions(fold, read_array(each / FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
+    predictions = [fold_predictions(fold, read_array(each / folders.FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, predictions)
     _write_oof(plan, oof)
-    decision, scored = Decision(competition.ensemble), oof
+    limit, scored = None, oof
     if competition.threshold:
         tuned = second_stage(threshold(plan.metric), oof)
         assert isinstance(tuned.combine, Threshold)
-        decision, scored = evolve(decision, threshold=tuned.combine.value), tuned.oof
+        limit, scored = tuned.combine.value, tuned.oof
     found: Score | None = None
     try:
         found = score(scored, plan.metric)
     except DataError as error:
         yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
-    write_json(folder / METRICS, _metrics(plan, oof, found, decision))
+    write_json(folder / folders.METRICS, _metrics(plan, oof, found, limit))
     submission: Path | None = None
     if plan.data.test is not None:
-        made = decision([read_array(each / FOLD_TEST) for each in files])
-        _write_test(plan, made)
-        submission = _write_submission(plan, made)
-        if submission is None:
-            yield Noted(folder, f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {TEST}.")
+        made = combine([read_array(each / folders.FOLD_TEST) for each in files], competition.ensemble, limit)
+        ids = _ids(plan.data.spec, plan.data.test, len(made))
+        write_text(folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
+        if (filled := make_submission(plan.data, made)) is not None:
+            submission = folder / competition.submission
+            filled.write(submission)
+        else:
+            missing = f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {folders.TEST}."
+            yield Noted(folder, missing)
     yield from draw(plan, files)
     _write_receipt(plan, files)
     yield Ended(folder, found, submission)
@@ -123,39 +112,19 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     """Plot the run, if it is asked for and matplotlib is installed."""
     if plan.config.observers.plots:
         try:
-            plot_run({f"fold {each.fold}": each / LOG for each in files}, plan.folder / PICTURE)
+            plot_run({f"fold {each.fold}": each / folders.LOG for each in files}, plan.folder / folders.PICTURE)
         except MissingExtraError as error:
             yield Noted(plan.folder, f"The run was not plotted. {error}")
-
-
-def _submits(plan: Plan) -> bool:
-    return plan.data.path_of("test") is not None and plan.data.path_of("sample") is not None
-
-
-def _write_submission(plan: Plan, made: Numbers) -> Path | None:
-    test, sample = plan.data.path_of("test"), plan.data.path_of("sample")
-    if test is None or sample is None:
-        return None
-    path = plan.folder / plan.config.competition.submission
-    make_submission(plan.metric, plan.data.spec, made, test=test, sample=sample).write(path)
-    return path
 
 
 def _write_oof(plan: Plan, oof: OutOfFold) -> None:
     truth = oof.targets.reshape(len(oof.targets), -1)
     names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
-    columns = [_ids(plan), *zip(names, truth.T, strict=True)]
+    columns = [_ids(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
     for repeat, predictions in enumerate(oof.predictions):
         prefix = f"repeat_{repeat + 1}_" if plan.folds.repeats > 1 else ""
         columns += [(f"{prefix}{name}", column) for name, column in prediction_columns(plan.data.spec, predictions).items()]
-    write_text(plan.folder / OOF, csv_text(columns))
-
-
-def _write_test(plan: Plan, made: Numbers) -> None:
-    assert plan.data.test is not None
-    name = plan.data.spec.id
-    ids = np.arange(len(made)) if name is None else column_values(plan.data.test, name)
-    write_text(plan.folder / TEST, csv_text([(name or "row", ids), *prediction_columns(plan.data.spec, made).items()]))
+    write_text(plan.folder / folders.OOF, csv_text(columns))
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
@@ -166,24 +135,25 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
     return dict(zip(names, predictions.T, strict=True))
 
 
-def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, decision: Decision) -> dict[str, Any]:
+def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
     numbers: dict[str, Any] = {}
     if found is not None:
         mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
         numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd}
-    if decision.threshold is not None:
-        numbers |= {"threshold": decision.threshold, "oof_at_one_half": score(oof, plan.metric).overall}
+    if limit is not None:
+        numbers |= {"threshold": limit, "oof_at_one_half": score(oof, plan.metric).overall}
     return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers}
 
 
 def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
     """Write the inputs of the run and the hashes of its outputs: equal receipts are equal runs."""
-    made = [plan.folder / name for name in (SPEC, FOLDS, OOF, TEST, METRICS, plan.config.competition.submission)]
+    names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.config.competition.submission)
+    made = [plan.folder / name for name in names]
     parts = {part: plan.data.path_of(part) for part in PARTS}
     write_json(
-        plan.folder / RECEIPT,
+        plan.folder / folders.RECEIPT,
         {
-            "config": flat(plan.config),
+            "config": folders.flat(plan.config),
             "versions": environment(),
             "data": {"files": {part: hash_file(path) for part, path in parts.items() if path is not None}, **identities(plan)},
             "folds": [each.result() for each in files],
@@ -197,7 +167,7 @@ def identities(plan: Plan) -> dict[str, str]:
     test = {} if plan.data.test is None else {"test": fingerprint(plan.data.test)}
     given = [*_model_files(plan.config.model.path), *_model_files(plan.config.text.tokenizer)]
     return {
-        "config": fingerprint(decisive(plan.config)),
+        "config": fingerprint(folders.decisive(plan.config)),
         "spec": fingerprint(plan.data.spec),
         "rows": fingerprint(plan.rows),
         **test,
@@ -213,17 +183,6 @@ def _model_files(path: str | None) -> list[Path]:
     return sorted(file for file in Path(path).iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
 
 
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _ids(plan: Plan) -> tuple[str, Any]:
-    """Return the name and the values of the column that identifies training rows."""
-    name = plan.data.spec.id
-    return (name, column_values(plan.rows, name)) if name is not None else ("row", np.arange(plan.folds.size))
+def _ids(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:
+    """Return the name and the values of the column that identifies rows."""
+    return (spec.id, column_values(rows, spec.id)) if spec.id is not None else ("row", np.arange(count))

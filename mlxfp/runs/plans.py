@@ -1,9 +1,12 @@
 """A configuration made into values: the data, the folds, the metric. Nothing has been trained yet."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import field, frozen
 
 from mlxfp.config.classes import RunConfig, TextConfig
@@ -11,16 +14,18 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.core.randomness import fold_in
+from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.specs import CLASSED
+from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.folds import Fold, Folds
 from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.runs.folders import is_csv_name, run_folder
-from mlxfp.runs.from_config import CHOICES, TOKENIZERS, competition_data, folds_of
+from mlxfp.runs.from_config import CHOICES, TOKENIZERS, competition_data
 from mlxfp.runs.submission import make_submission
 from mlxfp.settings.structuring import structure, unstructure
-from mlxfp.tasks.competition_data import CompetitionData
+from mlxfp.tasks.competition_data import CompetitionData, make_folds
 
-_SEEDS = 2**31
+_FOLD = "__fold__"  # a name that no column of data has
 
 
 @frozen
@@ -53,7 +58,7 @@ class Plan:
 
     def seed_of(self, fold: Fold) -> int:
         """Return the seed of a fold: each has its own weights and dropout."""
-        return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % _SEEDS
+        return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % 2**31
 
 
 def plan(config: RunConfig) -> Plan:
@@ -71,25 +76,44 @@ def plan(config: RunConfig) -> Plan:
     """
     config = structure(unstructure(config), RunConfig, choices=CHOICES)
     data = competition_data(config, run_folder(config))
-    problems = _problems(config, data)
-    if problems:
+    if problems := _problems(config, data):
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {problem}" for problem in problems))
     _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
-    return Plan(config, data, folds_of(config, data))
+    chosen = config.validation
+    folds = make_folds(data, method=chosen.method, count=chosen.folds, repeats=chosen.repeats, seed=chosen.seed)
+    return Plan(config, data, folds)
+
+
+def run_warnings(made: Plan) -> Iterator[str]:
+    """Return what may make a score misleading, though it need not be a mistake."""
+    if made.data.mismatches:
+        yield made.data.mismatches
+    first = made.folds.assignments[0]
+    if made.folds.forward:
+        yield (
+            f"Folds go forward in time, by {made.data.spec.time!r}: the first {int((first < 0).sum()):,} rows are only trained on. "
+            "For random folds: validation.method=kfold."
+        )
+    names = [column.name for column in made.data.spec.columns]
+    table = to_table(select_columns(names)(made.rows)).append_column(_FOLD, pa.array(first))
+    kinds = table.group_by(names).aggregate([(_FOLD, "count_distinct"), (_FOLD, "count")])
+    counts = kinds.column(f"{_FOLD}_count").filter(pc.greater(kinds.column(f"{_FOLD}_count_distinct"), 1))
+    if len(counts):
+        yield (
+            f"{pc.sum(counts).as_py():,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
+            "if these are duplicates. A group column in the spec keeps such rows together."
+        )
 
 
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:
     """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
-    test, sample = data.path_of("test"), data.path_of("sample")
-    if test is None or sample is None or data.test is None:
-        return
-    spec, count = data.spec, length(data.test) or 0
+    spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
     single = spec.kind in CLASSED and spec.kind != "multilabel"
     width = len(spec.classes) if single else len(spec.target)
     flat = width == 1 or (single and (width == 2 or decided))
     try:
         predictions = np.full(count if flat else (count, width), 0.0 if decided else 0.4)
-        make_submission(data.metric, spec, predictions, test=test, sample=sample)
+        make_submission(data, predictions)
     except DataError as error:
         error.add_note("No predictions could make a submission, so nothing was trained. Fix the files, or leave sample out of the spec.")
         raise
@@ -99,7 +123,7 @@ def _problems(config: RunConfig, data: CompetitionData) -> list[str]:
     """Find options that would give meaningless results, before anything is trained."""
     kind, metric, competition = data.spec.kind, data.metric, config.competition
     single = kind in CLASSED and kind != "multilabel"
-    ordered = metric.ranks == "rows"
+    classed, ordered = kind in CLASSED, metric.ranks == "rows"
     template, tokenizer, weights, name = config.text.template, config.text.tokenizer, config.model.path, competition.submission
     checks = (
         (not data.spec.columns, f"data.spec: {data.spec.name} has no columns to predict from; columns without any value do not count"),
@@ -116,17 +140,14 @@ def _problems(config: RunConfig, data: CompetitionData) -> list[str]:
         (template is not None and "{" not in template, f"text.template: {template!r} has no {{column}}"),
         (not is_csv_name(name), f"competition.submission: {name!r} must be the name of a CSV file, and not of another file of the run"),
         (metric.needs == "values" and single, f"competition.metric: {metric.name} compares values, and {data.spec.name} has classes"),
-        (
-            metric.needs != "values" and kind not in CLASSED,
-            f"competition.metric: {metric.name} compares classes, and the target is a number",
-        ),
+        (metric.needs != "values" and not classed, f"competition.metric: {metric.name} compares classes, and the target is a number"),
         (
             metric.ranks == "classes" and kind not in ("multiclass", "ordinal"),
             f"competition.metric: {metric.name} ranks the classes of a row, and {data.spec.name} is {kind}",
         ),
         (competition.ensemble == "vote" and not single, "competition.ensemble: a vote is on classes; take mean"),
         (
-            competition.ensemble == "rank" and not (ordered and (kind == "binary" or kind not in CLASSED)),
+            competition.ensemble == "rank" and not (ordered and (kind == "binary" or not classed)),
             f"competition.ensemble: ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean",
         ),
         (

@@ -18,32 +18,14 @@ from mlxfp.kaggle.specs.reading import read_part
 from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs.specs import FileSpec
 from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.files import read_json, write_json
-from mlxfp.runs.folders import (
-    CONFIG,
-    DATA,
-    ENVIRONMENT,
-    FOLDS,
-    METRICS,
-    PICTURE,
-    SPEC,
-    FoldFolder,
-    check_folder,
-    claim,
-    decisive,
-    fold_folders,
-    locked,
-    read_config,
-    run_folder,
-    update_paths,
-    write_once,
-)
+from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import load_fold, run_fold
-from mlxfp.runs.outcomes import Decision, draw, environment, finish, identities, is_done, outcome, prediction_columns, write_folds
-from mlxfp.runs.plans import Plan, plan
+from mlxfp.runs.outcomes import combine, draw, environment, finish, identities, is_done, outcome, prediction_columns, write_folds
+from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.quickstart import budget
-from mlxfp.runs.run_warnings import run_warnings
 from mlxfp.runs.submission import header
 from mlxfp.runs.tracking import track
 
@@ -86,7 +68,7 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Ite
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
     path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
-    config = evolve(apply_overrides(read_config(path), overrides), output=fspath(path.parent), name=path.name)
+    config = evolve(apply_overrides(folders.read_config(path), overrides), output=fspath(path.parent), name=path.name)
     return _run(config)
 
 
@@ -103,14 +85,15 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
     run, file = Path(folder), Path(path)
-    config, folds = read_config(run), fold_folders(run)
+    config, begun = folders.read_config(run), sum(each.is_dir() for each in run.glob("fold-*"))
+    folds = [FoldFolder(run, place + 1) for place in range(begun)]
     if not is_done(run) or not all(each.done for each in folds):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
-    if read_json(run / DATA)["config"] != fingerprint(decisive(config)):
-        raise DataError(f"{CONFIG} in {run} has changed since the run began. Restore the original.")
+    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(config)):
+        raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}. Give a CSV file with the columns of the test file.")
-    spec = load_spec(run / SPEC)
+    spec = load_spec(run / folders.SPEC)
     shown = evolve(spec, id=spec.id if spec.id in header(file) else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
@@ -118,25 +101,25 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
     models = [load_fold(config, each) for each in folds]
     for model in models:
         budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
-    decision = Decision(config.competition.ensemble, read_json(run / METRICS).get("threshold"))
+    made = combine([model(rows) for model in models], config.competition.ensemble, read_json(run / folders.METRICS).get("threshold"))
     ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **prediction_columns(spec, decision([model(rows) for model in models]))}
+    return {**ids, **prediction_columns(spec, made)}
 
 
 def _run(config: RunConfig) -> Iterator[RunEvent]:
     config = _with_absolute_paths(config)
-    folder = run_folder(config)
-    check_folder(folder, config.name)
-    with locked(folder):
-        claim(folder, config)
+    folder = folders.run_folder(config)
+    folders.check_folder(folder, config.name)
+    with folders.locked(folder):
+        folders.claim(folder, config)
         made = plan(config)
         yield from _write_inputs(made)
-        update_paths(folder, config)
+        folders.update_paths(folder, config)
         files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
         yield Began(folder, len(files), sum(each.done for each in files))
         over = outcome(made) if all(each.done for each in files) else None
         if over is not None:
-            yield from () if (folder / PICTURE).is_file() else draw(made, files)
+            yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
             yield over
             return
         tracking = yield from track(made)
@@ -170,15 +153,15 @@ def _absolute(path: str | None) -> Any:
 def _write_inputs(made: Plan) -> Iterator[RunEvent]:
     """Write what identifies the run's inputs, or make sure that they have not changed."""
     folder = made.folder
-    write_once(folder, DATA, identities(made), "The data")
-    if not (folder / SPEC).is_file():
-        save_spec(made.data.spec, folder / SPEC)
-    if not (folder / FOLDS).is_file():
+    folders.claim_data(folder, identities(made))
+    if not (folder / folders.SPEC).is_file():
+        save_spec(made.data.spec, folder / folders.SPEC)
+    if not (folder / folders.FOLDS).is_file():
         write_folds(made)
     now = environment()
-    if not (folder / ENVIRONMENT).is_file():
-        write_json(folder / ENVIRONMENT, now)
-    elif (before := read_json(folder / ENVIRONMENT)) != now:
+    if not (folder / folders.ENVIRONMENT).is_file():
+        write_json(folder / folders.ENVIRONMENT, now)
+    elif (before := read_json(folder / folders.ENVIRONMENT)) != now:
         changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
         yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
     for message in run_warnings(made):

@@ -12,14 +12,25 @@ from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.specs.spellings import Spelling
 from mlxfp.kaggle.submitting.submissions import Submission, submission
 from mlxfp.kaggle.validation.scoring import Metric, Numbers, labels_of
+from mlxfp.tasks.competition_data import CompetitionData
 
 
-def make_submission(metric: Metric, spec: DatasetSpec, made: Numbers, *, test: Path, sample: Path) -> Submission:
+def submission_files(data: CompetitionData) -> tuple[Path, Path] | None:
+    """Return the test file and the sample, if there are both."""
+    test, sample = data.path_of("test"), data.path_of("sample")
+    return None if test is None or sample is None else (test, sample)
+
+
+def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
     """Make the submission of predictions: names of classes, probabilities, or values, as metric and sample ask for.
 
-    Columns of several targets or classes are matched by their names, in any order. Raises `DataError` with every problem of a sample that
-    the predictions cannot fill.
+    Columns of several targets or classes are matched by their names, in any order. Returns None without a test file or a sample. Raises
+    `DataError` with every problem of a sample that the predictions cannot fill.
     """
+    files = submission_files(data)
+    if files is None:
+        return None
+    (test, sample), metric, spec = files, data.metric, data.spec
     columns = header(sample)[1:]
     if spec.kind == "multilabel" or spec.kind not in CLASSED:
         values = made.reshape(len(made), -1)
@@ -80,11 +91,8 @@ def _class_probabilities(made: Numbers, spec: DatasetSpec, sample: Path) -> Numb
 
 def _class_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:
     """Find the class of each column of a sample: the longest whose name ends the name of the column."""
-    found = []
-    for column in columns:
-        ends = [place for place, name in enumerate(spec.classes) if column.endswith(name)]
-        found.append(max(ends, key=lambda place: len(spec.classes[place]), default=None))
-    places = [place for place in found if place is not None]
+    ends = [[place for place, name in enumerate(spec.classes) if column.endswith(name)] for column in columns]
+    places = [max(fitting, key=lambda place: len(spec.classes[place])) for fitting in ends if fitting]
     if len(set(places)) < len(columns):
         raise DataError(
             f"The columns of the sample {str(sample)!r} are {', '.join(columns)}, and they do not match one class each: the spec has the "

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 
@@ -17,6 +17,8 @@ from mlxfp.runs.plans import Plan
 from mlxfp.training import observers
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.tracking import MlflowRun, begin_run, connect, failure_text
+
+T = TypeVar("T")
 
 
 @frozen
@@ -68,30 +70,28 @@ def track(plan: Plan) -> Generator[RunEvent, None, Tracking]:
     # MLflow tries a request to a server that has died for four minutes, and there is one for every entry of the log.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
     known: Mapping[str, Any] = read_json(file) if file.is_file() else {}
-    found: list[str] = []
 
-    def begin(mlflow: Any) -> None:
+    def begin(mlflow: Any) -> str:
         if known.get("uri") == uri:
             MlflowRun(mlflow, connect(mlflow, uri), known["run"]).end_children("KILLED")  # raises if the run is not there
-            found.append(known["run"])
-            return
+            return str(known["run"])
         run = begin_run(mlflow, uri, plan.data.spec.name, name=plan.config.name)
         run.log_params(_params(plan))
         write_json(file, {"uri": uri, "run": run.id})
-        found.append(run.id)
+        return run.id
 
-    yield from _attempt(plan, begin)
-    return Tracking(plan, uri, found[0] if found else None)
+    return Tracking(plan, uri, (yield from _attempt(plan, begin)))
 
 
 def _params(plan: Plan) -> dict[str, str]:
     return {name: str(value) for name, value in flat(plan.config).items() if value is not None}
 
 
-def _attempt(plan: Plan, job: Callable[[Any], object]) -> Iterator[RunEvent]:
-    """Do something with MLflow, whose module it is given, and yield a note if that fails."""
+def _attempt(plan: Plan, job: Callable[[Any], T]) -> Generator[RunEvent, None, T | None]:
+    """Do something with MLflow, whose module it is given, and return its result; yield a note if that fails."""
     mlflow = optional("mlflow", extra="tracking", needed_by="observers.mlflow")
     try:
-        job(mlflow)
+        return job(mlflow)
     except Exception as error:  # noqa: BLE001  # whatever a tracking server does, the run goes on
         yield Noted(plan.folder, failure_text("MLflow", error))
+    return None

@@ -1,18 +1,13 @@
-"""Fields of classes that files configure: a default, a help text, and the bounds of a value."""
+"""Fields of classes that files configure: a default, a help text, and the bounds of a value; and JSON schemas of such classes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from operator import ge, gt, le, lt
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
-from attrs import field, frozen
+from attrs import NOTHING, field, fields, frozen, has
 
-_BOUNDS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "at least": ("minimum", ge),
-    "above": ("exclusiveMinimum", gt),
-    "at most": ("maximum", le),
-    "below": ("exclusiveMaximum", lt),
-}
+_TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 
 
 def option(  # noqa: PLR0913  # bounds are keyword-only
@@ -24,35 +19,19 @@ def option(  # noqa: PLR0913  # bounds are keyword-only
     at_most: float | None = None,
     below: float | None = None,
 ) -> Any:
-    """Make a field of a configuration class; a value of None, where the type allows it, passes every check.
-
-    >>> from attrs import frozen
-    >>> @frozen(kw_only=True)
-    ... class Loop:
-    ...     epochs: int = option(3, "How often.", at_least=1)
-    >>> Loop(epochs=0)
-    Traceback (most recent call last):
-    ValueError: expected at least 1
-    """
-    bounds = {"at least": at_least, "above": above, "at most": at_most, "below": below}
-    checks = tuple(Bound(name, bound) for name, bound in bounds.items() if bound is not None)
-
-    def check(_: Any, __: Any, value: Any) -> None:
-        check_bounds(value, checks)
-
-    return field(default=default, metadata={"about": about, "checks": checks}, validator=check)
+    """Make a field of a configuration class; a value of None, where the type allows it, passes every check."""
+    bounds = (
+        (at_least, "at least", "minimum", ge),
+        (above, "above", "exclusiveMinimum", gt),
+        (at_most, "at most", "maximum", le),
+        (below, "below", "exclusiveMaximum", lt),
+    )
+    checks = tuple(Bound(bound, name, word, holds) for bound, name, word, holds in bounds if bound is not None)
+    return field(default=default, metadata={"about": about, "checks": checks}, validator=lambda _, __, value: check_bounds(value, checks))
 
 
 def path_option(default: str | None, about: str) -> Any:
-    """Make a field that holds a path; `~` becomes the home folder, since a shell does not expand it after a `=`.
-
-    >>> from attrs import frozen
-    >>> @frozen(kw_only=True)
-    ... class Data:
-    ...     path: str | None = path_option(None, "The folder of the data.")
-    >>> Data(path="~/titanic").path == str(Path.home() / "titanic"), Data().path
-    (True, None)
-    """
+    """Make a field that holds a path; `~` becomes the home folder, since a shell does not expand it after a `=`."""
     return field(default=default, metadata={"about": about, "checks": ()}, converter=_expand_home)
 
 
@@ -71,14 +50,40 @@ def check_bounds(value: Any, checks: tuple[Callable[[Any], str | None], ...]) ->
 class Bound:
     """A bound of a number: at least, above, at most or below another; `word` is its keyword in a JSON schema."""
 
-    name: str
     bound: float
-
-    @property
-    def word(self) -> str:
-        """The keyword."""
-        return _BOUNDS[self.name][0]
+    name: str
+    word: str
+    holds: Callable[[Any, Any], bool]
 
     def __call__(self, value: Any) -> str | None:
         """Return what is expected if the value is out of bounds, else None."""
-        return None if _BOUNDS[self.name][1](value, self.bound) else f"{self.name} {self.bound:g}"
+        return None if self.holds(value, self.bound) else f"{self.name} {self.bound:g}"
+
+
+def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = None, path: str = "") -> dict[str, Any]:
+    """Return the JSON schema of the plain values that `structure` makes a class of.
+
+    `choices` has the known names of fields that are plain text in the class, by their paths, such as `optimizer.name`.
+    """
+    about = (kind.__doc__ or "").splitlines()[0]
+    properties = {field.name: _property(field, choices or {}, f"{path}{field.name}") for field in fields(kind)}
+    return {"type": "object", "description": about, "additionalProperties": False, "properties": properties}
+
+
+def _property(field: Any, choices: Mapping[str, Collection[str]], path: str) -> dict[str, Any]:
+    if has(field.type):
+        return class_schema(field.type, choices=choices, path=f"{path}.")
+    default = {} if field.default is NOTHING else {"default": field.default}
+    made = {"description": field.metadata["about"], **default, **_type(field.type, choices.get(path))}
+    return made | {check.word: check.bound for check in field.metadata["checks"]}
+
+
+def _type(kind: Any, names: Collection[str] | None) -> dict[str, Any]:
+    origin: Any = get_origin(kind)
+    if origin is Literal:
+        return {"enum": list(get_args(kind))}
+    kinds = get_args(kind) or (kind,)
+    if names is not None:
+        return {"enum": [*names, *([None] if type(None) in kinds else [])]}
+    types = [_TYPES[each] for each in kinds]
+    return {"type": types[0] if len(types) == 1 else types}

@@ -5,10 +5,10 @@ cattrs' own `transform_error` gives neither the origin of a value nor a hint, so
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
-from attrs import fields, frozen, has
+from attrs import fields, has
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ConfigError, MlxfpError
@@ -19,12 +19,6 @@ T = TypeVar("T")
 Origin = Callable[[Place], str]  # where a value was set: a file with its line, the command line
 
 _PAIRS = tuple[tuple[str, str], ...]  # a mapping, as a frozen class stores it
-
-
-@frozen
-class _Mistake:
-    place: Place
-    message: str
 
 
 def structure(
@@ -42,7 +36,7 @@ def structure(
     or None. `choices` has the known names of text values, by paths such as `optimizer.name`. Raises `ConfigError` with every mistake: its
     path, where the value was set (`origin`), what was expected and what was found.
 
-    >>> from attrs import field
+    >>> from attrs import field, frozen
     >>> @frozen(kw_only=True)
     ... class Loop:
     ...     epochs: int
@@ -56,23 +50,26 @@ def structure(
       sise: unknown key; did you mean 'size'?
       size: expected above 0, got 0
     """
-    converter, cause, mistakes = _converter(), None, [*_unknown_choices(values, choices or {})]
+    converter, cause, mistakes = _converter(), None, dict(_unknown_choices(values, choices or {}))
     try:
         made: T = converter.structure(values, kind)
     except Exception as error:
-        found = [*_mistakes(error, (), values, kind)]
+        found = dict(_mistakes(error, (), values, kind))
         if not found:  # a bug in a class
             raise
-        cause, mistakes = error, [*mistakes, *found]
+        cause, mistakes = error, mistakes | found
     else:
         if not mistakes:
             return made
-    raise _error_of(mistakes, values, what, origin) from cause
+    lines = [f"{_named(place, origin)}: {mistakes[place]}" for place in sorted(mistakes, key=lambda place: _order(place, values))]
+    count = f"{len(lines)} mistakes" if len(lines) > 1 else "A mistake"
+    raise ConfigError("\n  ".join([f"{count} in {what}:", *lines])) from cause
 
 
 def unstructure(value: Any) -> dict[str, Any]:
     """Return a value of a frozen class as a tree of plain values, of which `structure` makes an equal value.
 
+    >>> from attrs import frozen
     >>> @frozen
     ... class Loop:
     ...     epochs: int
@@ -86,11 +83,7 @@ def unstructure(value: Any) -> dict[str, Any]:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return the values of a tree by their paths.
-
-    >>> flatten({"name": "a", "training": {"epochs": 3, "size": 8}})
-    {'name': 'a', 'training.epochs': 3, 'training.size': 8}
-    """
+    """Return the values of a tree by their paths, such as `training.epochs`."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
@@ -99,18 +92,16 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _converter() -> Any:
-    converter = optional("cattrs", extra="config", needed_by="a file of settings").Converter(forbid_extra_keys=True)
+    cattrs = optional("cattrs", extra="config", needed_by="a file of settings")
+    converter = cattrs.Converter(forbid_extra_keys=True, unstruct_collection_overrides={tuple: list})
     for kind, name in ((int, "an integer"), (float, "a number"), (bool, "true or false"), (str, "text")):
-        converter.register_structure_hook(kind, _strictly(kind, name))
+        converter.register_structure_hook(kind, partial(_strict, name=name))
     converter.register_structure_hook_factory(has, lambda kind: _class_hook(converter, kind))
-    converter.register_structure_hook_func(_is_generic(Literal), _choice)
     converter.register_structure_hook_func(
-        _is_optional, lambda value, kind: None if value is None else converter.structure(value, _without_none(kind))
+        lambda kind: getattr(kind, "__origin__", None) is tuple, lambda value, kind: _tuple(converter, value, kind)
     )
-    converter.register_structure_hook_func(_is_generic(tuple), lambda value, kind: _tuple(converter, value, kind))
-    converter.register_unstructure_hook_func(_is_generic(tuple), lambda value: [converter.unstructure(each) for each in value])
-    converter.register_structure_hook_func(_is_pairs, lambda value, _: _pairs(converter, value))
-    converter.register_unstructure_hook_func(_is_pairs, dict)
+    converter.register_structure_hook_func(lambda kind: kind == _PAIRS, lambda value, _: _pairs(converter, value))
+    converter.register_unstructure_hook_func(lambda kind: kind == _PAIRS, dict)
     return converter
 
 
@@ -118,32 +109,20 @@ def _class_hook(converter: Any, kind: Any) -> Any:
     """Check bounds with each field: the class itself would stop at its first one, and say nothing if another field has a wrong type."""
     from cattrs.gen import make_dict_structure_fn, override
 
-    def checked(checks: Any) -> Callable[[Any, Any], Any]:
-        def hook(value: Any, kind: Any) -> Any:
-            made = converter.structure(value, kind)
-            check_bounds(made, checks)
-            return made
+    def checked(value: Any, kind: Any, *, checks: Any) -> Any:
+        made = converter.structure(value, kind)
+        check_bounds(made, checks)
+        return made
 
-        return hook
-
-    hooks = {field.name: override(struct_hook=checked(field.metadata["checks"])) for field in fields(kind) if field.metadata.get("checks")}
+    checks = {field.name: field.metadata["checks"] for field in fields(kind) if field.metadata.get("checks")}
+    hooks = {name: override(struct_hook=partial(checked, checks=each)) for name, each in checks.items()}
     return make_dict_structure_fn(kind, converter, **hooks)  # type: ignore[arg-type]  # its options have defaults
 
 
-def _strictly(kind: Any, name: str) -> Callable[[Any, Any], Any]:
-    def hook(value: Any, _: Any) -> Any:
-        if type(value) is kind or (kind is float and type(value) is int):
-            return kind(value)
-        raise ValueError(f"expected {name}")
-
-    return hook
-
-
-def _choice(value: Any, kind: Any) -> Any:
-    choices = get_args(kind)
-    if value in choices and isinstance(value, str):
-        return value
-    raise ValueError(_expected(value, choices))
+def _strict(value: Any, kind: Any, *, name: str) -> Any:
+    if type(value) is kind or (kind is float and type(value) is int):
+        return kind(value)
+    raise ValueError(f"expected {name}")
 
 
 def _expected(value: Any, choices: Collection[str]) -> str:
@@ -152,12 +131,12 @@ def _expected(value: Any, choices: Collection[str]) -> str:
     return f"expected {' or '.join(map(repr, choices))}{hint}"
 
 
-def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Iterator[_Mistake]:
+def _unknown_choices(values: Any, choices: Mapping[str, Collection[str]]) -> Iterator[tuple[Place, str]]:
     flat = flatten(values) if isinstance(values, Mapping) else {}
     for path, names in choices.items():
         value = flat.get(path)
         if isinstance(value, str) and value not in names:
-            yield _Mistake(tuple(path.split(".")), f"{_expected(value, names)}, got {_short(value)}")
+            yield tuple(path.split(".")), f"{_expected(value, names)}, got {value!r:.60}"
 
 
 def _tuple(converter: Any, value: Any, kind: Any) -> Any:
@@ -175,58 +154,37 @@ def _pairs(converter: Any, value: Any) -> Any:
     return tuple(converter.structure(value, dict[str, str]).items())
 
 
-def _is_generic(origin: Any) -> Callable[[Any], bool]:
-    return lambda kind: get_origin(kind) is origin
-
-
-def _is_pairs(kind: Any) -> bool:
-    return bool(kind == _PAIRS)
-
-
-def _is_optional(kind: Any) -> bool:
-    return type(None) in get_args(kind) and len(get_args(kind)) == 2
-
-
-def _without_none(kind: Any) -> Any:
-    return next(each for each in get_args(kind) if each is not type(None)) if _is_optional(kind) else kind
-
-
-def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Iterator[_Mistake]:
+def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Iterator[tuple[Place, str]]:
     """Walk the tree of cattrs' errors down to the mistakes in single values."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
-    kind = _without_none(kind)
+    if type(None) in get_args(kind) and len(get_args(kind)) == 2:  # optional
+        kind = next(each for each in get_args(kind) if each is not type(None))
     if has(kind) and not isinstance(values, Mapping):
-        yield _Mistake(place, f"expected names with values, got {_short(values)}")
+        yield place, f"expected names with values, got {values!r:.60}"
     elif isinstance(error, ForbiddenExtraKeysError):
-        yield from (_Mistake((*place, name), _unknown_key(name, kind)) for name in error.extra_fields)
+        yield from (((*place, name), _unknown_key(name, kind)) for name in error.extra_fields)
     elif isinstance(error, ClassValidationError | IterableValidationError):
         noted, rest = error.group_exceptions()
         for inner, note in noted:
             name: str | int = note.name if isinstance(note, AttributeValidationNote) else note.index
             if isinstance(name, str) and name not in values:
-                yield _Mistake((*place, name), "a value is needed and there is none")
+                yield (*place, name), "a value is needed and there is none"
             else:
                 yield from _mistakes(inner, (*place, name), values[name], note.type)
         for inner in rest:
             yield from _mistakes(inner, place, values, kind)
     elif isinstance(error, MlxfpError):  # raised by a class whose values contradict each other
-        yield _Mistake(place, str(error))
+        yield place, str(error)
     elif not has(kind):
-        yield _Mistake(place, f"{error}, got {_short(values)}")
+        expected = _expected(values, get_args(kind)) if get_origin(kind) is Literal else str(error)
+        yield place, f"{expected}, got {values!r:.60}"
 
 
 def _unknown_key(name: str, kind: Any) -> str:
     known = [field.name for field in fields(kind)]
     near = get_close_matches(name, known, n=1)
     return "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}")
-
-
-def _error_of(mistakes: list[_Mistake], values: Any, what: str, origin: Origin | None) -> ConfigError:
-    """List mistakes, one for each place, in the order of the values."""
-    found = sorted({mistake.place: mistake for mistake in mistakes}.values(), key=lambda mistake: _order(mistake.place, values))
-    count = f"{len(found)} mistakes" if len(found) > 1 else "A mistake"
-    return ConfigError("\n  ".join([f"{count} in {what}:", *(_line(mistake, origin) for mistake in found)]))
 
 
 def _order(place: Place, values: Any) -> tuple[int, ...]:
@@ -237,11 +195,8 @@ def _order(place: Place, values: Any) -> tuple[int, ...]:
     return (names.index(place[0]), *_order(place[1:], values[place[0]])) if place[0] in names else (len(names),)
 
 
-def _line(mistake: _Mistake, origin: Origin | None) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake.place)
-    where = "" if origin is None else origin(mistake.place)
-    return f"{path.removeprefix('.') or 'the whole'}{f' ({where})' if where else ''}: {mistake.message}"
-
-
-def _short(value: Any) -> str:
-    return f"{value!r:.60}"
+def _named(place: Place, origin: Origin | None) -> str:
+    """Return the path of a value, and where it was set."""
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place)
+    where = "" if origin is None else origin(place)
+    return f"{path.removeprefix('.') or 'the whole'}{f' ({where})' if where else ''}"

@@ -4,7 +4,9 @@ YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750; YA
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -29,12 +31,7 @@ class Document:
     lines: Mapping[Place, int]
 
     def line(self, place: Place) -> str:
-        """Return the line of a value, or of the nearest value around it: `structure` adds it to each mistake.
-
-        >>> document = Document({"a": {}}, {("a",): 7})
-        >>> document.line(("a", "b")), document.line(("c",))
-        ('line 7', '')
-        """
+        """Return the line of a value, or of the nearest value around it: `structure` adds it to each mistake."""
         return next((f"line {self.lines[place[:end]]}" for end in range(len(place), 0, -1) if place[:end] in self.lines), "")
 
 
@@ -57,11 +54,13 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
         raise MissingFileError(f"There is no {what} at {str(path)!r}. Give the path of a YAML or JSON file.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not text in UTF-8: {error.reason} at byte {error.start}. Save it as UTF-8.") from error
+    lines: dict[Place, int] = {}
     if Path(path).suffix == ".json":
-        values, lines = _parse_json(text, str(path)), _json_lines(text)
+        values = _parse_json(text, str(path))
+        with suppress(ConfigError):  # JSON that ruamel refuses has no lines
+            _plain_value(_parse_yaml(text, ""), "", lines)
     else:
-        found = _parse_yaml(text, str(path))
-        values, lines = _plain_value(found, str(path), None), dict(_value_lines(found, ()))
+        values = _plain_value(_parse_yaml(text, str(path)), str(path), lines)
     if not isinstance(values, dict):
         kind = {list: "a list", type(None): "nothing"}.get(type(values), f"the value {values!r:.40}")
         raise ConfigError(f"{path} holds {kind}, where names and values belong, as in `name: titanic`.")
@@ -69,12 +68,8 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
 
 
 def read_value(text: str, *, where: str = "a value") -> Any:
-    """Read one value by the rules of YAML 1.2.
-
-    >>> read_value("1e-5"), read_value("no"), read_value("[1, two]"), read_value("null"), read_value("")
-    (1e-05, 'no', [1, 'two'], None, None)
-    """
-    return _plain_value(_parse_yaml(text, where), where, None)
+    """Read one value by the rules of YAML 1.2."""
+    return _plain_value(_parse_yaml(text, where), where, {})
 
 
 def write_document(values: Mapping[str, Any]) -> str:
@@ -103,21 +98,18 @@ def _yaml_classes() -> tuple[Any, Any]:
     from ruamel.yaml.constructor import RoundTripConstructor, SafeConstructor  # after _yaml, which says what to install
     from ruamel.yaml.representer import SafeRepresenter
 
-    class Representer(SafeRepresenter):
-        pass
+    representer: Any = type("Representer", (SafeRepresenter,), {})
+    constructor: Any = type("Constructor", (RoundTripConstructor,), {})
 
-    class Constructor(RoundTripConstructor):
-        pass
-
-    def write_text(representer: Any, text: str) -> Any:
+    def write_text(writer: Any, text: str) -> Any:
         """Quote text with characters that do not print: unquoted, U+0085 and similar ones would be read as line ends."""
-        return representer.represent_scalar(f"{_TAG}str", text, style=None if text.isprintable() else '"')
+        return writer.represent_scalar(f"{_TAG}str", text, style=None if text.isprintable() else '"')
 
-    Representer.add_representer(str, write_text)
-    Representer.add_representer(type(None), lambda representer, _: representer.represent_scalar(f"{_TAG}null", "null"))
-    Constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # its own gives an int for a value with an anchor
-    Constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times are text
-    return Representer, Constructor
+    representer.add_representer(str, write_text)
+    representer.add_representer(type(None), lambda writer, _: writer.represent_scalar(f"{_TAG}null", "null"))
+    constructor.add_constructor(f"{_TAG}bool", SafeConstructor.construct_yaml_bool)  # its own gives an int for a value with an anchor
+    constructor.add_constructor(f"{_TAG}timestamp", lambda _, node: node.value)  # dates and times are text
+    return representer, constructor
 
 
 def _parse_yaml(text: str, where: str) -> Any:
@@ -142,10 +134,9 @@ def _parse_json(text: str, where: str) -> Any:
     """Parse JSON as such: ruamel splits surrogate pairs, and refuses U+007F and long keys, though YAML 1.2 includes JSON."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        names = [name for name, _ in pairs]
-        doubled = next((name for name in names if names.count(name) > 1), None)
-        if doubled is not None:
-            raise ConfigError(f"{where}: duplicate key {doubled!r}; remove one.")
+        doubled = [name for name, count in Counter(name for name, _ in pairs).items() if count > 1]
+        if doubled:
+            raise ConfigError(f"{where}: duplicate key {doubled[0]!r}; remove one.")
         return dict(pairs)
 
     try:
@@ -154,47 +145,25 @@ def _parse_json(text: str, where: str) -> Any:
         raise ConfigError(f"{where}:{error.lineno} is not valid JSON: {error.msg}. Fix this line.") from error
 
 
-def _json_lines(text: str) -> dict[Place, int]:
-    """Find the lines of JSON by parsing it as YAML; there are none where ruamel refuses it."""
-    try:
-        return dict(_value_lines(_parse_yaml(text, ""), ()))
-    except ConfigError:
-        return {}
-
-
-def _plain_value(value: Any, where: str, line: int | None) -> Any:
-    """Turn the parser's values, which remember how they were written, into plain ones."""
+def _plain_value(value: Any, where: str, lines: dict[Place, int], place: Place = (), line: int | None = None) -> Any:
+    """Turn the parser's values, which remember how they were written, into plain ones, and add their lines to `lines`."""
     here = where if line is None else f"{where}:{line}"
     tag = getattr(getattr(value, "tag", None), "value", None)  # None unless the file has one
     if tag is not None:
         raise ConfigError(f"{here} has the tag {str(tag)!r}. {_PLAIN}")
-    if isinstance(value, Mapping):
-        return {_text_key(name, here): _plain_value(inner, where, _line_in(value, name) or line) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain_value(inner, where, _line_in(value, place) or line) for place, inner in enumerate(value)]
+    if isinstance(value, Mapping | list):
+        made = {}
+        for name, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(value, Mapping) and not isinstance(name, str):
+                raise ConfigError(f"{here} has the key {name!r}, which is not text. Put it in quotes.")
+            at = (value.lc.data or {}).get(name)  # type: ignore[union-attr]  # ruamel's; entries merged in by an anchor have none
+            if at is not None:
+                lines[(*place, name)] = at[0] + 1
+            made[name] = _plain_value(inner, where, lines, (*place, name), lines.get((*place, name), line))
+        return {str(name): inner for name, inner in made.items()} if isinstance(value, Mapping) else [*made.values()]
     for kind in (bool, int, float, str):
         if isinstance(value, kind):
             return kind(value)
     if value is None:
         return None
     raise ConfigError(f"{here} has a {type(value).__name__}: {value!r:.40}. {_PLAIN}")
-
-
-def _text_key(name: Any, where: str) -> str:
-    if not isinstance(name, str):
-        raise ConfigError(f"{where} has the key {name!r}, which is not text. Put it in quotes.")
-    return str(name)
-
-
-def _value_lines(value: Any, place: Place) -> Iterator[tuple[Place, int]]:
-    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
-    for name, inner in inside:
-        line = _line_in(value, name)
-        yield from () if line is None else (((*place, name), line),)
-        yield from _value_lines(inner, (*place, name))
-
-
-def _line_in(value: Any, name: Any) -> int | None:
-    """Return the line of an entry of a mapping or a list; entries merged in by an anchor have none."""
-    at: list[int] | None = (value.lc.data or {}).get(name)
-    return None if at is None else at[0] + 1

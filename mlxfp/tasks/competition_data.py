@@ -38,11 +38,10 @@ class CompetitionData:
     `test` is None without a test file, and never has the targets. `mismatches` is the report of `check_spec`, empty if the files are as
     the spec says.
 
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
-    >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="size", type="numerical")], **about)
-    >>> data = CompetitionData(spec, Path("x"), from_table({"size": [1.0, 2.0], "y": [5.0, 7.0]}))
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> data = CompetitionData(spec, Path("x"), fp.from_table({"size": [1.0, 2.0], "y": [5.0, 7.0]}))
     >>> data.targets.tolist(), data.metric.name, data.path_of("train")
     ([5.0, 7.0], 'rmse', None)
 
@@ -82,11 +81,10 @@ def read_competition(
     Raises `MissingFileError` for missing files, `ArgumentError` where the target cannot be inferred, and `UnknownNameError` for an unknown
     metric.
 
-    >>> from mlxfp.kaggle.specs.catalogue import SPECS
-    >>> from mlxfp.kaggle.specs.synthetic import write_synthetic
+    >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     spec = write_synthetic(SPECS["titanic"], folder)
+    ...     spec = fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], folder)
     ...     data = read_competition(folder, spec=spec, limit=50)
     >>> length(data.rows), length(data.test), set(data.targets.tolist()) == {0.0, 1.0}, data.mismatches
     (50, 200, True, '')
@@ -118,11 +116,10 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
     numbers, others as texts, such as dates from the year to the day. Raises `ArgumentError` for a method that needs a column which the
     spec does not name, for times that cannot be sorted, and for counts that the rows do not allow.
 
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}
-    >>> spec = DatasetSpec(name="x", kind="time_series", columns=[ColumnSpec(name="size", type="numerical")], **about)
-    >>> rows = from_table({"week": ["9", "10", "11"], "size": [1.0, 2.0, 3.0], "y": [5.0, 7.0, 9.0]})
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "rmse", "time": "week"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="time_series", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> rows = fp.from_table({"week": ["9", "10", "11"], "size": [1.0, 2.0, 3.0], "y": [5.0, 7.0, 9.0]})
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in make_folds(CompetitionData(spec, Path("x"), rows), count=2)]
     [([0], [1]), ([0, 1], [2])]
     """

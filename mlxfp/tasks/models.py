@@ -19,12 +19,10 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
     With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises what `models.create` raises.
 
     >>> import mlx.core as mx
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-    >>> from mlxfp.tasks.recipes import fit_recipe
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["mood"], "classes": ["sad", "fine", "glad"], "metric": "accuracy"}
-    >>> spec = DatasetSpec(name="x", kind="multiclass", columns=[ColumnSpec(name="said", type="text")], **about)
-    >>> recipe = fit_recipe(spec, from_examples([{"said": "oh"}, {"said": "hooray"}]))
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["mood"], "classes": ["sad", "fine", "glad"], "metric": "accuracy"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="multiclass", columns=[fp.kaggle.ColumnSpec(name="said", type="text")], **about)
+    >>> recipe = fp.tasks.fit_recipe(spec, fp.from_examples([{"said": "oh"}, {"said": "hooray"}]))
     >>> make_model(recipe, "encoder", size="tiny", seed=0)(mx.array([[2, 5, 3]])).shape
     (1, 3)
     """
@@ -37,7 +35,7 @@ def make_model(recipe: Recipe, name: str, *, size: str, dropout: float | None = 
         vocab_size=recipe.tokenizer.vocab_size,
         max_position_embeddings=recipe.max_length,
         dropout=dropout,
-        numbers=_number_count(recipe),
+        numbers=0 if recipe.scales is None else recipe.scales.count,
         seed=seed,
     )
 
@@ -48,18 +46,16 @@ def make_pretrained(recipe: Recipe, path: str, *, dropout: float | None = None, 
     With scaled numbers in the recipe, the model is a `models.WithNumbers`. Raises `ArgumentError` if the weights have fewer tokens than the
     tokenizer, or shorter rows than the recipe makes, and what `models.load_body` raises.
     """
-    target, numbers, body = recipe.target, _number_count(recipe), _body(recipe, path, dropout)
+    target, body = recipe.target, _body(recipe, path, dropout)
     options: dict[str, Any] = {} if dropout is None else {"dropout": dropout}
     model: nn.Module
     if target.answer == "value":
         model = Regressor(body, outputs=target.outputs, seed=seed, **options)
     else:
         model = Classifier(body, target.outputs, multi_label=target.answer == "labels", seed=seed, **options)
-    return WithNumbers(model, numbers, outputs=target.outputs, seed=seed, **options) if numbers else model
-
-
-def _number_count(recipe: Recipe) -> int:
-    return 0 if recipe.scales is None else recipe.scales.count
+    if recipe.scales is None:
+        return model
+    return WithNumbers(model, recipe.scales.count, outputs=target.outputs, seed=seed, **options)
 
 
 def _body(recipe: Recipe, path: str, dropout: float | None) -> nn.Module:

@@ -1,6 +1,6 @@
 """What a model is trained for, and how a trained model predicts: loss, metrics and answers of a recipe's target."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -76,12 +76,10 @@ class Objective:
 def objective(recipe: Recipe) -> Objective:
     """Choose the objective by the target and the metric of a recipe: values have Huber's loss if the metric is mae.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-    >>> from mlxfp.tasks.recipes import fit_recipe
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
-    >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
-    >>> objective(fit_recipe(spec, from_examples([{"Rooms": 3, "price": 10.0}])))
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="Rooms", type="numerical")], **about)
+    >>> objective(fp.tasks.fit_recipe(spec, fp.from_examples([{"Rooms": 3, "price": 10.0}])))
     Objective(answer='value', absolute=True)
     """
     return Objective(recipe.target.answer, absolute=errors_of(recipe.spec.metric) == "absolute")
@@ -99,17 +97,13 @@ class Predictor:
     With several `views`, predictions are averaged over that many orders of the columns. The targets of rows, if they have any, are not
     read. If the state has averaged weights, these predict.
 
-    >>> from mlx import optimizers
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-    >>> from mlxfp.tasks.models import make_model
-    >>> from mlxfp.tasks.recipes import fit_recipe
-    >>> from mlxfp.training.steps.state import train_state
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
-    >>> spec = DatasetSpec(name="x", kind="binary", columns=[ColumnSpec(name="Age", type="numerical")], **about)
-    >>> recipe = fit_recipe(spec, from_examples([{"Age": 22, "Survived": 1}, {"Age": 35, "Survived": 0}]))
-    >>> model = make_model(recipe, "encoder", size="tiny", seed=0)
-    >>> Predictor(recipe, model, train_state(model, optimizers.SGD(0.1), seed=0))(from_examples([{"Age": 30}, {"Age": None}])).shape
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="binary", columns=[fp.kaggle.ColumnSpec(name="Age", type="numerical")], **about)
+    >>> recipe = fp.tasks.fit_recipe(spec, fp.from_examples([{"Age": 22, "Survived": 1}, {"Age": 35, "Survived": 0}]))
+    >>> model = fp.tasks.make_model(recipe, "encoder", size="tiny", seed=0)
+    >>> state = fp.train_state(model, fp.optimizers.adamw(1e-3), seed=0)
+    >>> Predictor(recipe, model, state)(fp.from_examples([{"Age": 30}, {"Age": None}])).shape
     (2,)
     """
 
@@ -120,12 +114,11 @@ class Predictor:
 
     def __call__(self, rows: Dataset[Any]) -> Numbers:
         """Predict rows."""
-        answers = predict(self.model, objective(self.recipe).answers)
-        each = [self._view(answers, self.recipe.view(rows, number)) for number in range(self.views)]
-        made: Numbers = np.mean(each, axis=0)
+        recipe, state = self.recipe, evaluation_state(self.state)
+        answers, views = predict(self.model, objective(recipe).answers), []
+        for number in range(self.views):
+            batches = pipe(recipe.view(rows, number), batch(_ROWS_TO_PREDICT), collate(recipe.unlabelled))
+            parts = [np.asarray(part, np.float64) for part in answers(state, batches)]
+            views.append(recipe.target.read(np.concatenate(parts or [np.empty((0, recipe.target.outputs))])))
+        made: Numbers = np.mean(views, axis=0)
         return made
-
-    def _view(self, answers: Callable[..., Any], rows: Dataset[Any]) -> Numbers:
-        batches = pipe(rows, batch(_ROWS_TO_PREDICT), collate(self.recipe.unlabelled))
-        parts = [np.asarray(part, np.float64) for part in answers(evaluation_state(self.state), batches)]
-        return self.recipe.target.read(np.concatenate(parts or [np.empty((0, self.recipe.target.outputs))]))

@@ -1,5 +1,6 @@
 """From the rows of a competition to the batches of a model: everything that is fitted for it, on the training rows alone."""
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from attrs import evolve, field, frozen
@@ -47,7 +48,7 @@ class TextFormat:
     digits: int = 2
     bins: Bins = field(factory=dict)
 
-    def stage(self, spec: DatasetSpec, seed: int | None = None) -> Any:
+    def stage(self, spec: DatasetSpec, seed: int | None = None) -> Callable[[Dataset[Any]], Dataset[Any]]:
         """Return the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
         if self.template is not None:
             return template(self.template, policy="drop" if self.missing == "drop" else "say", seed=seed)
@@ -81,15 +82,14 @@ class Recipe:
     float32, if there are `scales`) and `labels` (as `target` has them, if the rows have the target). The output of a row does not depend
     on other rows. `training(rows)` also permutes columns and hides values, if asked for, differently in each epoch.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
-    >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="Rooms", type="numerical")], **about)
-    >>> rows = from_examples([{"Rooms": 3.0, "price": 10.0}, {"Rooms": 5.0, "price": 30.0}])
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "rmse"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="Rooms", type="numerical")], **about)
+    >>> rows = fp.from_examples([{"Rooms": 3.0, "price": 10.0}, {"Rooms": 5.0, "price": 30.0}])
     >>> recipe = fit_recipe(spec, rows, numeric=True)
     >>> [(row["numbers"], row["labels"]) for row in recipe(rows)]
     [([-1.0], -1.0), ([1.0], 1.0)]
-    >>> sorted(next(iter(recipe(from_examples([{"Rooms": 4.0}])))))
+    >>> sorted(next(iter(recipe(fp.from_examples([{"Rooms": 4.0}])))))
     ['input_ids', 'numbers']
 
     See also: `collator` and `unlabelled`, which make batches of it; `target.read`, which turns a model's answers into predictions.
@@ -119,8 +119,7 @@ class Recipe:
 
     def text(self, rows: Dataset[Any], *, seed: int | None = None) -> Dataset[Any]:
         """Append the stage that adds the column `text`; with `seed`, columns come in another order in every row."""
-        rendered: Dataset[Any] = self.format.stage(self.spec, seed)(rows)
-        return rendered
+        return self.format.stage(self.spec, seed)(rows)
 
     def view(self, rows: Dataset[Any], number: int) -> Dataset[Any]:
         """Return one of several views of rows to predict, without labels: view 0 as they are, others with columns in other orders."""
@@ -196,11 +195,10 @@ def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
     Raises `ArgumentError` for options that contradict each other or the spec, such as a template with the target; `SchemaError` for rows
     that do not fit the spec; `DataError` for missing targets, and without rows.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import ColumnSpec, FileSpec
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
-    >>> spec = DatasetSpec(name="x", kind="binary", columns=[ColumnSpec(name="Age", type="numerical")], **about)
-    >>> rows = from_examples([{"Age": 22.0, "Survived": 1}, {"Age": 35.0, "Survived": 0}])
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="binary", columns=[fp.kaggle.ColumnSpec(name="Age", type="numerical")], **about)
+    >>> rows = fp.from_examples([{"Age": 22.0, "Survived": 1}, {"Age": 35.0, "Survived": 0}])
     >>> recipe = fit_recipe(spec, rows)
     >>> next(iter(recipe(rows)))["labels"], recipe.tokenizer.decode(next(iter(recipe(rows)))["input_ids"])
     (1, 'survived or not? the age is 22.')

@@ -95,12 +95,11 @@ def fit_scales(spec: DatasetSpec, rows: Dataset[Any]) -> Scales:
     absent ones. In any rows, numbers are clipped to 5 standard deviations, those of a constant column to 5 units. Reads the rows once.
     Raises `SchemaError` if the spec has no numerical columns, or they are not numbers, and `DataError` without rows.
 
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> from mlxfp.kaggle.specs.specs import FileSpec
-    >>> about = {"train": FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
-    >>> spec = DatasetSpec(name="x", kind="regression", columns=[ColumnSpec(name="size", type="numerical")], **about)
-    >>> scales = fit_scales(spec, from_examples([{"size": 1.0}, {"size": 3.0}]))
-    >>> [row["numbers"] for row in scales(from_examples([{"size": 3.0}, {"size": None}, {"size": 100.0}]))]
+    >>> import mlxfp as fp
+    >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["y"], "metric": "mae"}
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="size", type="numerical")], **about)
+    >>> scales = fit_scales(spec, fp.from_examples([{"size": 1.0}, {"size": 3.0}]))
+    >>> [row["numbers"] for row in scales(fp.from_examples([{"size": 3.0}, {"size": None}, {"size": 100.0}]))]
     [[1.0], [0.0], [5.0]]
     """
     columns = [column for column in spec.columns if column.kind.is_number]
@@ -122,11 +121,7 @@ def check_number(schema: Schema, name: str, what: str) -> None:
 
 
 def nonzero_sd(values: NDArray[np.float64]) -> float:
-    """Return the standard deviation of numbers, to divide by; 1 if they are equal up to rounding errors.
-
-    >>> nonzero_sd(np.array([1.0, 3.0])), nonzero_sd(np.array([0.1, 0.1, 0.1]))
-    (1.0, 1.0)
-    """
+    """Return the standard deviation of numbers, to divide by; 1 if they are equal up to rounding errors."""
     sd = float(values.std())
     return sd if sd > _EQUAL * float(np.abs(values).max()) else 1.0
 
@@ -136,7 +131,8 @@ def _scale(column: ColumnSpec, values: NDArray[np.float64]) -> Scale:
     finite = np.clip(values[np.isfinite(values)], -_LARGEST, _LARGEST)
     there = finite[~np.isin(finite, absent)]
     known = there if len(there) else finite if len(finite) else np.zeros(1)
-    log = bool(known.min() >= 0 and _skewness(known) > _SKEWED)
+    skewness = (((known - known.mean()) / nonzero_sd(known)) ** 3).mean()
+    log = bool(known.min() >= 0 and skewness > _SKEWED)
     shown = _log(known) if log else known
     flag = bool(np.isnan(values).any() or absent)
     return Scale(column.name, float(shown.mean()), nonzero_sd(shown), float(np.median(known)), log, flag, absent)
@@ -144,7 +140,3 @@ def _scale(column: ColumnSpec, values: NDArray[np.float64]) -> Scale:
 
 def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
-
-
-def _skewness(values: NDArray[np.float64]) -> float:
-    return float((((values - values.mean()) / nonzero_sd(values)) ** 3).mean())

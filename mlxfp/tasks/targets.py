@@ -20,22 +20,16 @@ from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.validation.scoring import errors_of
+from mlxfp.kaggle.validation.scoring import Numbers, errors_of
 from mlxfp.tasks.scaling import check_number, nonzero_sd
 
 LABELS = "labels"
 Answer = Literal["class", "labels", "value"]
-Numbers = NDArray[np.float64]
 
 
 @frozen(repr=False)
 class NumberClasses(RowWise):
-    """Replace the classes in some columns by their indices in a spec, from 0.
-
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> [row["y"] for row in NumberClasses(("y",), ("no", "yes"))(from_examples([{"y": "yes"}, {"y": "no"}]))]
-    [1, 0]
-    """
+    """Replace the classes in some columns by their indices in a spec, from 0."""
 
     columns: tuple[str, ...]
     classes: tuple[str, ...]
@@ -44,8 +38,9 @@ class NumberClasses(RowWise):
         """Make the columns int64; raise `SchemaError` for columns that are missing or have no text."""
         check_columns(self.columns, [name for name in schema.names if name not in HIDDEN], "the target")
         for name in self.columns:
-            _check_spelled(name, schema.field(name).type)
-        for name in self.columns:
+            kind = schema.field(name).type
+            if pa.types.is_nested(kind) or is_binary(kind):
+                raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read it as text or numbers.")
             schema = set_field(schema, name, pa.int64())
         return schema
 
@@ -123,10 +118,10 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     For classes and labels nothing is fitted, and no row is read. Raises `DataError` for values that are missing or infinite, for values
     below 0 if their logarithms are needed, and without rows; `SchemaError` for columns that are not numerical.
 
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> from mlxfp.kaggle.specs.specs import FileSpec
-    >>> spec = DatasetSpec(name="x", kind="regression", train=FileSpec(name="a.csv"), target=["y"], columns=[], metric="rmse")
-    >>> target = fit_target(spec, from_table({"y": [1.0, 3.0]}))
+    >>> import mlxfp as fp
+    >>> train = fp.kaggle.FileSpec(name="a.csv")
+    >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", train=train, target=["y"], columns=[], metric="rmse")
+    >>> target = fit_target(spec, fp.from_table({"y": [1.0, 3.0]}))
     >>> target.mean, target.scale, target.read(np.array([0.0, 1.0])).tolist()
     ((2.0,), (1.0,), [2.0, 3.0])
     """
@@ -142,19 +137,13 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     if not len(columns[0]):
         raise DataError(f"The scale of {_listed(spec.target)} is fitted on training rows, and {rows!r} has none. Give at least one.")
     columns = [np.log1p(values) for values in columns] if log else columns
-    mean, scale = (tuple(map(found, columns)) for found in (_mean, nonzero_sd))
-    return Target(spec.target, "value", len(columns), mean, scale, log)
+    mean = tuple(float(values.mean()) for values in columns)
+    return Target(spec.target, "value", len(columns), mean, tuple(map(nonzero_sd, columns)), log)
 
 
 @frozen(repr=False)
 class Labelled(RowWise):
-    """Add the column `labels`, which a model learns; the targets must be numbers, such as those of `NumberClasses`.
-
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> target = Target(("y",), "value", 1, mean=(1.0,), scale=(2.0,))
-    >>> [row["labels"] for row in Labelled(target)(from_examples([{"y": 3.0}, {"y": 0.0}]))]
-    [1.0, -0.5]
-    """
+    """Add the column `labels`, which a model learns; the targets must be numbers, such as those of `NumberClasses`."""
 
     target: Target
 
@@ -163,9 +152,9 @@ class Labelled(RowWise):
         check_columns(self.target.columns, [name for name in schema.names if name not in HIDDEN], "the target")
         for name in self.target.columns:
             check_number(schema, name, f"The target {name!r}")
-        kinds = {"class": pa.int64(), "value": pa.float32()}
+        single = pa.int64() if self.target.answer == "class" else pa.float32()
         several = len(self.target.columns) > 1 or self.target.answer == "labels"
-        kind = pa.list_(pa.float32(), len(self.target.columns)) if several else kinds[self.target.answer]
+        kind = pa.list_(pa.float32(), len(self.target.columns)) if several else single
         return set_field(schema, LABELS, kind)
 
     def columns_read(self) -> tuple[str, ...]:
@@ -183,11 +172,9 @@ class Labelled(RowWise):
             if not np.isfinite(values).all():
                 raise DataError(f"The target {name!r} must be finite, got {_first(chunk, values, ~np.isfinite(values))}. Leave it out.")
             if self.target.log and (values < 0).any():
-                raise DataError(f"rmsle needs targets of 0 and more, got {_first(chunk, values, values < 0)} of {name!r}. {_OTHER}")
+                negative = _first(chunk, values, values < 0)
+                raise DataError(f"rmsle needs targets of 0 and more, got {negative} of {name!r}. Correct it, or choose another metric.")
         return found
-
-
-_OTHER = "Correct it, or choose another metric."
 
 
 def _first(chunk: RecordBatch, values: Numbers, wrong: NDArray[np.bool_]) -> str:
@@ -195,14 +182,5 @@ def _first(chunk: RecordBatch, values: Numbers, wrong: NDArray[np.bool_]) -> str
     return f"{values[place]:g} in source row {int(source_rows(chunk)[place])}"
 
 
-def _mean(values: Numbers) -> float:
-    return float(values.mean())
-
-
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
-
-
-def _check_spelled(name: str, kind: pa.DataType) -> None:
-    if pa.types.is_nested(kind) or is_binary(kind):
-        raise SchemaError(f"The target {name!r} must hold classes, got {kind}. Read it as text or numbers.")

@@ -98,6 +98,8 @@ def test_a_check_lists_all_mistakes_or_says_that_there_are_none(tmp_path, capsys
     path.write_text("name: mine\n")
     assert main(["config", "check", str(path)]) == 0
     assert capsys.readouterr().out == f"{path} is a valid configuration of the run 'mine'.\n"
+    assert main(["config", "check", "titanic", "training.epochs=3"]) == 0
+    assert capsys.readouterr().out == "The preset titanic is a valid configuration of the run 'titanic'.\n"
     path.write_text("training:\n  epochs: 0\nmodle:\n  size: tiny\noptimizer:\n  name: adm\n")
     assert main(["config", "check", str(path)]) == 1
     said = capsys.readouterr().err

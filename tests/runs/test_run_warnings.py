@@ -1,7 +1,7 @@
 """What a person should know of a run's folds is said before anything is trained."""
 
 import mlxfp as fp
-from mlxfp.runs.run_warnings import run_warnings
+from mlxfp.runs.plans import run_warnings
 from tests.runs.competitions import competition, configured
 
 SPEC = """

@@ -49,20 +49,12 @@ def common_length(rows: NDArray[np.integer[Any]], at: Callable[[int], str], *, l
 
 
 def padded_length(longest: int, multiple: int) -> int:
-    """Round the longest length up to a multiple; at least one multiple, so no array is empty.
-
-    >>> padded_length(33, 32), padded_length(0, 8)
-    (64, 8)
-    """
+    """Round the longest length up to a multiple; at least one multiple, so no array is empty."""
     return max(1, -(-longest // multiple)) * multiple
 
 
 def real_places(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
-    """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length].
-
-    >>> real_places(np.array([0, 1, 3]), 3, "right").astype(int).tolist()
-    [[1, 0, 0], [1, 1, 0]]
-    """
+    """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length]."""
     return places_of(counts_of(ends), length, side)
 
 
@@ -84,11 +76,7 @@ def _places(length: int) -> NDArray[np.int32]:
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others.
-
-    >>> pad_rows(np.array([5, 6, 7]), np.array([[True, False], [True, True]]), 0).tolist()
-    [[5, 0], [6, 7]]
-    """
+    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others."""
     shape = (*real.shape, *values.shape[1:])
     if fill:
         out = np.empty(shape, values.dtype)
@@ -103,9 +91,6 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
     """Pad each row to its own length, `lengths` int64[N], and put the rows end to end: [sum of lengths] of the values' dtype, below 2 GB.
 
     The result equals that of `pad_rows` for each group of rows of one length, in a third of the time for many small groups.
-
-    >>> pad_end_to_end(np.array([5, 6, 7]), np.array([0, 1, 3]), np.array([2, 3]), 0, "right").tolist()
-    [5, 0, 6, 7, 0]
     """
     width, counts = values.dtype.itemsize, ends[1:] - ends[:-1]
     missing = lengths - counts
@@ -117,11 +102,7 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
 
 
 def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArray[np.int32]:
-    """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths].
-
-    >>> mask_end_to_end(np.array([0, 1, 3]), np.array([2, 3]), "left").tolist()
-    [0, 1, 0, 1, 1]
-    """
+    """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths]."""
     counts = ends[1:] - ends[:-1]
     first = counts if side == "right" else lengths - counts  # how many times the first number, before the other
     most = _power(lengths)

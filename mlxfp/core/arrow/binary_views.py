@@ -16,15 +16,7 @@ _INLINE = 12  # a view holds so few bytes in itself
 
 
 class Pieces:
-    """Pieces of bytes, each with its place in the result, which are joined when all places are filled.
-
-    >>> pieces = Pieces(3)
-    >>> pieces.put(np.array([2, 0]), pa.py_buffer(b"worldhello"), begins=np.array([0, 5]), lengths=np.array([5, 5]))
-    >>> pieces.put(np.array([1]), pa.py_buffer(b" "), begins=np.array([0]), lengths=np.array([1]))
-    >>> ends, data = pieces.joined()
-    >>> ends.tolist(), data.to_pybytes()
-    ([0, 5, 6, 11], b'hello world')
-    """
+    """Pieces of bytes, each with its place in the result, which are joined when all places are filled."""
 
     def __init__(self, count: int) -> None:
         """Make room for `count` pieces."""

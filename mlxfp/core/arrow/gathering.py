@@ -66,11 +66,7 @@ class Rows:
 
 
 def rows_of(table: pa.Table) -> Rows:
-    """Make the rows of a table ready to be taken by number.
-
-    >>> rows_of(pa.table({"x": [[1, 2], [], [3]]})).take(np.array([2, 0, 2])).column("x").to_pylist()
-    [[3], [1, 2], [3]]
-    """
+    """Make the rows of a table ready to be taken by number."""
     return rows_in(table.schema, table.to_batches())
 
 

@@ -104,11 +104,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Say which sizes groups of `count` rows can have when all but the last are of `size`.
-
-    >>> group_sizes(4, 10, drop_last=False), group_sizes(4, None, drop_last=False)
-    ((4, 2), (4, 1, 2, 3))
-    """
+    """Say which sizes groups of `count` rows can have when all but the last are of `size`."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)

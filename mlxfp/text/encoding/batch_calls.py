@@ -79,14 +79,7 @@ def _count_together(texts: Sequence[str]) -> int:
 
 
 def find_caller(own: Any) -> Caller:
-    """Return a caller of a tokenizer, with a separator if one of its added tokens can be used as one.
-
-    >>> from tokenizers import Tokenizer, models
-    >>> own = Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]"))
-    >>> _ = own.add_special_tokens(["<end>"])
-    >>> [part.tolist() for part in find_caller(own).encode(["one", "<pad>", "<end>"])]
-    [[0, 0, 1], [1, 1, 1]]
-    """
+    """Return a caller of a tokenizer, with a separator if one of its added tokens can be used as one."""
     fit = [token.content for number, token in sorted(own.get_added_tokens_decoder().items()) if _separates(own, number, token)]
     # The pre-tokenizer's own JSON: that of the whole tokenizer takes 40 ms, for its vocabulary.
     splitter = jsons.loads(own.pre_tokenizer.__getstate__()) if own.pre_tokenizer else None

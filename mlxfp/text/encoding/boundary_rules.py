@@ -86,13 +86,7 @@ def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
-    """Return how the texts of a tokenizer may be cut, or None where nothing is known.
-
-    >>> model = {"type": "WordLevel", "vocab": {"one": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
-    >>> rule = find_rule(jsons.dumps({"model": model, "pre_tokenizer": {"type": "WhitespaceSplit"}}))
-    >>> np.flatnonzero(rule.find(b"one  two,three four")).tolist()
-    [3, 14]
-    """
+    """Return how the texts of a tokenizer may be cut, or None where nothing is known."""
     own = engine(json)
     configuration = read_configuration(own.to_str())  # older files leave out options that have their default
     cuts = find_cuts(configuration)

@@ -29,14 +29,7 @@ class Words:
 
 
 def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
-    """Cut each text into its words.
-
-    >>> from mlxfp.text.encoding.boundary_rules import find_rule
-    >>> json = '{"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}'
-    >>> words = cut_words(find_rule(json), pa.array(["a cat  and", "", "a dog and"]))
-    >>> words.distinct.to_pylist(), words.places.tolist(), words.firsts.tolist()
-    (['a', ' cat', '  and', ' dog', ' and'], [0, 1, 2, 0, 3, 4], [0, 3, 3, 6])
-    """
+    """Cut each text into its words."""
     ends = text_offsets(texts)
     data = texts.buffers()[2][int(ends[0]) : int(ends[-1])]
     ends = ends - ends[0]

@@ -9,7 +9,7 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.collators.columns import Choosing
-from mlxfp.collators.cutting import Columns, Columnwise
+from mlxfp.collators.cutting import Columns, Padded
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
@@ -70,7 +70,7 @@ class _Collate(Stage):
         return count
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
-        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Columnwise) else None
+        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Padded) else None
 
 
 @frozen(repr=False)

@@ -38,9 +38,14 @@ class Choosing(Part):
     def uses(self) -> tuple[str, ...] | None:
         """The columns that the batch depends on; None: all. A mask may be missing."""
 
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return f"collators.{type(self).__name__.lstrip('_').lower()}"
+
     def check(self, schema: pa.Schema) -> None:
         """Raise `SchemaError` for a missing column, before any row is read."""
-        check_columns(self.uses or (), schema.names, f"collators.{type(self).__name__.lstrip('_').lower()}")
+        check_columns(self.uses or (), schema.names, self.name)
 
 
 def as_view(examples: Sequence[Example]) -> Examples:

@@ -101,7 +101,7 @@ class _Masked(Padded):
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
         ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         single = carried_columns(examples, self.carry, _NAME)
-        return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
+        return Columns(self, examples, ends, ragged, single)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
         """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""

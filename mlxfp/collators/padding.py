@@ -32,20 +32,24 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
 
 
 def common_length(rows: NDArray[np.integer[Any]], at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> int:
-    """Return the length to which to pad rows of the lengths `rows`.
+    """Return what `fitting_length` does for rows of the lengths `rows`; if one is too long, raise `DataError`: `at` says where row i is."""
+    length = fitting_length(int(rows.max()), lengths, pad_multiple)
+    if length is None:
+        raise too_long(at(int(rows.argmax())), int(rows.max()), lengths[-1])
+    return length
 
-    It is the first of `lengths` that is enough or, without `lengths`, the length of the longest row, rounded up to `pad_multiple`. Raises
-    `DataError` for a row that is longer than the last of `lengths`; `at` begins a message about row number i.
-    """
-    longest = int(rows.max())
-    if not lengths:
-        return padded_length(longest, pad_multiple)
-    if longest > lengths[-1]:
-        raise DataError(
-            f"{at(int(rows.argmax()))} has {longest} values, more than the length of {lengths[-1]} to pad to. "
-            f"Cut the rows before batch, as tokenize(max_length={lengths[-1]}) does, or pad to a larger length."
-        )
-    return next(each for each in lengths if each >= longest)
+
+def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) -> int | None:
+    """Return the first of `lengths` that is enough, None if none is; without `lengths`, `longest` rounded up to `pad_multiple`."""
+    return next((each for each in lengths if each >= longest), None) if lengths else padded_length(longest, pad_multiple)
+
+
+def too_long(at: str, count: int, most: int) -> DataError:
+    """Return the error for a row of `count` values."""
+    return DataError(
+        f"{at} has {count} values, more than the length of {most} to pad to. "
+        f"Cut the rows before batch, as tokenize(max_length={most}) does, or pad to a larger length."
+    )
 
 
 def padded_length(longest: int, multiple: int) -> int:

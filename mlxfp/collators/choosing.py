@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Collator
-from mlxfp.collators.table import BUILT_IN
-from mlxfp.collators.task_specs import TASK_COLLATORS, TaskSpec
+from mlxfp.collators.task_specs import BUILT_IN, TASK_COLLATORS, TaskSpec
 from mlxfp.core.arrow.types import is_text, value_type
 from mlxfp.core.checks import check_columns, check_integer, check_types
 from mlxfp.core.chunks import Schema

@@ -31,12 +31,13 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
     return tuple(lengths)
 
 
-def common_length(rows: NDArray[np.integer[Any]], at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> int:
-    """Return what `fitting_length` does for rows of the lengths `rows`; if one is too long, raise `DataError`: `at` says where row i is."""
+def padded_places(ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> NDArray[np.bool_]:
+    """Return the `real_places` of a group in its common length; if a row is too long, raise `DataError`: `at` says where row i is."""
+    rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
     if length is None:
         raise too_long(at(int(rows.argmax())), int(rows.max()), lengths[-1])
-    return length
+    return real_places(ends, length, "right")
 
 
 def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) -> int | None:

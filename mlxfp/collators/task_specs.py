@@ -5,11 +5,22 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.collators.table import BUILT_IN
+from mlxfp.collators import causal_lm, combining, images, masked_lm, plain, sequence_to_sequence, texts, waveforms
 from mlxfp.core.checks import check_choice, check_positive, check_text, check_types
 from mlxfp.core.errors import ArgumentError, unknown_name
 from mlxfp.settings.registries import Registry
 
+# A new collator is a file of its own and a name here.
+BUILT_IN = (
+    waveforms.AUDIO,
+    causal_lm.CAUSAL,
+    plain.DEFAULT,
+    masked_lm.MASKED,
+    combining.MULTIMODAL,
+    sequence_to_sequence.SEQ2SEQ,
+    texts.TEXT,
+    images.VISION,
+)
 TASK_COLLATORS = {task: collator for collator in BUILT_IN for task in collator.tasks}  # by (modality, kind)
 
 

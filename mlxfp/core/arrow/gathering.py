@@ -41,7 +41,10 @@ class Rows:
         if not len(rows):
             return no_rows(self.schema)
         if len(self.chunks) == 1:
-            return self._from_one(rows)
+            chunk = self.chunks[0]()
+            if rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] - rows[:-1] == 1).all():
+                return chunk.slice(rows[0], len(rows))
+            return self._gathered([(chunk, slice(None), rows)], len(rows))
         which = np.searchsorted(self.starts, rows, side="right") - 1
         places = rows - self.starts[which]
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(which, prepend=-1) != 0))  # where a run of neighbours begins
@@ -53,12 +56,6 @@ class Rows:
         chunks = [self.chunks[chunk]() for chunk in which[order[cuts]].tolist()]
         into = np.split(order, cuts[1:])
         return self._gathered([(chunk, at, places[at]) for chunk, at in zip(chunks, into, strict=True)], len(rows))
-
-    def _from_one(self, rows: Indices) -> RecordBatch:
-        chunk = self.chunks[0]()
-        if rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] - rows[:-1] == 1).all():
-            return chunk.slice(rows[0], len(rows))
-        return self._gathered([(chunk, slice(None), rows)], len(rows))
 
     def _gathered(self, parts: Sequence[tuple[RecordBatch, At, Indices]], count: int) -> RecordBatch:
         columns = [_gather([(chunk.column(number), at, rows) for chunk, at, rows in parts], count) for number in range(len(self.schema))]

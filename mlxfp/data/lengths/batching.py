@@ -43,11 +43,10 @@ def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
 
 @frozen(repr=False)
 class _Batch(Grouping):
+    """The state holds the rows left over from earlier chunks, fewer than a group."""
+
     size: int
     drop_last: bool = False
-
-    def start(self, epoch: int) -> RecordBatch | None:
-        return None  # the rows left over from earlier chunks, fewer than a group
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows
@@ -61,9 +60,6 @@ class _Batch(Grouping):
         if stop > start:
             cuts.append((chunk.slice(start, stop - start), range(0, stop - start + 1, self.size)))
         return (chunk.slice(stop) if stop < rows else None), cuts
-
-    def columns_read(self) -> tuple[str, ...]:
-        return ()
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None or self.drop_last else (whole(rest),)

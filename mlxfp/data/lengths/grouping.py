@@ -5,17 +5,34 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from mlxfp.core.chunks import RecordBatch, concat_chunks
+from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
+from mlxfp.core.nodes import label
 from mlxfp.core.stages import Stage, State
+from mlxfp.data.lengths.tokens import check_tokens
 
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 
 
 class Grouping(Stage):
-    """A stage that makes groups of neighbouring rows."""
+    """A stage that makes groups of rows, by the lengths in `column` if it has one."""
 
     __slots__ = ()
     emits = "groups"
+    column: str | None = None
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Name the column of tokens."""
+        return () if self.column is None else (self.column,)
+
+    def schema(self, schema: Schema) -> Schema:
+        """Raise `SchemaError` unless the column holds tokens."""
+        if self.column is not None:
+            check_tokens(schema, self.column, label(type(self)))
+        return schema
+
+    def start(self, epoch: int) -> Any:
+        """Begin with no rows held back."""
+        return None
 
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:

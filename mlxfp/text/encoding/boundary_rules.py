@@ -100,11 +100,8 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
     parts = [part for part in normalizers if part["type"] != "Strip"]
     if not parts:
         return None
-    probe = hf.Tokenizer(hf.models.BPE()).to_str()
-    normalizer = {"type": "Sequence", "normalizers": parts}
-    normal: Callable[[str], str] = hf.Tokenizer.from_str(
-        jsons.dumps({**jsons.loads(probe), "normalizer": normalizer})
-    ).normalizer.normalize_str
+    probe = jsons.loads(hf.Tokenizer(hf.models.BPE()).to_str()) | {"normalizer": {"type": "Sequence", "normalizers": parts}}
+    normal: Callable[[str], str] = hf.Tokenizer.from_str(jsons.dumps(probe)).normalizer.normalize_str
     return normal
 
 
@@ -128,14 +125,12 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
             return None  # found everywhere, or composed with the character in front of it
         data = text.replace(MARK, " ").encode()
-        begins = (
-            np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
-        )  # by the first pair: normalization may change what stands before
+        # By the first pair: normalization may change what stands before.
+        begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         held |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())
-    strict = rule.cuts.strict or any(
-        token["lstrip"] for token in tokens
-    )  # such a token takes the white space at the end of the word before it
+    # A token with `lstrip` takes the white space at the end of the word before it.
+    strict = rule.cuts.strict or any(token["lstrip"] for token in tokens)
     return evolve(
         rule, cuts=evolve(rule.cuts, strict=strict), held="|".join(sorted(held)), hinted=_match_any(hinted), spelled=_match_any(spelled)
     )

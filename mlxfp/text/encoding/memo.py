@@ -29,15 +29,13 @@ class Entries:
     lengths: NDArray[np.integer[Any]]
     flags: Flags
 
-    @classmethod
-    def none(cls) -> "Entries":
-        """Return no entries."""
-        return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
-
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the entries of some words."""
         kind = np.int32 if len(self.ids) < 2**31 else np.int64  # half the bytes to move, for each word of a column
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
+
+
+_NONE = Entries(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
 
 
 @define
@@ -52,7 +50,7 @@ class Memo:
     limit: int = _LIMIT
     _lock: Any = Factory(Lock)
     _places: dict[str, int] = Factory(dict)
-    _entries: Entries = Factory(Entries.none)
+    _entries: Entries = _NONE
     _used: int = 0  # ids
     _size: int = 0  # bytes
 
@@ -78,7 +76,7 @@ class Memo:
             if refused:
                 new = new[np.cumsum(sizes[new]) <= learned]
             if self._size + _WORD * len(new) + 3 * int(sizes[new].sum()) > self.limit:
-                self._forget()
+                self._places, self._entries, self._used, self._size = {}, _NONE, 0, 0
                 new = new if refused else np.arange(len(spelled))
             if len(new):
                 some = words.take(pa.array(new))
@@ -107,9 +105,6 @@ class Memo:
         places = np.arange(first, first + len(spelled))
         self._places.update(zip(spelled, places.tolist(), strict=True))
         return places
-
-    def _forget(self) -> None:
-        self._places, self._entries, self._used, self._size = {}, Entries.none(), 0, 0
 
 
 def _write(array: NDArray[Any], place: int, values: NDArray[Any]) -> NDArray[Any]:

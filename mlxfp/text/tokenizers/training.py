@@ -17,7 +17,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
-from mlxfp.text.templates.columns import check_text_column, read_text
+from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.unigram_training import count_words, train_unigram
 

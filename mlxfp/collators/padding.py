@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.binary_views import Pieces
+from mlxfp.core.arrow.gathering import Pieces
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError, DataError

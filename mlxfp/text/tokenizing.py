@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
+from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
@@ -245,8 +245,7 @@ class _TokenizeLong(Stage):
         room = self.whole.room or 0
         advance = room - self.stride
         counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up
-        rows = np.repeat(np.arange(len(counts)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows, within = np.repeat(np.arange(len(counts)), counts), places_within(counts)
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
         left = self.whole.truncation == "left"
         offsets = texts.lengths[rows] - within * advance - kept if left else within * advance

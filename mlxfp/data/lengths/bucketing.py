@@ -15,7 +15,7 @@ from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import Groups
-from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
+from mlxfp.data.lengths.batching import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
 from mlxfp.data.lengths.tokens import lengths_of
 

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller
-from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, find_rule, found
+from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule, found, text_offsets
 from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
-from mlxfp.text.encoding.words import Words, cut_words, text_offsets
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 # Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.

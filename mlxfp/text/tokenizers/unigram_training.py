@@ -55,9 +55,8 @@ def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[
         for first in range(len(word)):
             for end in range(first + 1, min(first + _LONGEST, len(word)) + 1):
                 found[word[first:end]] += counts[word]
-    longer = sorted(
-        (piece for piece in found if len(piece) > 1 and found[piece] > 1), key=lambda piece: (-found[piece] * len(piece), piece)
-    )
+    longer = [piece for piece in found if len(piece) > 1 and found[piece] > 1]
+    longer.sort(key=lambda piece: (-found[piece] * len(piece), piece))
     chosen = [*(character for character in characters if character in found), *longer[:size]]
     return _score({piece: found[piece] * len(piece) for piece in chosen}, characters)
 

@@ -1,17 +1,15 @@
 """Collators: pure functions from a sequence of examples to a dict of MLX arrays."""
 
 from mlxfp.collators.causal_lm import causal
-from mlxfp.collators.choosing import COLLATORS, for_task
 from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
-from mlxfp.collators.masked_lm import masked
+from mlxfp.collators.masked_lm import continuations, masked
 from mlxfp.collators.plain import default
 from mlxfp.collators.sequence_to_sequence import seq2seq
 from mlxfp.collators.spectrograms import LogMel
-from mlxfp.collators.task_specs import TASKS, TaskSpec
+from mlxfp.collators.task_specs import COLLATORS, TASKS, TaskSpec, for_task
 from mlxfp.collators.texts import text
 from mlxfp.collators.waveforms import audio
-from mlxfp.collators.words import continuations
 
 __all__ = [
     "COLLATORS",

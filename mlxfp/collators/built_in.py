@@ -44,7 +44,7 @@ class Setting:
 
 @frozen
 class BuiltIn:
-    """A built-in collator. The file of each collator ends with one, and `table` lists them all."""
+    """A built-in collator. The file of each collator ends with one, and `task_specs` lists them all."""
 
     name: str
     make: Callable[..., Collator]

@@ -1,7 +1,6 @@
 """The collator for causal language models: each token is predicted from those before it."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from numpy.typing import NDArray
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Collator, at_place, ids_of, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
-from mlxfp.collators.padding import Side, check_padding, padded_length
-from mlxfp.core.arrow.ragged import Ends
+from mlxfp.collators.padding import Side, check_padding
+from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
@@ -68,6 +67,7 @@ class _Causal(Padded):
     pad_multiple: int = 1
     side: Side = "right"
     carry: tuple[str, ...] = ()
+    spare = 1
 
     @property
     def uses(self) -> tuple[str, ...]:
@@ -87,36 +87,16 @@ class _Causal(Padded):
             ragged |= {"segment_ids": (segments[inputs], 0), "positions": (positions[inputs], 0)}
         labels[silent] = self.ignore_index
         ragged["labels"] = (labels, self.ignore_index)
-        length, single = partial(self._length, examples, ends), carried_columns(examples, self.carry, _NAME)
-        return Columns(_shorter(ends), length, lambda labels: self.fit(labels + 1), ragged, single, self.side)
+        return Columns(self, examples, ends_of(np.maximum(0, np.diff(ends) - 1)), ragged, carried_columns(examples, self.carry, _NAME))
 
-    @property
-    def longest(self) -> int | None:
-        """The length of the longest row that can be collated; None: any."""
-        return self.lengths[-1] + 1 if self.lengths else None
-
-    def padded(self, longest: int) -> int:
-        """Return L for a group whose longest row has `longest` tokens."""
-        needed = max(0, longest - 1)
-        return next(length for length in self.lengths if length >= needed) if self.lengths else padded_length(needed, self.pad_multiple)
-
-    def _length(self, view: Examples, ends: Ends, start: int, stop: int) -> int:
-        counts = np.diff(ends[start : stop + 1])
-        longest = int(counts.max())
-        if self.longest is not None and longest > self.longest:
-            raise DataError(
-                f"{at_place(view, 'input_ids', start + int(counts.argmax()), _NAME)} has {longest} tokens, so {longest - 1} predictions, "
-                f"more than the length of {self.lengths[-1]}. Cut rows with tokenize(max_length={self.longest}) or windows, or pad to more."
-            )
-        return self.padded(longest)
+    def too_long(self, examples: Examples, place: int, count: int) -> DataError:
+        return DataError(
+            f"{at_place(examples, 'input_ids', place, _NAME)} has {count + 1} tokens, so {count} predictions, "
+            f"more than the length of {self.lengths[-1]}. Cut rows with tokenize(max_length={self.longest}) or windows, or pad to more."
+        )
 
 
 _NAME = "collators.causal"
-
-
-def _shorter(ends: Ends) -> Ends:
-    """Return the ends of the rows without one token each; empty rows stay empty."""
-    return np.concatenate([[0], np.cumsum(np.maximum(0, np.diff(ends) - 1))])
 
 
 def _all_but(places: NDArray[np.int64], ends: Ends) -> NDArray[np.bool_]:

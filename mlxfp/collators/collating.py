@@ -9,7 +9,7 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.collators.columns import Choosing
-from mlxfp.collators.cutting import Columns, Columnwise
+from mlxfp.collators.cutting import Columns, Padded
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
@@ -18,7 +18,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.row_names import row_name
 from mlxfp.core.stages import Batch, Stage, State
-from mlxfp.data.lengths.grouping import Cuts, Grouping
+from mlxfp.data.lengths.batching import Cuts, Grouping
 
 
 def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
@@ -70,7 +70,7 @@ class _Collate(Stage):
         return count
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
-        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Columnwise) else None
+        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Padded) else None
 
 
 @frozen(repr=False)
@@ -99,20 +99,15 @@ class _CollateCuts(Stage):
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
-            columns = self._columns(rows) if len(ends) > 2 else None
+            columns: Columns | None = None
+            with suppress(MlxfpError):  # a group has a mistake, which is reported when it is the turn of that group
+                columns = self.collate.collator.read(Examples(rows)) if len(ends) > 2 else None
             made = repeat(None) if columns is None else columns.batches(ends)
             for (first, stop), batch in zip(pairwise(ends), made, strict=False):
                 if batch is not None:
                     yield batch
                 else:  # collate the group by itself: that works, or raises an error about the right row
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
-
-    def _columns(self, rows: RecordBatch) -> Columns | None:
-        """Read the columns; None if a group has a mistake, which is reported when it is the turn of that group."""
-        with suppress(MlxfpError):
-            columns: Columns = self.collate.collator.read(Examples(rows))
-            return columns
-        return None
 
     def __repr__(self) -> str:
         return f"{self.grouping!r}, {self.collate!r}"

@@ -38,9 +38,14 @@ class Choosing(Part):
     def uses(self) -> tuple[str, ...] | None:
         """The columns that the batch depends on; None: all. A mask may be missing."""
 
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return f"collators.{type(self).__name__.lstrip('_').lower()}"
+
     def check(self, schema: pa.Schema) -> None:
         """Raise `SchemaError` for a missing column, before any row is read."""
-        check_columns(self.uses or (), schema.names, f"collators.{type(self).__name__.lstrip('_').lower()}")
+        check_columns(self.uses or (), schema.names, self.name)
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
@@ -122,7 +127,16 @@ def numbers_of(examples: Examples, name: str, wanted_by: str) -> Numbers:
         plain = column.to_numpy_ndarray()
         return narrow(plain, lambda at: at_place(examples, name, at * len(plain) // plain.size, wanted_by))
     if is_list_like(column.type):
-        return _rectangle(examples, name, wanted_by)
+        values, ends = ragged_of(examples, name, wanted_by)
+        lengths = np.diff(ends)
+        first = int(lengths[0]) if len(lengths) else 0
+        differing = np.flatnonzero(lengths != first)
+        if len(differing):
+            raise DataError(
+                f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
+                f"{first}, and rows of one length are needed here. Pad them before batch."
+            )
+        return values.reshape(len(lengths), first)
     if not is_number_or_bool(column.type):
         cure = " Number its values with map." if is_text(value_type(column.type)) else ""
         raise SchemaError(f"{wanted_by}: column {name!r} must hold numbers, got {column.type}.{cure}")
@@ -209,19 +223,6 @@ def _shared_schema(rows: Sequence[Row | None]) -> pa.Schema | None:
     names, schema = set(first.schema.names), first.schema
     same = (row is not None and row.keys() == names and (row.schema is schema or row.schema.equals(schema)) for row in rows)
     return schema if all(same) else None
-
-
-def _rectangle(examples: Examples, name: str, wanted_by: str) -> Numbers:
-    values, ends = ragged_of(examples, name, wanted_by)
-    lengths = np.diff(ends)
-    first = int(lengths[0]) if len(lengths) else 0
-    differing = np.flatnonzero(lengths != first)
-    if len(differing):
-        raise DataError(
-            f"{at_place(examples, name, int(differing[0]), wanted_by)} has {lengths[differing[0]]} values, the first one of the group "
-            f"{first}, and rows of one length are needed here. Pad them before batch."
-        )
-    return values.reshape(len(lengths), first)
 
 
 def _to_32_bits(plain: Numbers, at: Callable[[int], str]) -> Numbers:

@@ -1,7 +1,7 @@
 """Collators of ragged rows: columns are read once for many rows, and batches are cut from them."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +11,11 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.columns import GROUP, Choosing, as_view, at_place, column_of, lists_of, numbers_of, ragged_of
-from mlxfp.collators.padding import Side, common_length, counts_of, mask_end_to_end, pad_end_to_end, pad_rows, padded_length, places_of
+from mlxfp.collators.padding import Side, counts_of, fitting_length, mask_end_to_end, pad_end_to_end, pad_rows, places_of, too_long
 from mlxfp.core.arrow.ragged import Ends, check_same_lengths
 from mlxfp.core.arrow.types import is_text, value_type
 from mlxfp.core.chunks import Example, Schema, no_rows
+from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
 
 PaddedColumn = tuple[NDArray[Any], float]  # the numbers of all rows, end to end, and the number for padding
@@ -29,12 +30,11 @@ _CELLS = 1 << 19  # values of a column that are padded at once: measured on rows
 class Columns:
     """The columns of many rows, read and checked at once."""
 
+    collator: "Padded"
+    examples: Examples
     ends: Ends  # where the values of each row end: int64[N + 1]
-    length: Callable[[int, int], int]  # the length to which rows `start` to `stop` are padded; raises if one is too long
-    fit: Callable[[int], int | None]  # the length to pad to if the longest row has so many values; None: it is too long
     ragged: Mapping[str, PaddedColumn]
     single: Mapping[str, Any]  # one value a row: arrays [N, ...], and Arrow columns of text
-    side: Side
 
     @cached_property
     def counts(self) -> NDArray[np.int32]:
@@ -46,12 +46,16 @@ class Columns:
 
         Unless there is a column `attention_mask`, the batch gets one, int32[B, L], 1 on values and 0 on padding.
         """
-        return self._batch(start, stop, self.length(start, stop))
+        counts = self.counts[start:stop, 0]
+        length = self.collator.fit(int(counts.max()))
+        if length is None:
+            raise self.collator.too_long(self.examples, start + int(counts.argmax()), int(counts.max()))
+        return self._batch(start, stop, length)
 
     def batches(self, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
         """Yield the batches of the rows between each two neighbouring `ends`; None for a batch with a row that is too long."""
         longest = np.maximum.reduceat(self.counts[:, 0], ends[:-1]).tolist()
-        fits = {most: self.fit(most) for most in set(longest)}
+        fits = {most: self.collator.fit(most) for most in set(longest)}
         together: list[Cut] = []  # small batches, padded at once
         cells = 0
         for start, stop, most in zip(ends[:-1], ends[1:], longest, strict=True):
@@ -76,9 +80,9 @@ class Columns:
         own, ends = slice(self.ends[first], self.ends[last]), self.ends[first : last + 1] - self.ends[first]
         starts, stops, lengths = np.array(cuts).T
         wide = np.repeat(lengths, stops - starts)
-        flat = {name: pad_end_to_end(values[own], ends, wide, fill, self.side) for name, (values, fill) in self.ragged.items()}
+        flat = {name: pad_end_to_end(values[own], ends, wide, fill, self.collator.side) for name, (values, fill) in self.ragged.items()}
         if MASK not in flat:
-            flat[MASK] = mask_end_to_end(ends, wide, self.side)
+            flat[MASK] = mask_end_to_end(ends, wide, self.collator.side)
         at = 0
         for start, stop, length in cuts:
             shape, after = (stop - start, length), at + (stop - start) * length
@@ -90,7 +94,7 @@ class Columns:
             yield batch
 
     def _batch(self, start: int, stop: int, length: int) -> dict[str, Any]:
-        real = places_of(self.counts[start:stop], length, self.side)
+        real = places_of(self.counts[start:stop], length, self.collator.side)
         own = slice(self.ends[start], self.ends[stop])
         batch: dict[str, Any] = {name: _array(pad_rows(values[own], real, fill)) for name, (values, fill) in self.ragged.items()}
         if MASK not in batch:
@@ -111,10 +115,14 @@ def _array(values: NDArray[Any]) -> mx.array:
     return mx.array(_view(values))
 
 
-class Columnwise(Choosing):
-    """A collator that can read the columns of many rows at once, from which `collate` then cuts many batches."""
+class Padded(Choosing):
+    """A collator of token ids that can read the columns of many rows at once, from which `collate` then cuts many batches."""
 
     __slots__ = ()
+    lengths: tuple[int, ...]
+    pad_multiple: int
+    side: Side
+    spare = 0  # how many tokens of a row are not padded: the last one may only be a label
 
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
@@ -129,38 +137,22 @@ class Columnwise(Choosing):
         view = as_view(examples)
         return self.read(view).batch(0, len(view))
 
-
-class Padded(Columnwise):
-    """A collator with `lengths` and `pad_multiple`. `batch_shapes` uses `longest` and `padded`."""
-
-    __slots__ = ()
-    lengths: tuple[int, ...]
-    pad_multiple: int
-
     @property
     def longest(self) -> int | None:
-        """The length of the longest row that can be collated; None: any."""
-        return self.lengths[-1] if self.lengths else None
+        """The length of the longest row that can be collated; None: any. `batch_shapes` uses this and `padded`."""
+        return self.lengths[-1] + self.spare if self.lengths else None
 
-    def padded(self, longest: int) -> int:
-        """Return the length to pad to for a group whose longest row has `longest` values."""
-        return next(each for each in self.lengths if each >= longest) if self.lengths else padded_length(longest, self.pad_multiple)
+    def padded(self, longest: int) -> int | None:
+        """Return the length to pad to for a group whose longest row has `longest` tokens; None if it is too long."""
+        return self.fit(max(0, longest - self.spare))
 
     def fit(self, longest: int) -> int | None:
         """Return the length to pad to if the longest row has `longest` values; None if it is too long."""
-        return None if self.longest is not None and longest > self.longest else self.padded(longest)
+        return fitting_length(longest, self.lengths, self.pad_multiple)
 
-    def common(self, examples: Examples, ends: Ends, wanted_by: str) -> Callable[[int, int], int]:
-        """Return a function (start, stop) -> the length to pad these rows to. It raises `DataError` for a row that is too long."""
-        counts = ends[1:] - ends[:-1]
-
-        def length(start: int, stop: int) -> int:
-            def at(place: int) -> str:
-                return at_place(examples, "input_ids", start + place, wanted_by)
-
-            return common_length(counts[start:stop], at, lengths=self.lengths, pad_multiple=self.pad_multiple)
-
-        return length
+    def too_long(self, examples: Examples, place: int, count: int) -> DataError:
+        """Return the error for a row that has too many values, `count`."""
+        return too_long(at_place(examples, "input_ids", place, self.name), count, self.lengths[-1])
 
 
 def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, *, integers: bool = False) -> NDArray[Any]:
@@ -178,12 +170,9 @@ def side_columns(examples: Examples, ends: Ends, wanted_by: str, *, type_ids: bo
 
 def carried_columns(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:
     """Read the columns of `carry`: numbers, tensors and lists of one length as arrays [N, ...], text as an Arrow column."""
-    return {name: _carried_column(examples, name, wanted_by) for name in names}
-
-
-def _carried_column(examples: Examples, name: str, wanted_by: str) -> Any:
-    column = column_of(examples, name, wanted_by)
-    return column if is_text(value_type(column.type)) else numbers_of(examples, name, wanted_by)
+    columns = {name: column_of(examples, name, wanted_by) for name in names}
+    texts = {name: column for name, column in columns.items() if is_text(value_type(column.type))}
+    return {name: texts[name] if name in texts else numbers_of(examples, name, wanted_by) for name in names}
 
 
 def carried(examples: Examples, names: Sequence[str], wanted_by: str) -> dict[str, Any]:

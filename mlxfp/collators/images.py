@@ -134,7 +134,12 @@ class _Vision(Choosing):
             return _resized(_as_mode(_four_axes(column.to_numpy_ndarray(), self.image), self.mode), self.size)
         if is_binary(column.type):
             images = [self._decoded(data, view, place) for place, data in enumerate(column.to_pylist())]
-            self._check_alike(images, view)
+            other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
+            if other is not None:
+                raise DataError(
+                    f"{at_place(view, self.image, other, _NAME)} has the shape {images[other].shape}, the first one of the group "
+                    f"{images[0].shape}. Give size=(height, width) for different sizes, mode for different channels."
+                )
             return np.stack(images)
         raise SchemaError(
             f"{_NAME}: column {self.image!r} must hold tensors uint8 or float [H, W] or [H, W, C], or encoded images as binary, "
@@ -156,14 +161,6 @@ class _Vision(Choosing):
         pixels = np.asarray(image)
         resized: Pixels = _resized((pixels if pixels.ndim == 3 else pixels[..., None])[None], self.size)[0]  # grey ones have two axes
         return resized
-
-    def _check_alike(self, images: list[Pixels], view: Examples) -> None:
-        place = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
-        if place is not None:
-            raise DataError(
-                f"{at_place(view, self.image, place, _NAME)} has the shape {images[place].shape}, the first one of the group "
-                f"{images[0].shape}. Give size=(height, width) for different sizes, mode for different channels."
-            )
 
     def _normalized(self, pixels: Pixels) -> NDArray[np.float32]:
         full = 255 if pixels.dtype == np.uint8 else 1

@@ -12,11 +12,13 @@ from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Collator, ids_of, keys_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.arrow.ragged import Ends, places_within
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
+from mlxfp.text.tokenizers.configuration import read_configuration
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 Ids = NDArray[np.int32]
 
@@ -65,7 +67,10 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     if not 0 < rate <= 1:
         raise ArgumentError(f"rate must be above 0 and at most 1, got rate={rate!r}.")
     for name, ids in (("special_ids", special_ids), ("continuations", continuations or ()), ("mask_id", [mask_id])):
-        _check_known(name, ids, vocab_size)
+        for number in ids:
+            check_integer(**{f"an id of {name}": number})
+            if not 0 <= number < vocab_size:
+                raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from one tokenizer.")
     if len({*special_ids, pad_id, mask_id} & set(range(vocab_size))) == vocab_size:
         raise ArgumentError(f"All {vocab_size} ids of the vocabulary are special, so there is nothing to mask.")
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
@@ -73,6 +78,32 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     carry = as_strings("carry", carry)
     choice = (pad_id, mask_id, special, vocab_size, seed, float(rate), words)
     return _Masked(*choice, ignore_index, fixed, pad_multiple, side, type_ids, carry)
+
+
+def continuations(tokenizer: Tokenizer) -> frozenset[int]:
+    """Return the ids of the tokens that continue the word of the token before them, for `masked(continuations=...)`.
+
+    In a WordPiece vocabulary these are the tokens with the prefix `##`; in byte-level and SentencePiece vocabularies the tokens that do not
+    begin with a space, so punctuation belongs to the word that it touches, as in RoBERTa. Raises `ArgumentError` for a vocabulary that does
+    not tell where words begin.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
+    >>> tokenizer = train_tokenizer(from_examples([{"text": "a hat, a cat"}]), kind="wordpiece", vocab_size=20)
+    >>> ids = tokenizer.encode("a hat", special=False)
+    >>> [(token, number in continuations(tokenizer)) for token, number in zip(tokenizer.tokens(ids), ids)]
+    [('a', False), ('h', False), ('##at', True)]
+    """
+    check_types(Tokenizer, tokenizer=tokenizer)
+    own, found = engine(tokenizer.json), read_configuration(tokenizer.json)
+    kind = found.kind
+    if kind is None:
+        raise ArgumentError(
+            f"The vocabulary does not say where words begin: got a {found.model.get('type')} model with the parts "
+            f"{sorted(found.part_types) or 'none'}. Give the ids of the tokens that continue a word yourself, or mask single tokens."
+        )
+    added = own.get_added_tokens_decoder()
+    return frozenset(number for token, number in own.get_vocab().items() if number not in added and kind.continues(token, found.model))
 
 
 @frozen(repr=False)
@@ -101,16 +132,15 @@ class _Masked(Padded):
         tokens = {"input_ids": (shown, self.pad_id), "labels": (labels, self.ignore_index)}
         ragged = {**tokens, **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         single = carried_columns(examples, self.carry, _NAME)
-        return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
+        return Columns(self, examples, ends, ragged, single)
 
     def _mask(self, ids: Ids, ends: Ends, keys: Keys) -> tuple[Ids, Ids]:
         """Return the tokens to show and the labels, int32[N] each, for the tokens of all rows, end to end."""
         firsts, lengths = ends[:-1], ends[1:] - ends[:-1]
         places = _place_keys(self.seed, 1 << int(lengths.max(initial=0)).bit_length())
-        within = np.arange(len(ids)) - np.repeat(firsts, lengths)
-        tokens = fold_into_rows(
-            np.repeat(keys, lengths) ^ places[within], "token"
-        )  # the upper half of the bits chooses, the lower half replaces
+        within = places_within(lengths)
+        # The upper half of the bits chooses, the lower half replaces.
+        tokens = fold_into_rows(np.repeat(keys, lengths) ^ places[within], "token")
         deciding = tokens if self.continuations is None else tokens[self._word_starts(ids, firsts[lengths > 0])]
         chosen = np.flatnonzero((deciding >> _HALF < np.uint64(round(self.rate * 2**32))) & self._ordinary[ids])
         draws, hidden = (tokens[chosen] & _LOWER).astype(np.int64), ids[chosen]
@@ -160,13 +190,6 @@ def _table(ids: Collection[int], vocab_size: int) -> NDArray[np.bool_]:
     table = np.zeros(vocab_size, np.bool_)
     table[[number for number in ids if 0 <= number < vocab_size]] = True  # a pad id may lie outside
     return table
-
-
-def _check_known(name: str, ids: Collection[int], vocab_size: int) -> None:
-    for number in ids:
-        check_integer(**{f"an id of {name}": number})
-        if not 0 <= number < vocab_size:
-            raise ArgumentError(f"{name} holds {number}, outside the vocabulary of {vocab_size}. Take both from one tokenizer.")
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

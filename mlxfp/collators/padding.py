@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.binary_views import Pieces
+from mlxfp.core.arrow.gathering import Pieces
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError, DataError
@@ -31,38 +31,35 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
     return tuple(lengths)
 
 
-def common_length(rows: NDArray[np.integer[Any]], at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> int:
-    """Return the length to which to pad rows of the lengths `rows`.
+def padded_places(ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> NDArray[np.bool_]:
+    """Return the `real_places` of a group in its common length; if a row is too long, raise `DataError`: `at` says where row i is."""
+    rows = np.diff(ends)
+    length = fitting_length(int(rows.max()), lengths, pad_multiple)
+    if length is None:
+        raise too_long(at(int(rows.argmax())), int(rows.max()), lengths[-1])
+    return real_places(ends, length, "right")
 
-    It is the first of `lengths` that is enough or, without `lengths`, the length of the longest row, rounded up to `pad_multiple`. Raises
-    `DataError` for a row that is longer than the last of `lengths`; `at` begins a message about row number i.
-    """
-    longest = int(rows.max())
-    if not lengths:
-        return padded_length(longest, pad_multiple)
-    if longest > lengths[-1]:
-        raise DataError(
-            f"{at(int(rows.argmax()))} has {longest} values, more than the length of {lengths[-1]} to pad to. "
-            f"Cut the rows before batch, as tokenize(max_length={lengths[-1]}) does, or pad to a larger length."
-        )
-    return next(each for each in lengths if each >= longest)
+
+def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) -> int | None:
+    """Return the first of `lengths` that is enough, None if none is; without `lengths`, `longest` rounded up to `pad_multiple`."""
+    return next((each for each in lengths if each >= longest), None) if lengths else padded_length(longest, pad_multiple)
+
+
+def too_long(at: str, count: int, most: int) -> DataError:
+    """Return the error for a row of `count` values."""
+    return DataError(
+        f"{at} has {count} values, more than the length of {most} to pad to. "
+        f"Cut the rows before batch, as tokenize(max_length={most}) does, or pad to a larger length."
+    )
 
 
 def padded_length(longest: int, multiple: int) -> int:
-    """Round the longest length up to a multiple; at least one multiple, so no array is empty.
-
-    >>> padded_length(33, 32), padded_length(0, 8)
-    (64, 8)
-    """
+    """Round the longest length up to a multiple; at least one multiple, so no array is empty."""
     return max(1, -(-longest // multiple)) * multiple
 
 
 def real_places(ends: Ends, length: int, side: Side) -> NDArray[np.bool_]:
-    """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length].
-
-    >>> real_places(np.array([0, 1, 3]), 3, "right").astype(int).tolist()
-    [[1, 0, 0], [1, 1, 0]]
-    """
+    """Return at which places rows with these ends, int64[B + 1], have values after padding: bool[B, length]."""
     return places_of(counts_of(ends), length, side)
 
 
@@ -84,11 +81,7 @@ def _places(length: int) -> NDArray[np.int32]:
 
 
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
-    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others.
-
-    >>> pad_rows(np.array([5, 6, 7]), np.array([[True, False], [True, True]]), 0).tolist()
-    [[5, 0], [6, 7]]
-    """
+    """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others."""
     shape = (*real.shape, *values.shape[1:])
     if fill:
         out = np.empty(shape, values.dtype)
@@ -103,9 +96,6 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
     """Pad each row to its own length, `lengths` int64[N], and put the rows end to end: [sum of lengths] of the values' dtype, below 2 GB.
 
     The result equals that of `pad_rows` for each group of rows of one length, in a third of the time for many small groups.
-
-    >>> pad_end_to_end(np.array([5, 6, 7]), np.array([0, 1, 3]), np.array([2, 3]), 0, "right").tolist()
-    [5, 0, 6, 7, 0]
     """
     width, counts = values.dtype.itemsize, ends[1:] - ends[:-1]
     missing = lengths - counts
@@ -117,11 +107,7 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
 
 
 def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArray[np.int32]:
-    """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths].
-
-    >>> mask_end_to_end(np.array([0, 1, 3]), np.array([2, 3]), "left").tolist()
-    [0, 1, 0, 1, 1]
-    """
+    """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths]."""
     counts = ends[1:] - ends[:-1]
     first = counts if side == "right" else lengths - counts  # how many times the first number, before the other
     most = _power(lengths)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlxfp.collators.built_in import BuiltIn, Setting
 from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, ids_of
 from mlxfp.collators.cutting import carried
-from mlxfp.collators.padding import common_length, pad_rows, real_places
+from mlxfp.collators.padding import pad_rows, padded_places
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError
@@ -93,7 +93,7 @@ class _Seq2seq(Choosing):
         """Read a column of token ids: (ids of all rows, end to end; their places in the batch, bool[B, L])."""
         ids, ends = ids_of(view, column, self.vocab_size, _NAME)
         at = partial(at_place, view, column, wanted_by=_NAME)
-        return ids, real_places(ends, common_length(np.diff(ends), at, lengths=lengths, pad_multiple=self.pad_multiple), "right")
+        return ids, padded_places(ends, at, lengths=lengths, pad_multiple=self.pad_multiple)
 
 
 _NAME = "collators.seq2seq"

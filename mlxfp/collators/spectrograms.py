@@ -13,7 +13,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.padding import pad_rows, real_places
-from mlxfp.core.arrow.ragged import Ends
+from mlxfp.core.arrow.ragged import Ends, ends_of, places_within
 from mlxfp.core.checks import check_choice, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 
@@ -73,12 +73,11 @@ class LogMel:
         """
         lengths = ends[1:] - ends[:-1]
         counts = np.where(lengths > 0, 1 + lengths // self.hop, 0)
-        frame_ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        frame_ends = ends_of(counts)
         waveforms = pad_rows(values, real_places(ends, int(lengths.max()), "right"), 0)
         padded = np.pad(waveforms, ((0, 0), (self.size // 2, self.size - self.size // 2)))
         windows = np.lib.stride_tricks.sliding_window_view(padded, self.size, axis=1)[:, :: self.hop]
-        rows = np.repeat(np.arange(len(lengths)), counts)
-        within = np.arange(len(rows)) - np.repeat(frame_ends[:-1], counts)
+        rows, within = np.repeat(np.arange(len(lengths)), counts), places_within(counts)
         out = np.empty((len(rows), self.mels), np.float32)
         for first in range(0, len(rows), _FRAMES_AT_ONCE):
             part = slice(first, first + _FRAMES_AT_ONCE)

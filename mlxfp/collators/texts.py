@@ -78,7 +78,7 @@ class _Text(Padded):
         ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)
-        return Columns(ends, self.common(examples, ends, _NAME), self.fit, ragged, single, self.side)
+        return Columns(self, examples, ends, ragged, single)
 
 
 _NAME = "collators.text"

@@ -11,7 +11,7 @@ from attrs import frozen
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, ragged_of
 from mlxfp.collators.cutting import carried
-from mlxfp.collators.padding import check_padding, common_length, pad_rows, real_places
+from mlxfp.collators.padding import check_padding, pad_rows, padded_places
 from mlxfp.collators.spectrograms import Floats, LogMel
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.ragged import Ends, row_of
@@ -76,11 +76,11 @@ class _Audio(Choosing):
         values, ends = _samples(view, self.waveform)
         if self.spectrogram is not None:
             values, ends = self.spectrogram.frames(values, ends)
-        lengths, at = ends[1:] - ends[:-1], partial(at_place, view, self.waveform, wanted_by=_NAME)
-        real = real_places(ends, common_length(lengths, at, lengths=self.lengths, pad_multiple=self.pad_multiple), "right")
+        at = partial(at_place, view, self.waveform, wanted_by=_NAME)
+        real = padded_places(ends, at, lengths=self.lengths, pad_multiple=self.pad_multiple)
         batch = {
             "waveforms" if self.spectrogram is None else "features": mx.array(pad_rows(values, real, 0)),
-            "lengths": mx.array(lengths.astype(np.int32)),
+            "lengths": mx.array(np.diff(ends).astype(np.int32)),
             "mask": mx.array(real.astype(np.int32)),
         }
         if self.label is not None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
+from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
@@ -22,7 +22,7 @@ from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import encode_few, encode_rows
 from mlxfp.text.encoding.framing import Frame, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.encoding.template_encoding import encode_sentences
-from mlxfp.text.templates.columns import check_text_column, read_text
+from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
@@ -94,7 +94,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
 
 def _check_stride(stride: int, stage: "_Tokenize") -> None:
     check_not_negative(stride=stride)
-    if stage.max_length is None:
+    if stage.room is None:
         raise ArgumentError(f"stride={stride} does nothing without max_length. Give the longest row that you want.")
     if stage.pair is not None:
         raise ArgumentError(
@@ -109,9 +109,9 @@ def _check_stride(stride: int, stage: "_Tokenize") -> None:
         raise ArgumentError(
             f"stride={stride} needs a tokenizer that writes a text once, and {stage.tokenizer!r} writes it several times. Use another one."
         )
-    if stride >= stage.max_length - stage.frame.added:
+    if stride >= stage.room:
         raise ArgumentError(
-            f"stride={stride} must be below the {stage.max_length - stage.frame.added} tokens of a text in max_length={stage.max_length}, "
+            f"stride={stride} must be below the {stage.room} tokens of a text in max_length={stage.max_length}, "
             "or the pieces do not advance. Make it smaller, or max_length larger."
         )
 
@@ -135,6 +135,11 @@ class _Tokenize(RowWise):
     def frame(self) -> Frame:
         return find_frame(self.tokenizer.json, pair=self.pair is not None, special=self.special)
 
+    @property
+    def room(self) -> int | None:
+        """How many ids of texts a row can have; None: any number."""
+        return None if self.max_length is None else self.max_length - self.frame.added
+
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:
             check_text_column(schema, name, "tokenize")
@@ -155,7 +160,8 @@ class _Tokenize(RowWise):
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
         few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
         if few is not None:
-            rows = [self.frame.write([self._shorten_list(ids)]) for ids in few]
+            kept = slice(self.room) if self.truncation == "right" else slice(-(self.room or 0), None)
+            rows = [self.frame.write([ids[kept]]) for ids in few]
             return set_column(chunk, self.into, few_to_lists(rows))
         return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
 
@@ -168,20 +174,13 @@ class _Tokenize(RowWise):
         out = set_column(chunk, self.into, ids)
         return out if types is None else set_column(out, _TYPES, types)
 
-    def _shorten_list(self, ids: list[int]) -> list[int]:
-        if self.max_length is None:
-            return ids
-        room = self.max_length - self.frame.added
-        return ids[:room] if self.truncation == "right" else ids[max(0, len(ids) - room) :]
-
     def _shorten(self, texts: list[Ragged], chunk: RecordBatch) -> list[Ragged]:
-        if self.max_length is None:
+        if self.max_length is None or self.room is None:
             return texts
-        room = self.max_length - self.frame.added
         if self.truncation != "error":
-            kept = fit([text.lengths for text in texts], room)
+            kept = fit([text.lengths for text in texts], self.room)
             return [cut(text, count, self.truncation) for text, count in zip(texts, kept, strict=True)]
-        excess = np.sum([text.lengths for text in texts], axis=0) - room
+        excess = np.sum([text.lengths for text in texts], axis=0) - self.room
         if (excess > 0).any():
             place = int(np.argmax(excess > 0))
             raise DataError(
@@ -243,11 +242,10 @@ class _TokenizeLong(Stage):
 
     def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64], Ragged]:
         """Return the text of each piece, int64[N], the number of the piece in its text, int64[N], and the pieces."""
-        room = (self.whole.max_length or 0) - self.whole.frame.added
+        room = self.whole.room or 0
         advance = room - self.stride
         counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up
-        rows = np.repeat(np.arange(len(counts)), counts)
-        within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+        rows, within = np.repeat(np.arange(len(counts)), counts), places_within(counts)
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
         left = self.whole.truncation == "left"
         offsets = texts.lengths[rows] - within * advance - kept if left else within * advance

@@ -8,8 +8,8 @@ from attrs import field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.collators.choosing import COLLATORS
 from mlxfp.collators.collating import collate
+from mlxfp.collators.task_specs import COLLATORS
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import RecordBatch, concat_chunks
 from mlxfp.core.cursors import Cursor

@@ -28,11 +28,7 @@ _GREATEST: Mapping[str, str] = {">": ">", ">=": ">=", "==": ">="}
 
 @frozen
 class Condition:
-    """A comparison of a column with a value; a missing value never meets it.
-
-    >>> Condition("x", ">", 1).mask(pa.record_batch({"x": [1, 2, None]})).to_pylist()
-    [False, True, None]
-    """
+    """A comparison of a column with a value; a missing value never meets it."""
 
     column: str
     operator: Operator

@@ -29,42 +29,25 @@ class Ragged:
 
 
 def ends_of(lengths: NDArray[np.integer[Any]]) -> Ends:
-    """Return where rows of these lengths end when they stand end to end: int64[N + 1].
-
-    >>> ends_of(np.array([2, 0, 3])).tolist()
-    [0, 2, 2, 5]
-    """
+    """Return where rows of these lengths end when they stand end to end: int64[N + 1]."""
     ends = np.zeros(len(lengths) + 1, np.int64)
     lengths.cumsum(out=ends[1:])
     return ends
 
 
 def places_within(lengths: Indices) -> Indices:
-    """Return the place of each value in its row: int64[sum of lengths].
-
-    >>> places_within(np.array([2, 0, 3])).tolist()
-    [0, 1, 0, 1, 2]
-    """
+    """Return the place of each value in its row: int64[sum of lengths]."""
     ends = ends_of(lengths)
     return np.arange(ends[-1]) - np.repeat(ends[:-1], lengths)
 
 
 def row_of(ends: Ends, place: int) -> int:
-    """Return the row of the value at `place` among the values of all rows.
-
-    >>> row_of(np.array([0, 2, 2, 5]), 2)
-    2
-    """
+    """Return the row of the value at `place` among the values of all rows."""
     return int(np.searchsorted(ends, place, side="right")) - 1
 
 
 def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
-    """Return the values of all rows, end to end, and the ends. The column holds lists or tensors of any layout, and no null.
-
-    >>> values, ends = read_lists(pa.array([[1], [2, 3], [], [4]]).slice(1))
-    >>> values.to_pylist(), ends.tolist()
-    ([2, 3, 4], [0, 2, 2, 3])
-    """
+    """Return the values of all rows, end to end, and the ends. The column holds lists or tensors of any layout, and no null."""
     if is_list(column.type):
         ends = column.offsets.to_numpy().astype(np.int64)
         return column.values.slice(ends[0], ends[-1] - ends[0]), ends - ends[0]
@@ -73,11 +56,7 @@ def read_lists(column: pa.Array) -> tuple[pa.Array, Ends]:
 
 
 def to_lists(values: pa.Array | NDArray[Any], ends: Ends) -> pa.ListArray:
-    """Make a column of lists of values that stand end to end. Raises `DataError` for 2**31 values or more.
-
-    >>> to_lists(np.array([2, 3, 4]), np.array([0, 2, 2, 3])).to_pylist()
-    [[2, 3], [], [4]]
-    """
+    """Make a column of lists of values that stand end to end. Raises `DataError` for 2**31 values or more."""
     if ends[-1] >= 2**31:
         raise DataError(f"A column of lists holds fewer than 2**31 values in a chunk, got {ends[-1]}. Read fewer rows at a time.")
     inner = values if isinstance(values, pa.Array) else pa.array(values)

@@ -11,11 +11,7 @@ _LARGE = {pa.large_list(pa.null()).id, pa.large_string().id, pa.large_binary().i
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary-encoded or run-end-encoded column; other types as they are.
-
-    >>> value_type(pa.dictionary(pa.int8(), pa.string())), value_type(pa.int32())
-    (DataType(string), DataType(int32))
-    """
+    """Return the type of the values of a dictionary-encoded or run-end-encoded column; other types as they are."""
     return kind.value_type if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) else kind
 
 
@@ -60,11 +56,7 @@ def is_large(kind: pa.DataType) -> bool:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """Write out dictionary-encoded, run-end-encoded and view columns: the same values, laid out one by one.
-
-    >>> decoded(pa.array(["a", "a"]).dictionary_encode()).type
-    DataType(string)
-    """
+    """Write out dictionary-encoded, run-end-encoded and view columns: the same values, laid out one by one."""
     kind = column.type
     if pa.types.is_string(kind):  # by far the most common: the other tests take as long as tokenizing a short text
         return column

@@ -193,9 +193,7 @@ def _rate(rate: Any) -> float:
 
 
 def _ids(ids: Collection[int], name: str) -> Sequence[int]:
-    found = (
-        ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))
-    )  # a range stays one, as whole vocabularies are ranges, and print better so
+    found = ids if isinstance(ids, range) else tuple(dict.fromkeys(ids))  # whole vocabularies are ranges, and print better as such
     check_integer(**{f"{name}[{place}]": number for place, number in enumerate([] if isinstance(found, range) else found)})
     ends = (found[0], found[-1]) if isinstance(found, range) and len(found) else found
     if len(ends) and not 0 <= min(ends) <= max(ends) < 2**31:

@@ -1,17 +1,25 @@
-"""Grouping examples by number, and ungrouping them."""
+"""Grouping examples by number, and ungrouping them.
 
-from collections.abc import Callable, Iterable
+Grouping stages state where to cut rows, so that the stage after them can work on many groups at once.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive
-from mlxfp.core.chunks import Example, RecordBatch
+from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
-from mlxfp.core.stages import Groups, Stage
-from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
+from mlxfp.core.nodes import label
+from mlxfp.core.stages import Groups, Stage, State
 from mlxfp.data.lengths.shape_planning import group_sizes
+from mlxfp.data.lengths.tokens import check_tokens
+
+Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 
 
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
@@ -41,13 +49,70 @@ def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
     return _Unbatch()
 
 
+class Grouping(Stage):
+    """A stage that makes groups of rows, by the lengths in `column` if it has one."""
+
+    __slots__ = ()
+    emits = "groups"
+    column: str | None = None
+
+    def columns_read(self) -> tuple[str, ...]:
+        """Name the column of tokens."""
+        return () if self.column is None else (self.column,)
+
+    def schema(self, schema: Schema) -> Schema:
+        """Raise `SchemaError` unless the column holds tokens."""
+        if self.column is not None:
+            check_tokens(schema, self.column, label(type(self)))
+        return schema
+
+    def start(self, epoch: int) -> Any:
+        """Begin with no rows held back."""
+        return None
+
+    @abstractmethod
+    def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
+        """Do what `step` does, but return the ends of the groups instead of slices."""
+
+    @abstractmethod
+    def cut_last(self, state: State) -> Iterable[Cuts]:
+        """Do what `finish` does, but return the ends of the groups instead of slices."""
+
+    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
+        """Make groups."""
+        state, cuts = self.cut(state, chunk)
+        return state, _slices(cuts)
+
+    def finish(self, state: Any) -> Iterable[RecordBatch]:
+        """Make groups of what is left."""
+        return _slices(self.cut_last(state))
+
+
+def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
+    """Append a chunk to the rows that are left over. The result has the columns that both have, as a resumed run may read fewer."""
+    if rest is None:
+        return chunk
+    if rest.num_columns != chunk.num_columns:
+        both = [name for name in chunk.schema.names if name in rest.schema.names]
+        rest, chunk = rest.select(both), chunk.select(both)
+    return concat_chunks([rest, chunk])
+
+
+def whole(rows: RecordBatch) -> Cuts:
+    """Make one group of all rows."""
+    return rows, (0, rows.num_rows)
+
+
+def _slices(cuts: Iterable[Cuts]) -> Iterator[RecordBatch]:
+    return (rows.slice(first, stop - first) for rows, ends in cuts for first, stop in pairwise(ends))
+
+
 @frozen(repr=False)
 class _Batch(Grouping):
+    """The state holds the rows left over from earlier chunks, fewer than a group."""
+
     size: int
     drop_last: bool = False
-
-    def start(self, epoch: int) -> RecordBatch | None:
-        return None  # the rows left over from earlier chunks, fewer than a group
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows, held = chunk.num_rows, 0 if rest is None else rest.num_rows
@@ -61,9 +126,6 @@ class _Batch(Grouping):
         if stop > start:
             cuts.append((chunk.slice(start, stop - start), range(0, stop - start + 1, self.size)))
         return (chunk.slice(stop) if stop < rows else None), cuts
-
-    def columns_read(self) -> tuple[str, ...]:
-        return ()
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None or self.drop_last else (whole(rest),)

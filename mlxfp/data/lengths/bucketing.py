@@ -9,15 +9,15 @@ from attrs import frozen
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.arrow.ragged import ends_of
 from mlxfp.core.checks import check_positive, check_text
-from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema
+from mlxfp.core.chunks import Example, Indices, RecordBatch
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import Groups
-from mlxfp.data.lengths.grouping import Cuts, Grouping, after, whole
+from mlxfp.data.lengths.batching import Cuts, Grouping, after, whole
 from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
-from mlxfp.data.lengths.tokens import check_tokens, lengths_of
+from mlxfp.data.lengths.tokens import lengths_of
 
 
 def batch_by_tokens(
@@ -77,28 +77,20 @@ def bucket_by_length(
 
 @frozen(repr=False)
 class _BatchByTokens(Grouping):
+    """The state holds the group to which more examples may be added."""
+
     tokens: int
     pad_multiple: int = 1
     max_size: int | None = None
     column: str = "input_ids"
-
-    def start(self, epoch: int) -> RecordBatch | None:
-        return None  # the group to which more examples may be added
 
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows = after(rest, chunk)
         starts = self._starts(rows)
         return (rows.slice(starts[-1]) if rows.num_rows else None), ((rows.slice(0, starts[-1]), starts),)
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.column,)
-
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else (whole(rest),)
-
-    def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "batch_by_tokens")
-        return schema
 
     def groups(self, count: int | None) -> tuple[Groups, ...]:
         padded = range(self.pad_multiple, self.tokens + 1, self.pad_multiple)
@@ -133,9 +125,6 @@ class _BucketByLength(Grouping):
     drop_last: bool = False
     column: str = "input_ids"
 
-    def start(self, epoch: int) -> RecordBatch | None:
-        return None
-
     def cut(self, rest: RecordBatch | None, chunk: RecordBatch) -> tuple[RecordBatch | None, Iterable[Cuts]]:
         rows = after(rest, chunk)
         buckets = self._buckets(rows)
@@ -149,15 +138,8 @@ class _BucketByLength(Grouping):
         groups.sort(key=lambda group: int(group[-1]))  # by the row that completed each group, so that the order does not depend on chunks
         return rows.filter(pa.array(waits)), _taken(rows, groups)
 
-    def columns_read(self) -> tuple[str, ...]:
-        return (self.column,)
-
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None else _taken(rest, list(self._leftover_groups(rest)))
-
-    def schema(self, schema: Schema) -> Schema:
-        check_tokens(schema, self.column, "bucket_by_length")
-        return schema
 
     def length(self, count: int) -> int | None:
         if self.size is None:

@@ -104,11 +104,7 @@ def check_lengths(lengths: Sequence[int]) -> None:
 
 
 def group_sizes(size: int, count: int | None, *, drop_last: bool) -> tuple[int, ...]:
-    """Say which sizes groups of `count` rows can have when all but the last are of `size`.
-
-    >>> group_sizes(4, 10, drop_last=False), group_sizes(4, None, drop_last=False)
-    ((4, 2), (4, 1, 2, 3))
-    """
+    """Say which sizes groups of `count` rows can have when all but the last are of `size`."""
     if drop_last:
         return (size,)
     last = range(1, size) if count is None else (count % size,)
@@ -126,7 +122,7 @@ def _found(dataset: Dataset[Any]) -> tuple[Any, ...]:
             before: Dataset[Any] = evolve(dataset, stages=dataset.stages[:place])
             facts = tuple(_grouped(stage, facts, known_length(before)))
         else:
-            facts = tuple(_bounded(stage, groups) for groups in facts)
+            facts = tuple(Groups(groups.sizes, 0, stage.longest_row(groups.most)) for groups in facts)  # rows may have become shorter
     return facts
 
 
@@ -140,10 +136,6 @@ def _grouped(stage: Stage, facts: tuple[Groups, ...], count: int | None) -> Iter
             yield evolve(groups, most=max(most) if groups.most is None else min(max(most), groups.most))
         else:
             yield groups
-
-
-def _bounded(stage: Stage, groups: Groups) -> Groups:
-    return Groups(groups.sizes, 0, stage.longest_row(groups.most))  # rows may have become shorter
 
 
 def _shapes(stage: Any, groups: Groups) -> Iterator[tuple[int, int]]:

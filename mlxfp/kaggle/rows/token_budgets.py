@@ -17,7 +17,7 @@ from mlxfp.core.nodes import check_dataset, flat_parts
 from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.rows.row_to_text import RowToText
 from mlxfp.text.encoding.encoding import encode_chunk
-from mlxfp.text.templates.columns import check_text_column
+from mlxfp.text.templates.formatting import check_text_column
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizing import tokenize
 

@@ -46,25 +46,22 @@ class Caller:
         marked[::2] = texts
         step = 2 * together
         parts: list[Any] = [marked[first : first + step] for first in range(0, len(marked), step)]
-        ids = _read_ids(self._call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
+        ids = _read_ids(self.call(parts if self.apart else ["".join(part) for part in parts], apart=self.apart))
         ends = ids == self.own.token_to_id(separator)
         if np.count_nonzero(ends) != len(texts):  # another added token overlapped a separator, or a text normalizes to the separator
             return self._encode_one_by_one(texts)
         return ids[~ends], np.diff(np.flatnonzero(ends), prepend=-1) - 1
 
-    def encode_to_lists(self, texts: Sequence[str]) -> list[list[int]]:
-        """Do what `encode` does, with a list for each text: for a few texts, lists are faster than arrays."""
-        return [encoding.ids for encoding in self._call(texts)]
-
     def _encode_one_by_one(self, texts: Sequence[str]) -> Encoded:
         if sum(map(len, texts)) < _READ:
-            return _read(self._call(texts))
+            return _read(self.call(texts))
         step = -(-len(texts) // _CALLS)
         with ThreadPoolExecutor(1) as pool:
-            read = list(map(_read, pool.map(self._call, [texts[first : first + step] for first in range(0, len(texts), step)])))
+            read = list(map(_read, pool.map(self.call, [texts[first : first + step] for first in range(0, len(texts), step)])))
         return np.concatenate([ids for ids, _ in read]), np.concatenate([lengths for _, lengths in read])
 
-    def _call(self, texts: Sequence[Any], *, apart: bool = False) -> list[Any]:
+    def call(self, texts: Sequence[Any], *, apart: bool = False) -> list[Any]:
+        """Return the encodings of texts, or of lists of words, as the package makes them."""
         try:
             encodings: list[Any] = self.own.encode_batch_fast(texts, is_pretokenized=apart, add_special_tokens=False)
         except Exception as error:
@@ -79,14 +76,7 @@ def _count_together(texts: Sequence[str]) -> int:
 
 
 def find_caller(own: Any) -> Caller:
-    """Return a caller of a tokenizer, with a separator if one of its added tokens can be used as one.
-
-    >>> from tokenizers import Tokenizer, models
-    >>> own = Tokenizer(models.WordLevel({"[UNK]": 0}, "[UNK]"))
-    >>> _ = own.add_special_tokens(["<end>"])
-    >>> [part.tolist() for part in find_caller(own).encode(["one", "<pad>", "<end>"])]
-    [[0, 0, 1], [1, 1, 1]]
-    """
+    """Return a caller of a tokenizer, with a separator if one of its added tokens can be used as one."""
     fit = [token.content for number, token in sorted(own.get_added_tokens_decoder().items()) if _separates(own, number, token)]
     # The pre-tokenizer's own JSON: that of the whole tokenizer takes 40 ms, for its vocabulary.
     splitter = jsons.loads(own.pre_tokenizer.__getstate__()) if own.pre_tokenizer else None

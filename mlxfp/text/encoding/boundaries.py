@@ -101,22 +101,15 @@ _BY_CHARACTER = ("Lowercase", "NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Ber
 _RUNS = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}  # strict cuts do not divide a run of spaces
 _PREPEND = {"type": "Prepend", "prepend": MARK}
 _MARKS = {"type": "Replace", "pattern": {"String": " "}, "content": MARK}
-_NO_SPLIT = {
-    "type": "Split",
-    "pattern": {"String": " "},
-    "behavior": "MergedWithPrevious",
-    "invert": False,
-}  # does nothing: all spaces are marks
+# Does nothing: all spaces are marks.
+_NO_SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
 
 def find_cuts(configuration: Configuration) -> Cuts | None:
     """Return where texts of a tokenizer may be cut, or None where nothing is known."""
-    normalizers, splitters = configuration.normalizers, configuration.splitters
-    return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if _divides(configuration) else None)
-
-
-def _divides(configuration: Configuration) -> bool:
-    return configuration.kind is not None and configuration.kind.divides(configuration.model)
+    normalizers, splitters, kind = configuration.normalizers, configuration.splitters, configuration.kind
+    divides = kind is not None and kind.divides(configuration.model)
+    return _divided(normalizers, splitters) or (_merged(normalizers, splitters) if divides else None)
 
 
 def _divided(normalizers: Sequence[Part], splitters: Sequence[Part]) -> Cuts | None:

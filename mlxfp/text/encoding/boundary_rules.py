@@ -1,4 +1,4 @@
-"""How the texts of a tokenizer are cut into words, and which words show that a cut may have changed the ids of their row."""
+"""Texts cut into words, whole columns at a time, and which words show that a cut may have changed the ids of their row."""
 
 import json as jsons
 import re
@@ -15,6 +15,7 @@ import tokenizers as hf
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_large
 from mlxfp.text.encoding.boundaries import Cuts, find_cuts
 from mlxfp.text.tokenizers.configuration import MARK, Part, read_configuration
 from mlxfp.text.tokenizers.tokenizer import engine
@@ -76,6 +77,43 @@ class Rule:
         return cuts
 
 
+@frozen
+class Words:
+    """The distinct words of a column, and where they occur.
+
+    Word `i` of the column is `distinct[places[i]]`, and row `i` has the words from `firsts[i]` up to `firsts[i + 1]`.
+    """
+
+    distinct: pa.StringArray
+    places: NDArray[np.int32]
+    firsts: NDArray[np.int64]
+    size: int  # bytes of all words
+
+    def rows(self, words: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Return the rows that have one of these words of the column, in order."""
+        return np.unique(np.searchsorted(self.firsts, words, side="right") - 1)
+
+
+def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
+    """Cut each text into its words."""
+    ends = text_offsets(texts)
+    data = texts.buffers()[2][int(ends[0]) : int(ends[-1])]
+    ends = ends - ends[0]
+    cuts = rule.find(data.to_pybytes())
+    cuts[ends[:-1][ends[:-1] < ends[1:]]] = True  # a row begins a word, unless it is empty
+    starts = np.flatnonzero(cuts)
+    offsets = np.append(starts, len(data)).astype(np.int32)
+    encoded = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), data).dictionary_encode()
+    return Words(encoded.dictionary, encoded.indices.to_numpy(), np.searchsorted(starts, ends), len(data))
+
+
+def text_offsets(texts: pa.Array) -> NDArray[Any]:
+    """Return where the bytes of each text begin in the column's buffer, and where the last text ends: [N + 1]."""
+    kind = np.int64 if is_large(texts.type) else np.int32
+    offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
+    return offsets
+
+
 def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
     """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
     if not pattern:
@@ -86,13 +124,7 @@ def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=32)
 def find_rule(json: str) -> Rule | None:
-    """Return how the texts of a tokenizer may be cut, or None where nothing is known.
-
-    >>> model = {"type": "WordLevel", "vocab": {"one": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
-    >>> rule = find_rule(jsons.dumps({"model": model, "pre_tokenizer": {"type": "WhitespaceSplit"}}))
-    >>> np.flatnonzero(rule.find(b"one  two,three four")).tolist()
-    [3, 14]
-    """
+    """Return how the texts of a tokenizer may be cut, or None where nothing is known."""
     own = engine(json)
     configuration = read_configuration(own.to_str())  # older files leave out options that have their default
     cuts = find_cuts(configuration)
@@ -106,11 +138,8 @@ def _normalize(normalizers: Sequence[Part]) -> Callable[[str], str] | None:
     parts = [part for part in normalizers if part["type"] != "Strip"]
     if not parts:
         return None
-    probe = hf.Tokenizer(hf.models.BPE()).to_str()
-    normalizer = {"type": "Sequence", "normalizers": parts}
-    normal: Callable[[str], str] = hf.Tokenizer.from_str(
-        jsons.dumps({**jsons.loads(probe), "normalizer": normalizer})
-    ).normalizer.normalize_str
+    probe = jsons.loads(hf.Tokenizer(hf.models.BPE()).to_str()) | {"normalizer": {"type": "Sequence", "normalizers": parts}}
+    normal: Callable[[str], str] = hf.Tokenizer.from_str(jsons.dumps(probe)).normalizer.normalize_str
     return normal
 
 
@@ -134,14 +163,12 @@ def _guard_tokens(rule: Rule, tokens: Sequence[Part], normalizer: Any) -> Rule |
         if not text or unicodedata.category(text[0])[0] == "M" or "\u1160" <= text[0] <= "\u11ff":
             return None  # found everywhere, or composed with the character in front of it
         data = text.replace(MARK, " ").encode()
-        begins = (
-            np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
-        )  # by the first pair: normalization may change what stands before
+        # By the first pair: normalization may change what stands before.
+        begins = np.frombuffer(data.translate(rule.cuts.table), np.uint8) & 16 > 0
         ends = np.cumsum([len(part) for part in _cut_token(text.replace(MARK, " "), rule.find(data) | begins)])
         held |= {re.escape(text[:end]) + r"\z" for end in ends[:-1].tolist() if end} | ({re.escape(text)} if around else set())
-    strict = rule.cuts.strict or any(
-        token["lstrip"] for token in tokens
-    )  # such a token takes the white space at the end of the word before it
+    # A token with `lstrip` takes the white space at the end of the word before it.
+    strict = rule.cuts.strict or any(token["lstrip"] for token in tokens)
     return evolve(
         rule, cuts=evolve(rule.cuts, strict=strict), held="|".join(sorted(held)), hinted=_match_any(hinted), spelled=_match_any(spelled)
     )

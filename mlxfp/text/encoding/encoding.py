@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller
-from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, find_rule, found
+from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule, found, text_offsets
 from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
-from mlxfp.text.encoding.words import Words, cut_words, text_offsets
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 
 # Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
@@ -54,7 +53,7 @@ def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
     if len(texts) > _FEW:
         return None
     spelled = texts.to_pylist()
-    return _encoder(tokenizer.json).caller.encode_to_lists(spelled) if sum(map(len, spelled)) < _LEAST else None
+    return [encoding.ids for encoding in _encoder(tokenizer.json).caller.call(spelled)] if sum(map(len, spelled)) < _LEAST else None
 
 
 def find_memo(tokenizer: Tokenizer) -> Memo | None:
@@ -81,15 +80,10 @@ def forget_words() -> None:
     _encoder.cache_clear()
 
 
-@lru_cache(maxsize=32)
-def _without_frame(json: str) -> str:
-    return jsons.dumps({**jsons.loads(json), "post_processor": None}, ensure_ascii=False)
-
-
 @lru_cache(maxsize=8)
 def _encoder(json: str) -> "_Encoder":
     if not find_frame(json, pair=False, special=False).bare:
-        json = _without_frame(json)
+        json = jsons.dumps({**jsons.loads(json), "post_processor": None}, ensure_ascii=False)
     caller, rule = find_caller(engine(json)), find_rule(json)
     return _Encoder(caller, None if rule is None else Memo(caller, rule))
 
@@ -147,9 +141,7 @@ def encode_by_words(memo: Memo, texts: pa.Array, *, most_new: float = _NEW, lear
 def _put_together(words: Words, entries: Entries) -> Ragged:
     """Return the ids of each row, those of all rows end to end."""
     lengths = entries.lengths.take(words.places)
-    ends = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=ends[1:])
-    bounds = ends[words.firsts]
+    bounds = ends_of(lengths)[words.firsts]
     return Ragged(gather(entries.ids, entries.starts.take(words.places), lengths), bounds[:-1], np.diff(bounds))
 
 

@@ -98,22 +98,14 @@ def put_around(frame: Frame, texts: Sequence[Ragged]) -> tuple[pa.ListArray, pa.
 
 
 def few_to_lists(rows: Sequence[list[int]]) -> pa.ListArray:
-    """Turn a few lists of ids into a column of list<int32>: `pa.array` takes twice as long, which shows for one row.
-
-    >>> few_to_lists([[1, 2], [], [3]]).to_pylist()
-    [[1, 2], [], [3]]
-    """
+    """Turn a few lists of ids into a column of list<int32>: `pa.array` takes twice as long, which shows for one row."""
     values, ends = array("i", chain.from_iterable(rows)), array("i", accumulate(map(len, rows), initial=0))
     inner = pa.Array.from_buffers(_IDS.value_type, len(values), [None, pa.py_buffer(values)])
     return pa.Array.from_buffers(_IDS, len(rows), [None, pa.py_buffer(ends)], children=[inner])
 
 
 def gather(values: NDArray[np.int32], starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
-    """Join the slices `values[starts[i] : starts[i] + lengths[i]]` end to end.
-
-    >>> gather(np.arange(10, 20, dtype=np.int32), np.array([7, 0]), np.array([2, 3])).tolist()
-    [17, 18, 10, 11, 12]
-    """
+    """Join the slices `values[starts[i] : starts[i] + lengths[i]]` end to end."""
     if not lengths.all():
         some = lengths > 0
         starts, lengths = starts[some], lengths[some]

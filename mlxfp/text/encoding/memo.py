@@ -11,8 +11,7 @@ from attrs import Factory, define, frozen
 from numpy.typing import NDArray
 
 from mlxfp.text.encoding.batch_calls import Caller, Ids
-from mlxfp.text.encoding.boundary_rules import Rule
-from mlxfp.text.encoding.words import text_offsets
+from mlxfp.text.encoding.boundary_rules import Rule, text_offsets
 
 _LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB of English have
 _WORD = 144  # bytes that a word takes in addition to its text and ids: a string, its number, a place in a dict, three numbers in arrays
@@ -29,15 +28,13 @@ class Entries:
     lengths: NDArray[np.integer[Any]]
     flags: Flags
 
-    @classmethod
-    def none(cls) -> "Entries":
-        """Return no entries."""
-        return cls(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
-
     def take(self, words: NDArray[np.int64]) -> "Entries":
         """Return the entries of some words."""
         kind = np.int32 if len(self.ids) < 2**31 else np.int64  # half the bytes to move, for each word of a column
         return Entries(self.ids, self.starts[words].astype(kind), self.lengths[words].astype(kind), self.flags[words])
+
+
+_NONE = Entries(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint8))
 
 
 @define
@@ -52,7 +49,7 @@ class Memo:
     limit: int = _LIMIT
     _lock: Any = Factory(Lock)
     _places: dict[str, int] = Factory(dict)
-    _entries: Entries = Factory(Entries.none)
+    _entries: Entries = _NONE
     _used: int = 0  # ids
     _size: int = 0  # bytes
 
@@ -78,7 +75,7 @@ class Memo:
             if refused:
                 new = new[np.cumsum(sizes[new]) <= learned]
             if self._size + _WORD * len(new) + 3 * int(sizes[new].sum()) > self.limit:
-                self._forget()
+                self._places, self._entries, self._used, self._size = {}, _NONE, 0, 0
                 new = new if refused else np.arange(len(spelled))
             if len(new):
                 some = words.take(pa.array(new))
@@ -107,9 +104,6 @@ class Memo:
         places = np.arange(first, first + len(spelled))
         self._places.update(zip(spelled, places.tolist(), strict=True))
         return places
-
-    def _forget(self) -> None:
-        self._places, self._entries, self._used, self._size = {}, Entries.none(), 0, 0
 
 
 def _write(array: NDArray[Any], place: int, values: NDArray[Any]) -> NDArray[Any]:

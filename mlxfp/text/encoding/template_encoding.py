@@ -5,9 +5,9 @@ and both are the pattern's own, so it is there in every sentence. What lies betw
 the sentence. A part with one field has one text for each distinct value of a column.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.arrow.types import decoded
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.text.encoding.boundary_rules import Rule
+from mlxfp.text.encoding.boundary_rules import Rule, text_offsets
 from mlxfp.text.encoding.encoding import encode_parts, encode_rows, find_memo, replace_rows
 from mlxfp.text.encoding.framing import gather
-from mlxfp.text.encoding.words import text_offsets
 from mlxfp.text.templates.formatting import can_encode, format_column
-from mlxfp.text.templates.random_templates import Field, Piece, parse
+from mlxfp.text.templates.random_templates import Field, Piece, join_texts, parse
 from mlxfp.text.templates.templates import Template, concat
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
@@ -52,14 +51,8 @@ class Layout:
 
 @lru_cache(maxsize=64)
 def find_layout(pattern: str, rule: Rule) -> Layout:
-    """Cut a pattern, of one field or more, where its own text has cuts.
-
-    >>> from mlxfp.text.encoding.boundaries import Cuts
-    >>> layout = find_layout("{a} is near {b}, {c}", Rule(Cuts(((b"abcdefghijklmnopqrstuvwxyz", b" "),)), None))
-    >>> [[str(piece) for piece in part] for part in layout.parts], layout.between
-    ([['{a}', ' is'], [' ', '{b}', ', ', '{c}']], (' near',))
-    """
-    pieces = _join_texts(piece for phrase in parse(pattern) for piece in (*phrase.pieces, phrase.end))
+    """Cut a pattern, of one field or more, where its own text has cuts."""
+    pieces = join_texts(piece for phrase in parse(pattern) for piece in (*phrase.pieces, phrase.end))
     fields = [place for place, piece in enumerate(pieces) if isinstance(piece, Field)]
     parts: list[list[Piece]] = [[]]
     between: list[str] = []
@@ -144,9 +137,3 @@ def _find_distinct(part: Sequence[Piece], template: Template, chunk: RecordBatch
 def _write(part: Sequence[Piece], template: Template, values: RecordBatch) -> pa.StringArray:
     texts = [piece if isinstance(piece, str) else format_column(values, piece) for piece in part]
     return concat([text if isinstance(text, str) or template.policy != "say" else text.fill_null(template.missing) for text in texts])
-
-
-def _join_texts(pieces: Iterable[Piece]) -> list[Piece]:
-    """Join neighbouring texts, and leave out empty ones."""
-    groups = groupby(pieces, lambda piece: isinstance(piece, str))
-    return [piece for are_texts, some in groups for piece in (["".join(map(str, some))] if are_texts else some) if piece]

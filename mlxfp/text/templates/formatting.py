@@ -1,7 +1,8 @@
-"""Columns to strings, exactly as Python's `format` writes each value.
+"""Columns of text, and other columns to strings, exactly as Python's `format` writes each value.
 
-The work is per distinct value: a column is dictionary-encoded, each of its values is formatted once, and the strings are gathered. Integers
-and strings without a format are written by Arrow, as it writes them like Python. It writes floats (1e16), booleans and times differently.
+Writing is work per distinct value: a column is dictionary-encoded, each of its values is formatted once, and the strings are gathered.
+Integers and strings without a format are written by Arrow, as it writes them like Python. It writes floats (1e16), booleans and times
+differently.
 """
 
 import math
@@ -10,13 +11,34 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mlxfp.core.arrow.ragged import first_null
 from mlxfp.core.arrow.types import decoded, is_list_like, is_text, value_type
-from mlxfp.core.chunks import RecordBatch, to_rows
+from mlxfp.core.checks import check_columns
+from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, to_rows
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.row_names import row_at
 from mlxfp.text.templates.random_templates import Field
 
 _MISFITS = (ValueError, TypeError, OverflowError)
+
+
+def read_text(chunk: RecordBatch, column: str, stage: str) -> pa.Array:
+    """Return a column of text, raising `DataError` for a missing text, naming its row."""
+    texts = decoded(chunk.column(column))
+    if texts.null_count:
+        raise DataError(
+            f"{stage} needs text in column {column!r}, which is missing in {row_at(chunk, first_null(texts))}. "
+            "Leave such rows out with filter, or write something in its place with template or map."
+        )
+    return texts
+
+
+def check_text_column(schema: Schema, column: str, stage: str) -> None:
+    """Raise `SchemaError` unless the schema has the column and it holds text."""
+    check_columns([column], [name for name in schema.names if name not in HIDDEN], stage)
+    kind = schema.field(column).type
+    if not is_text(value_type(kind)):
+        raise SchemaError(f"{stage} needs text in column {column!r}, got {kind}. Write values as text with template first.")
 
 
 def is_missing(value: object) -> bool:
@@ -33,12 +55,14 @@ def format_column(chunk: RecordBatch, field: Field) -> pa.StringArray:
     kind = column.type
     if pa.types.is_null(kind):
         return pa.nulls(len(column), pa.string())
-    if _arrow_writes(kind, field):
+    plain = ("", "s") if is_text(kind) else ("", "d") if pa.types.is_integer(kind) else ()
+    if field.conversion is None and field.spec in plain:  # Arrow writes it
         return column.cast(pa.string())
     try:
         return _by_distinct_value(column, field) if can_encode(kind) else _by_row(chunk, field)
-    except _MISFITS as error:
-        raise _misfit(chunk, field) from error
+    except _MISFITS:
+        _raise_misfit(chunk, field)
+        raise
 
 
 def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
@@ -53,12 +77,6 @@ def check_format(kind: pa.DataType, field: Field, pattern: str) -> None:
             f"The field {field} does not fit the column {field.name!r} of type {kind}: {error}. "
             f"Change the format in template({pattern!r}), or the column's type."
         ) from error
-
-
-def _arrow_writes(kind: pa.DataType, field: Field) -> bool:
-    if field.conversion is not None:
-        return False
-    return (is_text(kind) and field.spec in ("", "s")) or (pa.types.is_integer(kind) and field.spec in ("", "d"))
 
 
 def can_encode(kind: pa.DataType) -> bool:
@@ -79,20 +97,16 @@ def _by_row(chunk: RecordBatch, field: Field) -> pa.StringArray:
     return pa.array([None if is_missing(value) else field.write(value) for value in values], pa.string())
 
 
-def _misfit(chunk: RecordBatch, field: Field) -> DataError:
-    """Find the first row that the field does not fit."""
-    problems = ((place, _problem(chunk.slice(place, 1), field)) for place in range(chunk.num_rows))
-    place, problem = next((place, problem) for place, problem in problems if problem is not None)
-    value = " ".join(str(chunk.column(field.name).slice(place, 1)).split())  # as Arrow writes it: Python may have no value for it
-    return DataError(f"The field {field} does not fit the value {value:.80} of {row_at(chunk, place)}: {problem}. Change its format.")
-
-
-def _problem(row: RecordBatch, field: Field) -> Exception | None:
-    try:
-        _by_row(row, field)
-    except _MISFITS as error:
-        return error
-    return None
+def _raise_misfit(chunk: RecordBatch, field: Field) -> None:
+    """Raise `DataError` for the first row that the field does not fit."""
+    for place in range(chunk.num_rows):
+        try:
+            _by_row(chunk.slice(place, 1), field)
+        except _MISFITS as error:
+            value = " ".join(str(chunk.column(field.name).slice(place, 1)).split())  # as Arrow writes it: Python may have no value for it
+            raise DataError(
+                f"The field {field} does not fit the value {value:.80} of {row_at(chunk, place)}: {error}. Change its format."
+            ) from error
 
 
 def _sample(kind: pa.DataType) -> Any:

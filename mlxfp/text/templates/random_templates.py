@@ -1,8 +1,9 @@
 """The pattern of a template, parsed once: literal text and fields, cut into phrases."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from string import Formatter
 
 from attrs import frozen
@@ -81,7 +82,7 @@ def _pieces(pattern: str) -> list[Piece]:
         parsed = list(Formatter().parse(pattern))
     except ValueError as error:
         raise ArgumentError(f"The template {pattern!r} is not a format string: {error}. Write {{{{ and }}}} for literal braces.") from error
-    return list(_joined(piece for item in parsed for piece in _piece(pattern, *item)))
+    return join_texts(piece for item in parsed for piece in _piece(pattern, *item))
 
 
 def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conversion: str | None) -> Iterator[Piece]:
@@ -104,16 +105,7 @@ def _piece(pattern: str, literal: str, name: str | None, spec: str | None, conve
     yield Field(name, conversion, spec or "")
 
 
-def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Join neighbouring literals: the parser yields `{{` as a separate piece, and `. ` must be whole to end a phrase."""
-    text = ""
-    for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
-            continue
-        if text:
-            yield text
-        text = ""
-        yield piece
-    if text:
-        yield text
+def join_texts(pieces: Iterable[Piece]) -> list[Piece]:
+    """Join neighbouring texts, and leave out empty ones: the parser yields `{{` as a separate piece, and `. ` must be whole."""
+    groups = groupby(pieces, lambda piece: isinstance(piece, str))
+    return [piece for are_texts, some in groups for piece in (["".join(map(str, some))] if are_texts else some) if piece]

@@ -55,7 +55,12 @@ def template(
     Template(pattern, missing=missing, policy=policy)  # checks
     if seed is not None:
         check_integer(seed=seed)
-        _check_movable(pattern)
+        movable = sum(bool(phrase.fields) for phrase in parse(pattern))
+        if movable < 2:
+            raise ArgumentError(
+                f"template({pattern!r}) has {movable} phrases with fields, and with seed= they change places. "
+                "Write two or more, with one of . , ; | ! ? or a line end between them, or leave seed out."
+            )
     return _Template(pattern, missing, policy, into, seed)
 
 
@@ -130,7 +135,9 @@ class Template:
         texts = {place: format_column(chunk, place) for place in self._fields}
         gaps = {place: text for place, text in texts.items() if text.null_count}
         if gaps and self.policy == "raise":
-            _raise_first(self.pattern, chunk, gaps)
+            places = {place: pc.index(text.is_null(), True).as_py() for place, text in gaps.items()}
+            first = min(places, key=lambda place: places[place])
+            raise _missing(self.pattern, first.name, row_at(chunk, places[first]))
         if gaps and self.policy == "say":
             texts |= {place: text.fill_null(self.missing) for place, text in gaps.items()}
         join = _join_present if gaps and self.policy == "drop" else _join_all
@@ -177,21 +184,6 @@ def _shuffled(
         tuple(Phrase((fields[place],), phrase.end) if place in fields else phrase for place, phrase in enumerate(phrases)),
         {fields[place]: written.take(pa.array(order[at] * len(keys) + np.arange(len(keys)))) for at, place in enumerate(movable)},
     )
-
-
-def _check_movable(pattern: str) -> None:
-    phrases = [phrase for phrase in parse(pattern) if phrase.fields]
-    if len(phrases) < 2:
-        raise ArgumentError(
-            f"template({pattern!r}) has {len(phrases)} phrases with fields, and with seed= they change places. "
-            "Write two or more, with one of . , ; | ! ? or a line end between them, or leave seed out."
-        )
-
-
-def _raise_first(pattern: str, chunk: RecordBatch, gaps: Mapping[Field, pa.StringArray]) -> None:
-    places = {place: pc.index(text.is_null(), True).as_py() for place, text in gaps.items()}
-    first = min(places, key=lambda place: places[place])
-    raise _missing(pattern, first.name, row_at(chunk, places[first]))
 
 
 def _missing(pattern: str, name: str, row: str) -> DataError:

@@ -65,13 +65,7 @@ class Kind:
 
 
 def read_configuration(json: str) -> Configuration:
-    """Read the JSON of a tokenizer. Options that it leaves out are not filled in.
-
-    >>> json = '{"model": {"type": "WordPiece", "continuing_subword_prefix": "##", "unk_token": "[UNK]", "vocab": {}}}'
-    >>> configuration = read_configuration(json)
-    >>> configuration.kind.name, configuration.roles, configuration.splitters
-    ('WordPiece', {'unk': '[UNK]'}, [])
-    """
+    """Read the JSON of a tokenizer. Options that it leaves out are not filled in."""
     data = jsons.loads(json)
     return Configuration(
         data["model"],

@@ -65,9 +65,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
         raise MissingFileError(
             f"No tokenizer is at {str(place)!r}. Give a tokenizer.json file or a folder that holds one; nothing is downloaded."
         )
-    if place.suffix == ".txt":
-        return _value(place, _wordpiece(place, {}), {})
-    return _value(place, _read(place), {})
+    return _value(place, _wordpiece(place, {}) if place.suffix == ".txt" else _read(place), {})
 
 
 def _from_folder(folder: Path) -> Tokenizer:
@@ -137,9 +135,8 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
     built.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     built.decoder = decoders.WordPiece()
     if first in vocab and last in vocab:
-        kind = (
-            processors.RobertaProcessing if first == "<s>" else processors.BertProcessing
-        )  # MPNet, too, puts two separators between texts
+        # MPNet, too, puts two separators between texts.
+        kind = processors.RobertaProcessing if first == "<s>" else processors.BertProcessing
         built.post_processor = kind((last, vocab[last]), (first, vocab[first]))
     return _with_specials(built, vocab, config)
 

@@ -2,7 +2,7 @@
 
 import json as jsons
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from sys import intern
@@ -95,10 +95,10 @@ class Tokenizer:
         token = engine(self.json).id_to_token
         return [token(number) for number in self._known(ids)]
 
-    @property
+    @cached_property
     def vocab_size(self) -> int:
         """How many rows a model's embedding needs: one more than the largest id, added tokens included."""
-        return _id_count(self.json)
+        return max(engine(self.json).get_vocab().values(), default=-1) + 1
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -190,8 +190,3 @@ def engine(json: str) -> Any:
         return hf.Tokenizer.from_str(json)
     except Exception as error:  # the package raises plain Exception
         raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
-
-
-@lru_cache(maxsize=32)
-def _id_count(json: str) -> int:
-    return max(engine(json).get_vocab().values(), default=-1) + 1

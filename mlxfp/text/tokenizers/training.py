@@ -17,7 +17,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
-from mlxfp.text.templates.columns import check_text_column, read_text
+from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.text.tokenizers.unigram_training import count_words, train_unigram
 
@@ -64,7 +64,14 @@ def train_tokenizer(
     check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer")
     train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece, "unigram": _train_unigram}[kind]
     model, parts = train(lambda: _texts(dataset, column), vocab_size, lowercase=lowercase)
-    return _finish(model, parts)
+    built = parts.around(model)
+    built.add_special_tokens(_SPECIAL)
+    built.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, _SPECIAL.index(token)) for token in ("[CLS]", "[SEP]")],
+    )
+    return Tokenizer(built.to_str(), **{f"{token[1:-1].lower()}_token": token for token in _SPECIAL})
 
 
 Texts = Callable[[], Iterator[list[str]]]  # each call reads from the beginning
@@ -142,15 +149,3 @@ def _check_room(vocab_size: int, count: int, what: str) -> None:
             f"vocab_size={vocab_size} is too small: {count} {what} and {len(_SPECIAL)} special tokens need {needed}. "
             'Make it larger, or write rare characters with kind="bpe".'
         )
-
-
-def _finish(model: Any, parts: _Parts) -> Tokenizer:
-    built = parts.around(model)
-    built.add_special_tokens(_SPECIAL)
-    built.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(token, _SPECIAL.index(token)) for token in ("[CLS]", "[SEP]")],
-    )
-    roles = {f"{token[1:-1].lower()}_token": token for token in _SPECIAL}
-    return Tokenizer(built.to_str(), **roles)

@@ -29,11 +29,7 @@ def count_words(texts: Iterable[list[str]], normalizer: Any, splitter: Any) -> C
 
 
 def train_unigram(counts: Mapping[str, int], size: int) -> list[tuple[str, float]]:
-    """Return at most `size` pieces with their scores, likeliest first; every character is one, so there must be room for them.
-
-    >>> [piece for piece, _ in train_unigram({"banana": 4, "ban": 2, "nab": 3}, 6)]
-    ['banana', 'nab', 'ban', 'a', 'b', 'n']
-    """
+    """Return at most `size` pieces with their scores, likeliest first; every character is one, so there must be room for them."""
     words = sorted(counts, key=lambda word: (-counts[word], word))[:_WORDS]
     weights = np.array([counts[word] for word in words], np.int64)
     characters = sorted(set(chain.from_iterable(counts)))
@@ -59,9 +55,8 @@ def _first_scores(words: list[str], counts: Mapping[str, int], characters: list[
         for first in range(len(word)):
             for end in range(first + 1, min(first + _LONGEST, len(word)) + 1):
                 found[word[first:end]] += counts[word]
-    longer = sorted(
-        (piece for piece in found if len(piece) > 1 and found[piece] > 1), key=lambda piece: (-found[piece] * len(piece), piece)
-    )
+    longer = [piece for piece in found if len(piece) > 1 and found[piece] > 1]
+    longer.sort(key=lambda piece: (-found[piece] * len(piece), piece))
     chosen = [*(character for character in characters if character in found), *longer[:size]]
     return _score({piece: found[piece] * len(piece) for piece in chosen}, characters)
 

@@ -163,6 +163,7 @@ def test_the_last_group_is_known_where_the_number_of_rows_is():
     assert group_sizes(4, 3, drop_last=False) == (3,)
     assert group_sizes(4, 0, drop_last=False) == ()
     assert group_sizes(4, None, drop_last=True) == (4,)
+    assert group_sizes(4, None, drop_last=False) == (4, 1, 2, 3)
     stages = bucket_by_length([9], size=4), collate(causal(pad_id=0, length=8))
     assert batch_shapes(pipe(from_table(numbered([5] * 6)), *stages)) == ((2, 8), (4, 8))
     assert batch_shapes(pipe(from_table(numbered([5] * 6)), windows(9), *stages)) == ((1, 8), (2, 8), (3, 8), (4, 8))

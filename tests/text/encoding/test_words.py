@@ -5,8 +5,7 @@ import pyarrow as pa
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from mlxfp.text.encoding.boundary_rules import find_rule
-from mlxfp.text.encoding.words import cut_words, text_offsets
+from mlxfp.text.encoding.boundary_rules import cut_words, find_rule, text_offsets
 from tests.text.configurations import HURTFUL, known
 
 KNOWN = known()

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.arrow.binary_views import Pieces
+from mlxfp.core.arrow.gathering import Pieces
 
 BUFFERS = st.lists(st.binary(max_size=40), min_size=1, max_size=4)
 

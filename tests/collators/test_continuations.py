@@ -4,7 +4,7 @@ import json as jsons
 
 import pytest
 
-from mlxfp.collators.words import continuations
+from mlxfp.collators.masked_lm import continuations
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.tokenizers.tokenizer import Tokenizer

@@ -68,8 +68,6 @@ from mlxfp.data.lengths.windowing import windows as windows
 from mlxfp.data.rows.columns import drop_columns as drop_columns
 from mlxfp.data.rows.columns import rename_columns as rename_columns
 from mlxfp.data.rows.columns import select_columns as select_columns
-from mlxfp.data.rows.dataset_splits import Splits as Splits
-from mlxfp.data.rows.dataset_splits import train_valid_test as train_valid_test
 from mlxfp.data.rows.filtering import filter_by as filter_by
 from mlxfp.data.rows.map_filter import filter as filter
 from mlxfp.data.rows.map_filter import flat_map as flat_map
@@ -81,8 +79,10 @@ from mlxfp.data.rows.mixing import concat as concat
 from mlxfp.data.rows.mixing import interleave as interleave
 from mlxfp.data.rows.mixing import mix as mix
 from mlxfp.data.rows.repeating import repeat as repeat
+from mlxfp.data.rows.selecting import Splits as Splits
 from mlxfp.data.rows.selecting import select as select
 from mlxfp.data.rows.selecting import split as split
+from mlxfp.data.rows.selecting import train_valid_test as train_valid_test
 from mlxfp.data.rows.sharding import World as World
 from mlxfp.data.rows.sharding import shard as shard
 from mlxfp.data.rows.shuffling import ShuffleQuality as ShuffleQuality

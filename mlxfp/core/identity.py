@@ -61,11 +61,7 @@ def identify(dataset: Pipeline[Any]) -> Identity:
 
 
 def difference(a: Identity, b: Identity) -> tuple[str, str] | None:
-    """Return the texts of the first parts that differ, or None if all are the same.
-
-    >>> difference((("map(f)", "1"), ("batch(2)", "2")), (("map(f)", "1"), ("batch(3)", "3")))
-    ('batch(2)', 'batch(3)')
-    """
+    """Return the texts of the first parts that differ, or None if all are the same."""
     for left, right in zip(a, b, strict=False):
         if left[1] != right[1]:
             return left[0], right[0] if left[0] != right[0] else f"{right[0]} with other content"

@@ -40,12 +40,7 @@ class Pipeline(Generic[Item]):
 
 
 def label(kind: Any) -> str:
-    """Say the public name of a stage or source class.
-
-    >>> class _BatchByTokens: pass
-    >>> label(_BatchByTokens)
-    'batch_by_tokens'
-    """
+    """Say the public name of a stage or source class."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__.lstrip("_")).lower()
 
 

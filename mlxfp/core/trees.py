@@ -40,12 +40,6 @@ def flatten(tree: Any) -> tuple[TreeDef, list[Any]]:
     """Split a tree into its structure and its leaves.
 
     Raises `ArgumentTypeError` for dict keys that are neither str nor int.
-
-    >>> structure, leaves = flatten({"a": (1, [2]), "b": {}, "c": None})
-    >>> print(structure, leaves)
-    {'a': (*, [*]), 'b': {}, 'c': None} [1, 2]
-    >>> unflatten(structure, [3, 4])
-    {'a': (3, [4]), 'b': {}, 'c': None}
     """
     leaves: list[Any] = []
     node = _split(tree, leaves)
@@ -57,9 +51,6 @@ def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
 
     attrs values are rebuilt field by field, without converters, validators or `__attrs_post_init__`: they have run already.
     Raises `ArgumentError` if there are more or fewer leaves than the structure has.
-
-    >>> unflatten(flatten([1, (2,)])[0], "ab")
-    ['a', ('b',)]
     """
     if len(leaves) != structure.size:
         raise ArgumentError(f"The tree has {structure.size} leaves, got {len(leaves)}: {structure}.")
@@ -70,9 +61,6 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
     """Apply a function to every leaf, or to the leaves at the same places of several trees of one structure.
 
     Raises `ArgumentError` if the structure of a tree differs from that of the first.
-
-    >>> tree_map(lambda a, b: a + b, {"x": (1, 2)}, {"x": (10, 20)})
-    {'x': (11, 22)}
     """
     structure, leaves = flatten(tree)
     columns = [leaves]
@@ -85,21 +73,12 @@ def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def paths(structure: TreeDef) -> tuple[str, ...]:
-    """Name every leaf, in the order of `flatten`, by the Python expression that reaches it; names are unique.
-
-    >>> structure, _ = flatten({"layers": [{"weight": 0}], "a.b": 1, "0": 2, 0: 3})
-    >>> print(*paths(structure))
-    layers[0].weight ['a.b'] ['0'] [0]
-    """
+    """Name every leaf, in the order of `flatten`, by the Python expression that reaches it; names are unique."""
     return tuple(name.removeprefix(".") for name in _leaf_names(structure.node, ""))
 
 
 def difference(expected: TreeDef, found: TreeDef) -> str:
-    """Say how two structures differ; return an empty string if they are equal.
-
-    >>> difference(flatten({"a": 1, "b": 2})[0], flatten({"a": 1, "c": {"d": 2}})[0])
-    'Missing: b. Unexpected: c.d.'
-    """
+    """Say how two structures differ; return an empty string if they are equal."""
     if expected == found:
         return ""
     wanted, had = paths(expected), paths(found)

@@ -9,8 +9,7 @@ from mlxfp.config.classes import RunConfig
 from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
-from mlxfp.data.rows.dataset_splits import Splits
-from mlxfp.data.rows.selecting import select
+from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.kaggle.validation.cross_validation import parts_of
 from mlxfp.kaggle.validation.folds import Fold

@@ -55,12 +55,7 @@ def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None 
 
 
 def show_value(value: Any) -> str:
-    """Print a value in at most a line: arrays by dtype, shape and range, long texts and lists by their beginning.
-
-    >>> import numpy as np
-    >>> print(show_value(np.zeros((2, 2), np.uint8)), "|", show_value(b"1234"), "|", show_value([1.5] * 1000))
-    uint8[2, 2], 0 to 0 | 4 bytes: b'1234' | 1,000 values, 1.5 to 1.5
-    """
+    """Print a value in at most a line: arrays by dtype, shape and range, long texts and lists by their beginning."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         return _array(value)
     if isinstance(value, bytes):

@@ -18,9 +18,6 @@ def permute(indices: Indices, *, count: int, key: int) -> Indices:
     Up to 2**20 rows, the permutation is uniform over all of them (Fisher-Yates, numpy's Philox). Beyond, it is a Feistel network over
     the pairs (i // b, i % b) with b near the square root, walked again where it leaves the range (Black and Rogaway, "Ciphers with
     arbitrary finite domains", 2002): no memory, any row on its own.
-
-    >>> permute(np.arange(5), count=5, key=2).tolist()
-    [2, 4, 3, 1, 0]
     """
     return _listed(count, key)[indices] if count <= _LISTED else _walked(indices, count, key)
 

@@ -22,11 +22,7 @@ _GROWTH = 4  # at most so many times the rows of the chunk before: rows that bec
 
 
 def rows_at_once(chunk: RecordBatch) -> int:
-    """Return how many rows like those of a chunk are to be read at once: few where they are large, as images and sounds are.
-
-    >>> rows_at_once(pa.record_batch({"x": [1, 2]})), rows_at_once(pa.record_batch({"image": [bytes(2**18)] * 2}))
-    (4096, 63)
-    """
+    """Return how many rows like those of a chunk are to be read at once: few where they are large, as images and sounds are."""
     size, count = sum(map(_bytes, chunk.columns)), int(chunk.num_rows)
     return max(_FIRST_ROWS, min(CHUNK_ROWS, _BYTES_AT_ONCE * count // max(1, size)))
 

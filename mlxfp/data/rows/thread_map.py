@@ -50,9 +50,6 @@ def in_order(work: Callable[[slice], list[Result]], count: int, *, workers: int)
 
     The error that comes out is the first in the order of the rows, and no thread is left when this returns or raises: threads live as
     long as one chunk is worked on. They see the context variables of the caller (numpy's `errstate`, the precision of decimals).
-
-    >>> in_order(lambda rows: [row * 2 for row in range(rows.start, rows.stop)], 5, workers=2)
-    [0, 2, 4, 6, 8]
     """
     if workers == 1:
         return work(slice(0, count))
@@ -72,9 +69,6 @@ def generators(keys: Keys) -> Iterator[np.random.Generator]:
     """Yield what `generator(key)` returns for each key of an array, in turn; each is good until the next one.
 
     It is one generator that is set to the start of the next stream, in a seventh of the time that it takes to make a new one.
-
-    >>> [round(one.random(), 3) for one in generators(np.array([5, 6, 5], np.uint64))]
-    [0.734, 0.685, 0.734]
     """
     philox = np.random.Philox(key=0)
     one, fresh = np.random.Generator(philox), philox.state

@@ -198,7 +198,7 @@ class RowToText(RowWise):
             _check_type(column, schema.field(column.name).type)
         return set_field(schema, self.into, pa.string())
 
-    def looks_at(self) -> tuple[str, ...]:
+    def columns_read(self) -> tuple[str, ...]:
         """Return the columns that are read."""
         return self.columns
 

@@ -12,8 +12,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.dataset_splits import Splits
-from mlxfp.data.rows.selecting import select
+from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.folds import Fold, Folds
 from mlxfp.kaggle.validation.out_of_fold import FoldPredictions, OutOfFold, fold_predictions, out_of_fold

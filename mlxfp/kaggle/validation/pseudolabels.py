@@ -14,7 +14,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.rows.columns import drop_columns
-from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.data.rows.selecting import Splits
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.cross_validation import Fit, Predict

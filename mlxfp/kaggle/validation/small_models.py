@@ -15,7 +15,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.core.trees import flatten, tree_map
-from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.data.rows.selecting import Splits
 from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.kaggle.validation.cross_validation import Predict
 from mlxfp.models.layers import random_key

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlxfp.core.errors import ArgumentTypeError, SchemaError
-from mlxfp.data.rows.dataset_splits import Splits
+from mlxfp.data.rows.selecting import Splits
 from mlxfp.kaggle.ensembling.calibration import threshold
 from mlxfp.kaggle.ensembling.stacking import second_stage
 from mlxfp.kaggle.specs.tables import column_values

@@ -42,7 +42,6 @@ class Normalization:
     std: tuple[float, ...] = field(converter=_floats)
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is a mean and a positive standard deviation for one channel or three."""
         if len(self.mean) != len(self.std) or len(self.mean) not in (1, 3):
             raise ArgumentError(f"Images have 1 or 3 channels, got {len(self.mean)} means and {len(self.std)} standard deviations.")
         if min(self.std) <= 0:

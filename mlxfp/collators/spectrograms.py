@@ -47,7 +47,6 @@ class LogMel:
     scale: Literal["slaney", "htk"] = field(default="slaney", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Check the values, and that every band has at least one frequency of the Fourier transform."""
         check_positive(rate=self.rate, size=self.size, hop=self.hop, mels=self.mels)
         check_types((int, float), low=self.low)
         check_types((int, float, type(None)), high=self.high)

@@ -62,7 +62,6 @@ class TaskSpec:
     length: int | None = field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Check that there is a collator for the task, and that the roles are those of the task."""
         check_choice(sorted({modality for modality, _ in TASK_COLLATORS}), modality=self.modality)
         check_choice(sorted({kind for _, kind in TASK_COLLATORS}), kind=self.kind)
         if (self.modality, self.kind) not in TASK_COLLATORS:

@@ -96,7 +96,6 @@ class Dataset(Pipeline[Item], Generic[Item]):
         return Examples(rows) if isinstance(index, slice) else to_rows(rows)[0]
 
     def __repr__(self) -> str:
-        """Print as the `pipe` that makes it."""
         return f"pipe({', '.join(map(repr, flat_parts(self)))})"
 
 
@@ -189,7 +188,6 @@ class Combinator:
         return Dataset(self.source(dataset, **dict(self.options)))
 
     def __repr__(self) -> str:
-        """Print as the call that makes it."""
         return f"{label(self.source)}({', '.join(f'{name}={brief(value)}' for name, value in self.options)})"
 
 

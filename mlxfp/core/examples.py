@@ -68,11 +68,9 @@ class Examples(Sequence[Example]):
         return iter(_rows(self.chunk))
 
     def __len__(self) -> int:
-        """Return the number of examples."""
         return int(self.chunk.num_rows)
 
     def __eq__(self, other: object) -> bool:
-        """Compare columns and values."""
         return bool(visible(self.chunk).equals(visible(other.chunk))) if isinstance(other, Examples) else NotImplemented
 
     def __hash__(self) -> int:
@@ -80,7 +78,6 @@ class Examples(Sequence[Example]):
         return hash((self.names, len(self)))
 
     def __repr__(self) -> str:
-        """Show the columns and the number of examples."""
         return f"Examples({len(self)} x {', '.join(self.names)})"
 
 

@@ -18,7 +18,6 @@ class Part:
     __slots__ = ()
 
     def __repr__(self) -> str:
-        """Print as a call, leaving out what has its default: `batch(size=32)`."""
         kind: Any = type(self)
         fields = [f for f in attrs.fields(kind) if f.repr and f.name != "dataset"]
         values = [(f, getattr(self, f.name)) for f in fields]

@@ -27,7 +27,6 @@ class TreeDef:
     size: int = attrs.field(eq=False)
 
     def __str__(self) -> str:
-        """Show the tree with a star for every leaf."""
         return str(unflatten(self, [_Star()] * self.size))
 
 

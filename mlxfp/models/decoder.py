@@ -44,7 +44,6 @@ class DecoderConfig(Config):
     rms_norm_eps: float = 1e-5
 
     def __attrs_post_init__(self) -> None:
-        """Check the sizes."""
         super().__attrs_post_init__()
         heads, shared = self.num_attention_heads, self.num_key_value_heads
         if heads % shared:

@@ -109,7 +109,6 @@ class Config:
     rotary: ClassVar[bool] = False
 
     def __attrs_post_init__(self: Any) -> None:
-        """Raise unless the config describes a possible model."""
         types = {field.name: field.type for field in fields(type(self))}
         values = {name: getattr(self, name) for name in types}
         rates = {name: value for name, value in values.items() if "dropout" in name}

@@ -63,5 +63,4 @@ class Registry(Mapping[str, T]):
         return Registry(self.kind, dict(self) | dict(others))
 
     def __repr__(self) -> str:
-        """Print the names."""
         return f"Registry of {len(self)} {self.kind}s: {', '.join(self) or 'none'}"

@@ -150,7 +150,6 @@ class Recipe:
         return self.permute or self.drop > 0
 
     def __repr__(self) -> str:
-        """Print the spec's name, the tokenizer and the answer."""
         numbers = "" if self.scales is None else f", {self.scales.count} numbers"
         return f"Recipe({self.spec.name!r}: {self.tokenizer!r}{numbers}, {self.target.answer} of {self.target.outputs})"
 

@@ -56,7 +56,6 @@ class Finding:
     detail: str
 
     def __str__(self) -> str:
-        """Print on one line."""
         return f"{self.law}: {self.detail}"
 
 

@@ -117,7 +117,6 @@ class Profile:
         )
 
     def __repr__(self) -> str:
-        """Show a table."""
         rows = [("part", "out", "out/s", "seconds", "share", ""), *map(self._row, self.parts)]
         widths = [max(len(row[place]) for row in rows) for place in range(5)]
         table = [

@@ -94,7 +94,6 @@ class RowTrace:
     steps: tuple[Passed, ...]
 
     def __repr__(self) -> str:
-        """Show what is new after each part."""
         lines = [f"row {self.origin.row} of {self.origin.source!r}"]
         before: tuple[Mapping[str, Any], ...] = ()
         for step in self.steps:

@@ -86,7 +86,6 @@ class Splits:
     test: Dataset[Any] | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that these are datasets."""
         check_types(Dataset, train=self.train)
         check_types((Dataset, type(None)), valid=self.valid, test=self.test)
 

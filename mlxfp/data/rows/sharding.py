@@ -35,7 +35,6 @@ class World:
     pipeline: int = 1
 
     def __attrs_post_init__(self) -> None:
-        """Check that the numbers fit each other."""
         check_positive(size=self.size, tensor=self.tensor, pipeline=self.pipeline)
         check_integer(rank=self.rank)
         if not 0 <= self.rank < self.size:

@@ -29,7 +29,6 @@ class Field:
         return (f"!{self.conversion}" if self.conversion else "") + (f":{self.spec}" if self.spec else "")
 
     def __str__(self) -> str:
-        """Write the field as in a pattern."""
         return f"{{{self.name}{self._format}}}"
 
 

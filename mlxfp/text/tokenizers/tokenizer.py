@@ -148,7 +148,6 @@ class Tokenizer:
         Path(folder, "tokenizer_config.json").write_text(jsons.dumps(config, indent=2, ensure_ascii=False), encoding="utf-8")
 
     def __repr__(self) -> str:
-        """Print kind and size."""
         return f"Tokenizer({type(engine(self.json).model).__name__}, vocab_size={self.vocab_size})"
 
     @property

@@ -192,13 +192,7 @@ class Combinator:
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:
-    """Return a copy of a dataset that runs with what `hooks` returns for it; so do the datasets that its source holds, however deep.
-
-    >>> from mlxfp.data.rows.repeating import repeat
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> with_hooks(repeat(3)(from_examples([{"x": 1}])), lambda dataset: dataset.hooks)
-    pipe(from_examples(1 rows), repeat(epochs=3))
-    """
+    """Return a copy of a dataset that runs with what `hooks` returns for it; so do the datasets that its source holds, however deep."""
 
     def renewed(value: Any) -> Any:
         if isinstance(value, Dataset):
@@ -215,15 +209,7 @@ def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) ->
 
 
 def unoptimized(dataset: Dataset[Any]) -> Dataset[Any]:
-    """Return a copy of a dataset that runs as it was written, with the datasets in its source: what every plan is held to.
-
-    >>> from mlxfp.core.pipelines import pipe
-    >>> from mlxfp.data.rows.columns import select_columns
-    >>> from mlxfp.data.sources.in_memory import from_table
-    >>> rows = pipe(from_table({"x": [1, 2], "y": [3, 4]}), select_columns(["y"]))
-    >>> rows.plan.source.schema().names, unoptimized(rows).plan.source.schema().names
-    (['y'], ['x', 'y'])
-    """
+    """Return a copy of a dataset that runs as it was written, with the datasets in its source: what every plan is held to."""
     return with_hooks(dataset, lambda held: AsWritten(held.hooks))
 
 

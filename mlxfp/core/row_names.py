@@ -23,15 +23,7 @@ class Origin:
 
 
 def locate(dataset: Pipeline[Any], number: int) -> Origin:
-    """Find the source, and the row in it, that a number of `Examples.rows` stands for: where datasets are joined, it says which one.
-
-    >>> from mlxfp.data.lengths.batching import batch
-    >>> from mlxfp.data.rows.mixing import concat
-    >>> from mlxfp.data.sources.in_memory import from_examples
-    >>> both = concat([from_examples([{"x": 1}, {"x": 2}]), from_examples([{"x": 3}])])
-    >>> locate(both, next(iter(batch(3)(both))).rows[2])
-    Origin(source=from_examples(1 rows), row=0)
-    """
+    """Find the source, and the row in it, that a number of `Examples.rows` stands for: where datasets are joined, it says which one."""
     leaf, row = divmod(int(number), 1 << LEAF_BITS)
     return Origin(list(leaves(dataset))[leaf], row)
 

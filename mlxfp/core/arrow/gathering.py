@@ -91,11 +91,7 @@ def large_chunks(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
 
 
 def takeable(kind: pa.DataType) -> pa.DataType:
-    """Replace views of text and bytes, which polars writes and from which Arrow cannot take rows yet, by the types with offsets.
-
-    >>> takeable(pa.list_(pa.string_view()))
-    ListType(list<item: large_string>)
-    """
+    """Replace views of text and bytes, which polars writes and from which Arrow cannot take rows yet, by the types with offsets."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_binary_view(kind):

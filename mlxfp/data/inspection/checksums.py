@@ -1,25 +1,22 @@
 """Golden hashes: what a pipeline gives, as a short string that a test can hold."""
 
+from collections.abc import Iterable
 from contextlib import closing
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import visible
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
-    from mlxfp.core.datasets import Dataset
-
-
-def checksum(dataset: "Dataset[Any]", *, steps: int, epoch: int = 0) -> str:
+def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
     """Hash the first `steps` items: names, types, shapes and values of everything in them, bit by bit; 32 hexadecimal digits.
 
     Hold a pipeline to it in a test of your own: if a change of code, data or a library changes what the model sees, the test says so. It
@@ -43,7 +40,7 @@ def checksum(dataset: "Dataset[Any]", *, steps: int, epoch: int = 0) -> str:
     return fingerprint((dataset.level, found))
 
 
-def _rows(chunks: "Iterable[Any]", steps: int) -> "tuple[Any, ...]":
+def _rows(chunks: Iterable[Any], steps: int) -> tuple[Any, ...]:
     """Return the first rows as one table: where chunks end means nothing."""
     taken, left = [], steps
     for chunk in chunks:
@@ -54,7 +51,7 @@ def _rows(chunks: "Iterable[Any]", steps: int) -> "tuple[Any, ...]":
     return (pa.Table.from_batches(taken),) if taken else ()
 
 
-def _items(items: "Iterable[Any]", steps: int) -> "tuple[Any, ...]":
+def _items(items: Iterable[Any], steps: int) -> tuple[Any, ...]:
     return tuple(_batch(item) if isinstance(item, dict) else fingerprint(visible(item)) for item in islice(items, steps))
 
 

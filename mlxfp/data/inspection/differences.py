@@ -3,18 +3,16 @@
 from collections.abc import Iterator
 from difflib import SequenceMatcher
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.identity import fingerprint, identify
 from mlxfp.core.nodes import Pipeline, check_dataset, children, flat_parts
 
-if TYPE_CHECKING:
-    from mlxfp.core.datasets import Dataset
 
-
-def diff(a: "Dataset[Any]", b: "Dataset[Any]") -> str:
+def diff(a: Dataset[Any], b: Dataset[Any]) -> str:
     """Compare two pipelines part by part, for printing: `-` stands before parts of `a` alone, `+` before those of `b` alone.
 
     `!` stands before a part of both that prints the same and has other content, and the difference follows. Returns "" for equal pipelines.
@@ -37,12 +35,12 @@ def diff(a: "Dataset[Any]", b: "Dataset[Any]") -> str:
     return "\n".join(_lines(a, b)) if _differ(a, b) else ""
 
 
-def _differ(a: "Dataset[Any]", b: "Dataset[Any]") -> bool:
+def _differ(a: Dataset[Any], b: Dataset[Any]) -> bool:
     """Return whether parts differ in what they are; how they run, such as the depth of a prefetch, may be printed and does not count."""
     return [mark for _, mark in identify(a)] != [mark for _, mark in identify(b)]
 
 
-def _lines(a: "Dataset[Any]", b: "Dataset[Any]") -> Iterator[str]:
+def _lines(a: Dataset[Any], b: Dataset[Any]) -> Iterator[str]:
     left, right = (
         [(" ".join(text.splitlines()), mark, part) for (text, mark), part in zip(identify(dataset), flat_parts(dataset), strict=True)]
         for dataset in (a, b)

@@ -15,7 +15,7 @@ from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError
-from mlxfp.core.execution import run, start
+from mlxfp.core.execution import read_all
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats, spell
@@ -132,7 +132,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
     log = errors_of(spec.metric) == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
     read.schema(schema(rows))  # raises for columns that are not numerical
-    chunks = [read.numbers(chunk) for chunk, _ in run(select_columns(list(spec.target))(rows), start(0, None))]
+    chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]
     columns = [np.concatenate([chunk[name] for chunk in chunks] or [np.empty(0)]) for name in spec.target]
     if not len(columns[0]):
         raise DataError(f"The scale of {_listed(spec.target)} is fitted on training rows, and {rows!r} has none. Give at least one.")

@@ -14,7 +14,7 @@ from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visibl
 from mlxfp.core.datasets import Combinator, Dataset, check_indexable
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
-from mlxfp.core.execution import row_count, run, start
+from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
 from mlxfp.core.sources import Position
@@ -189,7 +189,7 @@ class _Split(View):
         values = None
         if self.stratify or self.group:
             column = select_columns([self.stratify or self.group or ""])(self.dataset)
-            values = np.concatenate([_codes(chunk) for chunk, _ in run(column, start(0, None))] or [np.empty(0, np.uint64)])
+            values = np.concatenate([_codes(chunk) for chunk in read_all(column)] or [np.empty(0, np.uint64)])
         return np.flatnonzero(self._parts(values) == self.part)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:

@@ -13,7 +13,7 @@ from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import DataError
-from mlxfp.core.execution import row_count, run, start
+from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.randomness import fold_in, fold_into_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import Stage, check_level
@@ -65,8 +65,8 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     [0.0, 0.04, 0.34]
     """
     check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))
-    with closing(run(dataset, start(epoch, None))) as chunks:
-        rows = np.concatenate([source_rows(chunk) for chunk, _ in chunks] or [np.empty(0, np.int64)])
+    with closing(read_all(dataset, epoch=epoch)) as chunks:
+        rows = np.concatenate([source_rows(chunk) for chunk in chunks] or [np.empty(0, np.int64)])
     count = len(rows)
     if count < 2:  # one row has no order
         raise DataError(f"shuffle_quality needs at least two rows, got {count} from {dataset!r}.")
@@ -87,8 +87,8 @@ class _Shuffle(View):
         return self._order(indices, row_count(self.dataset), epoch)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        with closing(run(self.dataset, start(epoch, None))) as chunks:
-            held = list(large_chunks(chunk for chunk, _ in chunks)) or [no_rows(self.schema())]
+        with closing(read_all(self.dataset, epoch=epoch)) as chunks:
+            held = list(large_chunks(chunks)) or [no_rows(self.schema())]
         gathered = rows_in(held[0].schema, held)
         count = int(gathered.starts[-1])
         for first in range(position or 0, count, CHUNK_ROWS):

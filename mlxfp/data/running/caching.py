@@ -31,7 +31,7 @@ from mlxfp.core.chunks import (
 )
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
-from mlxfp.core.execution import run, start
+from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import Position, Source
@@ -140,8 +140,8 @@ class _SomeColumns(_Stored):
 class _Load(_Stored):
     @cached_property
     def table(self) -> pa.Table:
-        with closing(run(self.dataset, start(0, None))) as chunks:
-            held = [chunk for chunk, _ in chunks]
+        with closing(read_all(self.dataset)) as chunks:
+            held = list(chunks)
         return pa.Table.from_batches(held or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
 
     def notes(self) -> tuple[str, ...]:
@@ -186,12 +186,11 @@ class _Cache(_Stored):
 def _write(dataset: Dataset[Any], file: Path) -> None:
     """Write a temporary file and rename it: a file with this name always has all the rows."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(file, suffix="") as temporary, closing(run(dataset, start(0, None))) as chunks:
-        first = next((chunk for chunk, _ in chunks), None)
+    with written_whole(file, suffix="") as temporary, closing(read_all(dataset)) as chunks:
+        first = next(chunks, None)
         schema = (number_rows(no_rows(dataset.plan.schema), 0, 0) if first is None else first).schema
         with pa.OSFile(str(temporary), "wb") as out, pa.ipc.new_file(out, schema) as writer:
-            rest = (chunk for chunk, _ in chunks)
-            for written in large_chunks(rest if first is None else chain((first,), rest)):
+            for written in large_chunks(chunks if first is None else chain((first,), chunks)):
                 writer.write_batch(written)
 
 

@@ -12,7 +12,7 @@ from mlxfp.core.checks import check_choice, check_positive, check_text, check_ty
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
-from mlxfp.core.execution import run, start
+from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import check_dataset, flat_parts
 from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.rows.row_to_text import RowToText
@@ -99,7 +99,7 @@ def token_budget(
     check_text_column(dataset.resolved.schemas[-1], column, "token_budget")
     writer = next((part for part in flat_parts(dataset) if isinstance(part, RowToText) and part.into == column), None)
     tokens = pipe(dataset, tokenize(tokenizer, column=column, into=_IDS))
-    counted = [dict(_count(chunk, tokenizer, writer)) for chunk, _ in run(tokens, start(0, None))]
+    counted = [dict(_count(chunk, tokenizer, writer)) for chunk in read_all(tokens)]
     if not sum(len(counts[""]) for counts in counted):
         raise DataError(f"token_budget has no rows to count: {dataset!r} is empty. Give a dataset with at least one row.")
     lengths = {name: np.concatenate([counts[name] for counts in counted]) for name in counted[0]}

@@ -10,7 +10,7 @@ from mlxfp.core.chunks import visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.execution import run, start
+from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import check_dataset
 from mlxfp.data.rows.columns import select_columns
 
@@ -25,7 +25,7 @@ def to_table(rows: Dataset[Any]) -> pa.Table:
     check_dataset(rows, to_table)
     if rows.level != "examples":
         raise PipelineError(f"to_table takes examples, got {rows.level} from {rows.parts[-1]!r}. Use it before batch.")
-    chunks = [visible(chunk) for chunk, _ in run(rows, start(0, None))]
+    chunks = [visible(chunk) for chunk in read_all(rows)]
     return pa.Table.from_batches(chunks, schema=schema(rows))
 
 

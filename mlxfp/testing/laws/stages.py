@@ -9,7 +9,7 @@ import numpy as np
 
 from mlxfp.core.chunks import RecordBatch, source_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.execution import iterate, run, start
+from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.planning import as_written
 from mlxfp.core.stages import Stage
@@ -53,7 +53,7 @@ def assert_pure_stages(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     for step in as_written(dataset).steps:
         before = attrs.evolve(dataset, stages=dataset.stages[: step.place])
         calls = dataset.hooks.step(step), dataset.hooks.finish(step)
-        _assert_pure_stage(step.stage, *calls, [chunk for chunk, _ in run(before, start(epoch, None))], epoch)
+        _assert_pure_stage(step.stage, *calls, list(read_all(before, epoch=epoch)), epoch)
 
 
 def _assert_pure_stage(stage: Stage, call: Any, finish: Any, chunks: Sequence[Any], epoch: int) -> None:
@@ -116,7 +116,7 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
 
 def _rows_of_items(dataset: Dataset[Any], epoch: int) -> list[Any]:
     """Return the source rows that each item is made of."""
-    chunks = [source_rows(chunk) for chunk, _ in run(dataset, start(epoch, None))]
+    chunks = [source_rows(chunk) for chunk in read_all(dataset, epoch=epoch)]
     return chunks if dataset.level == "groups" else [row for rows in chunks for row in np.split(rows, len(rows))]
 
 

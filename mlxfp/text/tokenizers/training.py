@@ -15,7 +15,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from mlxfp.core.checks import check_choice, check_positive, check_text
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
-from mlxfp.core.execution import run, start
+from mlxfp.core.execution import read_all
 from mlxfp.core.nodes import check_dataset
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
@@ -95,7 +95,7 @@ class _Parts:
 
 def _texts(dataset: Dataset[Any], column: str) -> Iterator[list[str]]:
     found = False
-    for chunk, _ in run(dataset, start(0, None)):
+    for chunk in read_all(dataset):
         found = found or chunk.num_rows > 0
         yield read_text(chunk, column, "train_tokenizer").to_pylist()
     if not found:

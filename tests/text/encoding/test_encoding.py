@@ -3,7 +3,7 @@
 import json as jsons
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
-from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo, forget_words
+from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
@@ -28,14 +28,7 @@ from tests.text.corpora import SENTENCES, trained
 KNOWN = known()
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    """Let no rule or memo of one test reach another."""
-    find_rule.cache_clear()
-    forget_words()
-    yield
-    find_rule.cache_clear()
-    forget_words()
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 
 def by_words(tokenizer: Tokenizer, texts: Sequence[str], *, rule: Rule | None = None, limit: int = 1 << 20) -> list[list[int]]:

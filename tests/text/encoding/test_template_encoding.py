@@ -1,7 +1,7 @@
 """The law of parts: ids of sentences that nobody wrote are the tokenizer's own ids of the sentences."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -45,14 +45,7 @@ LITERALS = st.sampled_from(
 ALWAYS = Limits(rows=0, distinct=math.inf, whole=1.0, new=1e9)
 
 
-@pytest.fixture(autouse=True)
-def _fresh() -> Iterator[None]:
-    """Let no rule or memo of one test reach another."""
-    find_rule.cache_clear()
-    forget_words()
-    yield
-    find_rule.cache_clear()
-    forget_words()
+pytestmark = pytest.mark.usefixtures("nothing_remembered")
 
 
 def by_parts(tokenizer: Tokenizer, sentence: Template, chunk: pa.RecordBatch) -> list[list[int]] | None:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from contextlib import suppress
 from hashlib import sha256
 from itertools import takewhile
@@ -34,8 +35,18 @@ class _SymbolInfo(ctypes.Structure):  # Dl_info of <dlfcn.h>
     _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p), ("address", ctypes.c_void_p))
 
 
-class _LibraryInfo(ctypes.Structure):  # the first two fields of struct dl_phdr_info of <link.h>
-    _fields_ = (("address", ctypes.c_void_p), ("file", ctypes.c_char_p))
+class _Library(ctypes.Structure):  # struct link_map of <link.h>: libraries in the order in which they were loaded
+    pass
+
+
+_Library._fields_ = (
+    ("address", ctypes.c_void_p),
+    ("file", ctypes.c_char_p),
+    ("dynamic", ctypes.c_void_p),
+    ("next", ctypes.POINTER(_Library)),
+    ("previous", ctypes.POINTER(_Library)),
+)
+_LINK_MAP = 2  # RTLD_DI_LINKMAP of <dlfcn.h>
 
 
 def load_openblas() -> str | None:
@@ -124,15 +135,16 @@ def _file_of(library: ctypes.CDLL) -> Path | None:
     return Path(os.fsdecode(info.file)).resolve() if found and info.file else None
 
 
-def _loaded_libraries() -> list[Path]:
-    """List the files of the loaded libraries, in the order in which they were loaded."""
-    files: list[Path] = []
+def _loaded_libraries() -> Iterator[Path]:
+    """Give the files of the loaded libraries, in the order in which they were loaded.
 
-    def visit(info: "ctypes._Pointer[_LibraryInfo]", _size: int, _data: object) -> int:
-        name = info.contents.file or os.fsencode(sys.executable)  # the first entry is the program itself, without a name
-        files.append(Path(os.fsdecode(name)).resolve())
-        return 0
-
-    visitor = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_LibraryInfo), ctypes.c_size_t, ctypes.c_void_p)
-    ctypes.CDLL(None).dl_iterate_phdr(visitor(visit), None)
-    return files
+    Not by `dl_iterate_phdr`: it calls back while it holds the loader's lock, and a callback in Python waits for the interpreter's lock,
+    which a thread that imports a module holds while it waits for the loader's.
+    """
+    program, library = ctypes.CDLL(None), ctypes.POINTER(_Library)()
+    if program.dlinfo(ctypes.c_void_p(program._handle), _LINK_MAP, ctypes.byref(library)):  # noqa: SLF001  # ctypes has no public name
+        return
+    while library:  # type: ignore[truthy-bool]  # a null pointer is false
+        # the first entry is the program itself, without a name
+        yield Path(os.fsdecode(library.contents.file or os.fsencode(sys.executable))).resolve()
+        library = library.contents.next

@@ -145,6 +145,34 @@ def test_a_library_loaded_after_mlx_is_not_taken_for_the_one_that_mlx_uses():
     assert run.stdout.strip() == "None True"
 
 
+@only_linux
+def test_the_libraries_are_listed_while_another_thread_imports(tmp_path):
+    """An import holds the interpreter's lock while it waits for the loader's: the list must not wait for them in the other order."""
+    program = """
+import importlib.util, shutil, sys, threading
+from pathlib import Path
+import numpy.linalg.lapack_lite as extension
+from mlxfp._blas import _loaded_libraries
+
+copies = [Path(shutil.copy(extension.__file__, Path(sys.argv[1], f"{number}.so"))) for number in range(100)]
+
+def load_all():
+    for copy in copies:
+        try:
+            importlib.util.module_from_spec(importlib.util.spec_from_file_location("lapack_lite", copy))
+        except ImportError:  # numpy allows one copy of it in a process; it is loaded nevertheless
+            pass
+
+thread = threading.Thread(target=load_all, daemon=True)
+thread.start()
+while thread.is_alive():
+    list(_loaded_libraries())
+print({copy.resolve() for copy in copies} < set(_loaded_libraries()))
+"""
+    run = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, timeout=60)
+    assert run.stdout == "True\n"
+
+
 def test_the_module_prints_its_report():
     run = subprocess.run([sys.executable, "-W", "error", "-m", "mlxfp.runtime"], capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["mlx", "backend", "device", "blas", "matmul"]

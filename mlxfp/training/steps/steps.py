@@ -11,7 +11,7 @@ from mlx import nn, optimizers
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import TreeDef, difference, flatten, tree_map, unflatten
+from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import random_key
 from mlxfp.training.optimization.optimizers import start, update
@@ -60,7 +60,8 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
 
     The step is pure: the same state and batch give the same result, dropout included, and the old state stays unchanged. It only uses
     the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it returns.
-    Raises `ArgumentError` for a state of another model or optimizer. `.variants` counts the compiled variants, one a batch shape.
+    Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are outside
+    of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
 
     The options; one that is not used costs nothing:
 
@@ -151,7 +152,7 @@ class TrainStep:
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
-        self._compiler = Compiler("train_step", 64)
+        self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
 
     @property
     def variants(self) -> int:
@@ -183,6 +184,13 @@ class TrainStep:
             leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
         mx.async_eval(leaves, metrics)
         return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
+
+    def look(self, state: TrainState, batch: Batch) -> None:
+        """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
+
+        Raises `BoundError` for those that are outside of their tables. A compiled step sees only those in the batch itself.
+        """
+        self._model.apply(self._loss, state.params, state.buffers, arrays_of(batch), key=random_key(state.seed, "look"))
 
     def pure(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool

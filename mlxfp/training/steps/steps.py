@@ -63,6 +63,10 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are outside
     of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
 
+    A batch of weight 0, such as one without a label that counts, changes nothing but the count of steps: no parameter decays and no
+    moment, average, statistic or schedule moves. Its metric `weight` is 0. With `accumulate` the same holds for an update all of
+    whose batches weigh 0.
+
     The options; one that is not used costs nothing:
 
     - `accumulate=n`: update after every n batches, as one batch of all their rows would; `state.step` counts batches, schedules count
@@ -198,23 +202,26 @@ class TrainStep:
         """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
         options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
         (mean, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        counts: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None  # whether the batch does
-        sums: Any = weighted_sums(gradients, weight, counts) if options.summed else None
+        finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
+        sums: Any = weighted_sums(gradients, weight, finite) if options.summed else None
         if options.ranks is not None:
-            sums, mean, weight, counts = sum_over_ranks(options.ranks, sums, mean, weight, counts)
+            sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
-        if counts is not None:
-            metrics["skipped"] = 1 - counts.astype(mx.float32)
-            buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
+        weighs = weight != 0
+        counts = weighs if finite is None else weighs & finite
+        buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
+        if finite is not None:
+            metrics["skipped"] = 1 - finite.astype(mx.float32)
         if options.scaled:
-            extra["scale"], metrics["loss_scale"] = next_scale(extra["scale"], counts), extra["scale"]["factor"]
+            extra["scale"] = where_tree(weighs, next_scale(extra["scale"], finite), extra["scale"])
+            metrics["loss_scale"] = trees["extra"]["scale"]["factor"]
         if options.accumulate > 1:
             sums = tree_map(mx.add, extra["sums"], sums)
             extra["sums"] = zero_sums(trees["params"]) if updates else sums
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
-                gradients, counts = mean_gradients(sums, gradients), None if counts is None else sums["weight"] > 0
+                gradients, counts = mean_gradients(sums, gradients), sums["weight"] != 0
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm)
             after = self._updated(after, gradients, counts)
@@ -253,13 +260,13 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array | None) -> dict[str, Any]:
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
         params, opt = update(self._optimizer, gradients, trees["opt"], trees["params"])
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        return after if counts is None else where_tree(counts, after, trees)
+        return where_tree(counts, after, trees)
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
         """Return the arrays of a state, after making sure that their structure is that of this step."""

@@ -8,6 +8,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.execution import beginning, iterate
+from mlxfp.core.nodes import flat_parts
 from mlxfp.core.row_names import Origin
 from mlxfp.data.inspection.provenance import row_origins
 from mlxfp.models.bounds import BoundError
@@ -32,6 +33,16 @@ def epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
 def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Iterator[tuple[Batch, Cursor | None]]:
     """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
     return iterate(batches, cursor, epoch=epoch) if isinstance(batches, Dataset) else ((batch, None) for batch in batches)
+
+
+def why_empty(batches: Iterable[Batch]) -> str:
+    """Explain an epoch without batches, and say what to do."""
+    if not isinstance(batches, Dataset):
+        return "Give fit a dataset or a list; a generator can be read once only."
+    dropping = [repr(part) for part in flat_parts(batches) if getattr(part, "drop_last", False)]
+    if dropping:
+        return f"{' and '.join(dropping)} leaves out what is not full, and here nothing is: leave out drop_last, or make it smaller."
+    return f"No row comes out of {batches!r:.200}. Look at its source, and at what leaves rows out."
 
 
 def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:

@@ -20,10 +20,12 @@ from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped
-from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, with_cursors
+from mlxfp.training.loop.event_streams import EventStream
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
+from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
 from mlxfp.training.steps.state import FlatState, TrainState
@@ -60,9 +62,10 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     `control`, observers can change the state between two steps (see `Control`).
 
     The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
-    Nothing happens until the events are consumed, and to stop consuming them stops the run. Raises `DataError` for an epoch without
-    batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and `NonFiniteError`,
-    when the metrics are read, for a loss that was not finite in any step since the last reading.
+    Nothing happens until the events are consumed, and to stop consuming them stops the run. A `Warned` event at the start says so where a
+    state with steps gets no cursor, and where its learning rate, which is a part of it, is not that of the step. Raises `DataError` for
+    an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and
+    `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
 
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -85,12 +88,14 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
-    run = _Run(step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control())
+    run = _Run(
+        step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control(), control is not None
+    )
     if running is None or cursor is None:  # without a cursor the epoch begins again
         running = RunningMetrics()
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
-    return _trained(run, begin, tuple(history))
+    return EventStream(_trained(run, begin, tuple(history)))
 
 
 def last(events: Iterable[Event]) -> Event:
@@ -186,6 +191,7 @@ class _Run:
     steps: int | None
     log_every: int
     control: Control
+    controlled: bool  # whether observers may change the state
 
     def check(self, begin: "_Progress") -> None:
         counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
@@ -205,6 +211,11 @@ class _Run:
     def look(self, progress: "_Progress", batch: Batch) -> None:
         if isinstance(self.step, TrainStep):
             self.step.look(progress.event(Event).state, batch)
+
+    def warnings(self, begin: "_Progress") -> Iterator[str]:
+        if not self.done(begin):
+            state = begin.event(Event).state
+            yield from warnings_before(self.step, state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -243,6 +254,8 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     warn_if_slow()
     run.control.take()  # requests from before the run
     yield progress.event(RunStarted, run.total(progress), history)
+    for message in run.warnings(progress):
+        yield progress.event(Warned, message)
     resume = progress.cursor
     for epoch in run.epochs_from(progress):
         if resume is None:
@@ -270,7 +283,7 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
         empty = False
         yield fed
     if empty:
-        raise DataError(f"There was no batch in epoch {epoch}. Give fit a dataset or a list; a generator can be read once only.")
+        raise DataError(f"There was no batch in epoch {epoch}. {why_empty(batches)}")
 
 
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:

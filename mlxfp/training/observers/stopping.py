@@ -7,7 +7,7 @@ from time import monotonic
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 
 
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
@@ -47,8 +47,7 @@ def time_budget(seconds: float) -> Observer:
 
 
 def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patience: int) -> Iterator[Event]:
-    for event in events:
-        yield from tracker.warn_if_unused("early_stopping", event)
+    for event in warned_if_unused(events, "early_stopping", tracker.metric):
         yield event
         before, tracker = tracker, tracker.after_event(event)
         if isinstance(event, Evaluated) and tracker.waited >= patience and tracker != before:

@@ -151,7 +151,7 @@ class TrainStep:
         """Compile nothing yet."""
         self._model = model.emptied()
         self._loss = loss
-        self._optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
+        self.optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
         self._options = options
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
         self._plain, _ = flatten(trees_of(first))
@@ -261,7 +261,7 @@ class TrainStep:
         return result, list(news)
 
     def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
-        params, opt = update(self._optimizer, gradients, trees["opt"], trees["params"])
+        params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

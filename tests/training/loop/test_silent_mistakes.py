@@ -156,7 +156,7 @@ def test_a_run_that_goes_on_with_another_schedule_says_so(tmp_path):
         lambda: adamw(cosine_decay(0.1, steps=9, warmup=2)),
         lambda: optimizers.SGD(optimizers.cosine_decay(0.1, 10)),
         lambda: grouped((vectors, adamw(0.1)), rest=optimizers.SGD(linear_decay(0.1, steps=50))),
-        lambda: optimizers.Adafactor(),
+        optimizers.Adafactor,
     ],
 )
 def test_a_run_that_goes_on_as_it_began_says_nothing(make, tmp_path):

@@ -308,5 +308,5 @@ def test_the_rates_of_other_optimizers_are_checked_when_a_state_is_made():
         optimizers.Adam(lambda step: -step - 1.0),
         grouped((vectors, adamw(0.1)), rest=optimizers.Lion(float("nan"))),
     ):
-        with pytest.raises(ArgumentError, match="The learning rate must be a finite number of at least 0, got (-0.1|-1|nan) from"):
+        with pytest.raises(ArgumentError, match=r"at least 0, got (-0\.1|-1|nan) from"):
             start(optimizer, {"w": mx.zeros((2, 2)), "b": mx.zeros(2)})

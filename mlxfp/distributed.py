@@ -1,5 +1,6 @@
 """Training one model with several machines or processes: the only file that calls `mx.distributed`."""
 
+import os
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -12,6 +13,13 @@ from mlxfp.core.trees import flatten, unflatten
 from mlxfp.data.rows.sharding import World
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
+
+# What each backend needs in the environment, as `mlx.launch` sets it.
+_NEEDED = {
+    "ring": ("MLX_RANK", "MLX_HOSTFILE"),
+    "nccl": ("MLX_RANK", "MLX_WORLD_SIZE", "NCCL_HOST_IP", "NCCL_PORT"),
+    "jaccl": ("MLX_RANK", "MLX_JACCL_COORDINATOR", "MLX_IBV_DEVICES"),
+}
 
 
 @frozen(eq=False)
@@ -44,7 +52,8 @@ def connect(*, backend: Backend = "any") -> Ranks:
     """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
 
     Pass the result to `train_step(..., ranks=...)`, and let each rank read its own rows. Raises `ArgumentError` if a backend other
-    than "any" cannot start, and `UnknownNameError` for an unknown backend.
+    than "any" cannot start, and with "any" where the environment says that there are other processes and none can be reached; and
+    `UnknownNameError` for an unknown backend.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)
@@ -53,7 +62,24 @@ def connect(*, backend: Backend = "any") -> Ranks:
     try:
         group = mx.distributed.init(strict=backend != "any", backend=backend)
     except RuntimeError as error:
+        missing = [name for name in _NEEDED.get(backend, ()) if not os.environ.get(name)]
+        unset = f" These variables of the environment are not set: {', '.join(missing)}." if missing else ""
         raise ArgumentError(
-            f"The backend {backend!r} cannot start: {error} Start the program with mlx.launch --backend {backend}, or pass backend='any'."
+            f"The backend {backend!r} cannot start: {str(error).rstrip('.')}.{unset}{_missing_hostfile()} Start the program with "
+            f"mlx.launch{'' if backend == 'any' else f' --backend {backend}'}{', or pass backend=' + repr('any') if backend != 'any' else ''}."
         ) from error
+    others = {
+        name: os.environ[name] for name, alone in (("MLX_RANK", "0"), ("MLX_WORLD_SIZE", "1")) if os.environ.get(name, alone) != alone
+    }
+    if group.size() == 1 and others:
+        raise ArgumentError(
+            "This process would be the only one, got "
+            f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which says that there are others. "
+            "Start all with mlx.launch, or name the backend, to be told what it lacks: connect(backend='ring')."
+        )
     return Ranks(World(group.rank(), group.size()), group)
+
+
+def _missing_hostfile() -> str:
+    path = os.environ.get("MLX_HOSTFILE")
+    return f" MLX_HOSTFILE is {path!r}, and there is no such file." if path and not os.path.isfile(path) else ""

@@ -1,6 +1,7 @@
 """Training one model with several machines or processes: the only file that calls `mx.distributed`."""
 
 import os
+from pathlib import Path
 from typing import Any, Literal
 
 import mlx.core as mx
@@ -62,12 +63,9 @@ def connect(*, backend: Backend = "any") -> Ranks:
     try:
         group = mx.distributed.init(strict=backend != "any", backend=backend)
     except RuntimeError as error:
-        missing = [name for name in _NEEDED.get(backend, ()) if not os.environ.get(name)]
-        unset = f" These variables of the environment are not set: {', '.join(missing)}." if missing else ""
-        raise ArgumentError(
-            f"The backend {backend!r} cannot start: {str(error).rstrip('.')}.{unset}{_missing_hostfile()} Start the program with "
-            f"mlx.launch{'' if backend == 'any' else f' --backend {backend}'}{', or pass backend=' + repr('any') if backend != 'any' else ''}."
-        ) from error
+        start = f"mlx.launch --backend {backend}, or pass backend='any'" if backend != "any" else "mlx.launch"
+        message = f"The backend {backend!r} cannot start: {str(error).rstrip('.')}. {_lacks(backend)}Start the program with {start}."
+        raise ArgumentError(message) from error
     others = {
         name: os.environ[name] for name, alone in (("MLX_RANK", "0"), ("MLX_WORLD_SIZE", "1")) if os.environ.get(name, alone) != alone
     }
@@ -80,6 +78,10 @@ def connect(*, backend: Backend = "any") -> Ranks:
     return Ranks(World(group.rank(), group.size()), group)
 
 
-def _missing_hostfile() -> str:
-    path = os.environ.get("MLX_HOSTFILE")
-    return f" MLX_HOSTFILE is {path!r}, and there is no such file." if path and not os.path.isfile(path) else ""
+def _lacks(backend: str) -> str:
+    """Say what a backend lacks in the environment, with a space at the end, or nothing."""
+    unset = [name for name in _NEEDED.get(backend, ()) if not os.environ.get(name)]
+    hosts = os.environ.get("MLX_HOSTFILE")
+    gone = f"MLX_HOSTFILE is {hosts!r}, and there is no such file. " if hosts and not Path(hosts).is_file() else ""
+    named = ", ".join(unset)
+    return f"{f'Not set in the environment: {named}. ' if unset else ''}{gone}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx import optimizers
+from mlx import nn, optimizers
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError, UnknownNameError
@@ -24,6 +24,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
 from mlxfp.training.steps.state import trees_of
+from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, loss, net, setting, stacked
 
 ROOT = Path(__file__).parent.parent
@@ -172,5 +173,33 @@ def test_alone_there_is_one_rank_and_adding_up_changes_nothing():
 def test_a_backend_that_cannot_start_or_does_not_exist_is_named():
     with pytest.raises(ArgumentError, match=r"The backend 'ring' cannot start: .* Start the program with mlx\.launch --backend ring"):
         connect(backend="ring")
+    with pytest.raises(ArgumentError, match=r"Not set in the environment: MLX_RANK, MLX_WORLD_SIZE, NCCL_HOST_IP, NCCL_PORT\. Start"):
+        connect(backend="nccl")
     with pytest.raises(UnknownNameError, match=r"No backend is named 'rign'\. Did you mean 'ring'\?"):
         connect(backend="rign")
+
+
+def test_variables_that_lack_or_lead_nowhere_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("MLX_RANK", "1")
+    with pytest.raises(ArgumentError, match=r"Not set in the environment: MLX_HOSTFILE\. "):
+        connect(backend="ring")
+    monkeypatch.setenv("MLX_HOSTFILE", str(tmp_path / "hosts.json"))
+    with pytest.raises(ArgumentError, match=r"MLX_HOSTFILE is '.*hosts\.json', and there is no such file\."):
+        connect(backend="ring")
+
+
+@pytest.mark.parametrize(("name", "value"), [("MLX_RANK", "1"), ("MLX_WORLD_SIZE", "2")])
+def test_a_process_that_was_started_as_one_of_several_does_not_train_alone(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ArgumentError, match=rf"This process would be the only one, got {name}={value} in the environment"):
+        connect()
+    monkeypatch.setenv(name, {"MLX_RANK": "0", "MLX_WORLD_SIZE": "1"}[name])
+    assert connect().world.size == 1
+
+
+def test_layers_that_are_divided_between_processes_are_refused():
+    model = nn.Sequential(nn.Linear(4, 4), nn.layers.distributed.AllToShardedLinear(4, 4))
+    with pytest.raises(
+        ArgumentError, match=r"The model, a Sequential, has layers whose weights are divided between processes: layers\.1\. "
+    ):
+        train_step(model, loss, optimizers.SGD(0.1))

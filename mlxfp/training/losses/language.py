@@ -50,10 +50,10 @@ def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...
     try:
         logits = model(batch["input_ids"], batch["attention_mask"], **more)
     except TypeError as error:
-        if not any(f"'{name}'" in str(error) for name in more):
+        if "segment_ids" not in more or not any(f"'{name}'" in str(error) for name in more):
             raise
         raise ArgumentTypeError(
-            f"The batch has {', '.join(more)}, and the model takes no such argument: {error}. Without segment_ids and positions the documents "
-            "of a packed row would see each other. Use rows that are not packed, or a model that takes them, such as those of mlxfp.models."
+            f"The batch has {', '.join(more)}, and the model takes no such argument: {error}. Without segment_ids and positions the "
+            "documents of a packed row would see each other. Use rows that are not packed, or a model of mlxfp.models that takes them."
         ) from error
     return cross_entropy(logits, batch["labels"], example_weights=batch.get("weight"))

@@ -109,7 +109,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     if sharded := [name for name, layer in model.named_modules() if type(layer).__module__ == "mlx.nn.layers.distributed"]:
         raise ArgumentError(
             f"The model, a {type(model).__name__}, has layers whose weights are divided between processes: {', '.join(sharded):.200}. A "
-            "step would average their gradients, and a checkpoint would hold a part. Train with whole layers on each process: ranks=connect()."
+            "step would average their gradients, and a checkpoint would hold a part. Train with whole layers on each: ranks=connect()."
         )
     if compute_dtype is not None:
         check_masters(module.params)

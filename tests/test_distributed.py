@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import warnings
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +20,12 @@ from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.steps.state import trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, loss, net, setting, stacked
@@ -51,6 +54,28 @@ CASES = {
 STEPS = 4
 
 
+def uneven(world, *stages):
+    """Batches of three rows of 13, dealt to the ranks; the stages may make their number unknown."""
+    rows = [{"x": group(13)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(13)]
+    return pipe(from_examples(rows), shuffle(0), shard(world.copy, world.copies), *stages, batch(3), collate(stacked))
+
+
+# What ranks have in an epoch: 3 and 2 batches, and numbers that are not known before.
+UNEVEN = {
+    "known": uneven,
+    "filtered": lambda world: uneven(world, filter(lambda row: row["label"] == 0 or int(row["name"]) < 6)),
+    "lists": lambda world: list(uneven(world)),
+}
+
+
+def run_unevenly(step, state, batches, path):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        end = last(fit(step, state, batches, epochs=2))
+    said = [str(each.message) for each in caught if "ranks have no batch left" in str(each.message)]
+    path.write_text(json.dumps([end.step, said, [leaf.tolist() for leaf in flatten(end.state.params)[1]]]), encoding="utf-8")
+
+
 def shares(case, world):
     """Four batches, as far as they are this rank's; their labels count unevenly, and one has a NaN, on the second rank."""
     if case == "pipeline":
@@ -67,8 +92,11 @@ def shares(case, world):
 
 def run(ranks, case, folder):
     """Train as one rank, and write the state and the metrics of every step."""
-    model, options = CASES[case]
+    model, options = CASES.get(case, CASES["plain"])
     step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
+    if case in UNEVEN:
+        run_unevenly(step, state, UNEVEN[case](ranks.world), Path(folder, f"{ranks.world.rank}.json"))
+        return
     if case == "means":
         step._loss = lambda model, batch: (loss(model, batch)[0] / loss(model, batch)[1], 1.0)
     seen = []
@@ -203,3 +231,15 @@ def test_layers_that_are_divided_between_processes_are_refused():
         ArgumentError, match=r"The model, a Sequential, has layers whose weights are divided between processes: layers\.1\. "
     ):
         train_step(model, loss, optimizers.SGD(0.1))
+
+
+@pytest.mark.parametrize("case", sorted(UNEVEN))
+def test_ranks_with_unequal_numbers_of_batches_end_the_epoch_together(case, tmp_path):
+    launch(case, tmp_path)
+    (steps, said, params), (others, told, theirs) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    counts = [len(list(UNEVEN[case](World(rank, 2)))) for rank in range(2)]
+    assert counts[0] != counts[1]
+    assert steps == others == 2 * min(counts)
+    assert params == theirs
+    assert [bool(said), bool(told)] == [counts[0] > counts[1], counts[1] > counts[0]]
+    assert "the epoch ends here on all ranks" in (said or told)[0]

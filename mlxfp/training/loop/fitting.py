@@ -25,6 +25,7 @@ from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event,
 from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.rank_agreement import in_step, same_number
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
@@ -208,6 +209,10 @@ class _Run:
     def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
         return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
 
+    @property
+    def ranks(self) -> Any:
+        return self.step.ranks if isinstance(self.step, TrainStep) else None
+
     def look(self, progress: "_Progress", batch: Batch) -> None:
         if isinstance(self.step, TrainStep):
             self.step.look(progress.event(Event).state, batch)
@@ -256,12 +261,12 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     yield progress.event(RunStarted, run.total(progress), history)
     for message in run.warnings(progress):
         yield progress.event(Warned, message)
-    resume = progress.cursor
+    resume, alike = progress.cursor, same_number(run.ranks, run.batches)
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
-            for batch, after in feed:
+            for batch, after in feed if alike else in_step(run.ranks, feed):
                 progress = yield from _changed(run, progress)
                 progress, means = _read(run, _stepped(run, progress, batch, after))
                 yield progress.event(Stepped, means)

@@ -164,6 +164,11 @@ class TrainStep:
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
 
     @property
+    def ranks(self) -> Ranks | None:
+        """The ranks that train together with this step."""
+        return self._options.ranks
+
+    @property
     def variants(self) -> int:
         """How many traces there are: one for each set of batch shapes, and with `accumulate` two."""
         return self._compiler.variants

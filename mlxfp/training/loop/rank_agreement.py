@@ -31,8 +31,8 @@ def in_step(ranks: Ranks, feed: Generator[T, None, None]) -> Iterator[T]:
         if there < ranks.world.size:
             if fed is not None:
                 warnings.warn(
-                    f"{ranks.world.size - there} of {ranks.world.size} ranks have no batch left, and this one, rank {ranks.world.rank}, has: "
-                    'the epoch ends here on all ranks. Give them equally many batches: shard(..., ends="drop") or ends="pad".',
+                    f"{ranks.world.size - there} of {ranks.world.size} ranks have no batch left, and this one, rank {ranks.world.rank}, "
+                    'has: the epoch ends here on all ranks. Give them equally many batches: shard(..., ends="drop") or ends="pad".',
                     RuntimeWarning,
                     stacklevel=2,
                 )

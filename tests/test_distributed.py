@@ -20,12 +20,13 @@ from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.rows.map_filter import filter, take
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
 from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.observers import early_stopping, evaluate_every, time_budget
 from mlxfp.training.steps.state import trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, loss, net, setting, stacked
@@ -68,10 +69,21 @@ UNEVEN = {
 }
 
 
-def run_unevenly(step, state, batches, path):
+# Observers that would end the run on one rank only: by the clock of each, or by a metric of the rows of each.
+DECIDING = {
+    "clock": lambda ranks: [time_budget(1e-9 if ranks.world.rank == 0 else 1e9, ranks=ranks)],
+    "other clock": lambda ranks: [time_budget(1e9 if ranks.world.rank == 0 else 1e-9, ranks=ranks)],
+    "metric": lambda ranks: [
+        evaluate_every(lambda state: {"loss": 0.1 * (-1) ** ranks.world.rank * state.step}, steps=1, ranks=ranks),
+        early_stopping("loss", mode="min", patience=2),
+    ],
+}
+
+
+def run_unevenly(step, state, batches, path, *watching):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        end = last(fit(step, state, batches, epochs=2))
+        end = last(pipe(fit(step, state, batches, epochs=2), *watching))
     said = [str(each.message) for each in caught if "ranks have no batch left" in str(each.message)]
     path.write_text(json.dumps([end.step, said, [leaf.tolist() for leaf in flatten(end.state.params)[1]]]), encoding="utf-8")
 
@@ -94,6 +106,10 @@ def run(ranks, case, folder):
     """Train as one rank, and write the state and the metrics of every step."""
     model, options = CASES.get(case, CASES["plain"])
     step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
+    if case in DECIDING:
+        batches = uneven(ranks.world, take(6))
+        run_unevenly(step, state, batches, Path(folder, f"{ranks.world.rank}.json"), *DECIDING[case](ranks))
+        return
     if case in UNEVEN:
         run_unevenly(step, state, UNEVEN[case](ranks.world), Path(folder, f"{ranks.world.rank}.json"))
         return
@@ -243,3 +259,11 @@ def test_ranks_with_unequal_numbers_of_batches_end_the_epoch_together(case, tmp_
     assert params == theirs
     assert [bool(said), bool(told)] == [counts[0] > counts[1], counts[1] > counts[0]]
     assert "the epoch ends here on all ranks" in (said or told)[0]
+
+
+@pytest.mark.parametrize(("case", "steps"), [("clock", 2), ("other clock", 4), ("metric", 3)])
+def test_what_ends_a_run_is_decided_by_rank_0_for_all(case, steps, tmp_path):
+    launch(case, tmp_path)
+    (first, _, params), (second, _, theirs) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second == steps
+    assert params == theirs

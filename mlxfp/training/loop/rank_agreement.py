@@ -4,8 +4,6 @@ import warnings
 from collections.abc import Generator, Iterable, Iterator
 from typing import TypeVar
 
-import mlx.core as mx
-
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.distributed import Ranks
@@ -19,7 +17,7 @@ def same_number(ranks: Ranks | None, batches: Iterable[Batch]) -> bool:
     if ranks is None or ranks.world.size == 1:
         return True
     known = length(batches) if isinstance(batches, Dataset) else None
-    lengths = _of_all(ranks, -1 if known is None else known)
+    lengths = [number for (number,) in ranks.gather([-1 if known is None else known])]
     return lengths[0] >= 0 and len(set(lengths)) == 1
 
 
@@ -27,7 +25,7 @@ def in_step(ranks: Ranks, feed: Generator[T, None, None]) -> Iterator[T]:
     """Yield as long as every rank has something to yield. Warns (`RuntimeWarning`) on ranks that have something left then."""
     while True:
         fed = next(feed, None)
-        there = sum(_of_all(ranks, int(fed is not None)))
+        there = sum(number > 0 for (number,) in ranks.gather([fed is not None]))
         if there < ranks.world.size:
             if fed is not None:
                 warnings.warn(
@@ -38,9 +36,3 @@ def in_step(ranks: Ranks, feed: Generator[T, None, None]) -> Iterator[T]:
                 )
             return
         yield fed  # type: ignore[misc]  # not None: all ranks have something
-
-
-def _of_all(ranks: Ranks, number: int) -> list[int]:
-    """Return the numbers of all ranks; each must call it."""
-    own = mx.where(mx.arange(ranks.world.size) == ranks.world.rank, float(number), 0.0)
-    return [round(each) for each in ranks.add_up(own).tolist()]

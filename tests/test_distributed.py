@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import warnings
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -12,18 +13,22 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx import optimizers
+from mlx import nn, optimizers
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter, take
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.observers import early_stopping, evaluate_every, time_budget
 from mlxfp.training.steps.state import trees_of
+from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, loss, net, setting, stacked
 
 ROOT = Path(__file__).parent.parent
@@ -50,6 +55,39 @@ CASES = {
 STEPS = 4
 
 
+def uneven(world, *stages):
+    """Batches of three rows of 13, dealt to the ranks; the stages may make their number unknown."""
+    rows = [{"x": group(13)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(13)]
+    return pipe(from_examples(rows), shuffle(0), shard(world.copy, world.copies), *stages, batch(3), collate(stacked))
+
+
+# What ranks have in an epoch: 3 and 2 batches, and numbers that are not known before.
+UNEVEN = {
+    "known": uneven,
+    "filtered": lambda world: uneven(world, filter(lambda row: row["label"] == 0 or int(row["name"]) < 6)),
+    "lists": lambda world: list(uneven(world)),
+}
+
+
+# Observers that would end the run on one rank only: by the clock of each, or by a metric of the rows of each.
+DECIDING = {
+    "clock": lambda ranks: [time_budget(1e-9 if ranks.world.rank == 0 else 1e9, ranks=ranks)],
+    "other clock": lambda ranks: [time_budget(1e9 if ranks.world.rank == 0 else 1e-9, ranks=ranks)],
+    "metric": lambda ranks: [
+        evaluate_every(lambda state: {"loss": 0.1 * (-1) ** ranks.world.rank * state.step}, steps=1, ranks=ranks),
+        early_stopping("loss", mode="min", patience=2),
+    ],
+}
+
+
+def run_unevenly(step, state, batches, path, *watching):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        end = last(pipe(fit(step, state, batches, epochs=2), *watching))
+    said = [str(each.message) for each in caught if "ranks have no batch left" in str(each.message)]
+    path.write_text(json.dumps([end.step, said, [leaf.tolist() for leaf in flatten(end.state.params)[1]]]), encoding="utf-8")
+
+
 def shares(case, world):
     """Four batches, as far as they are this rank's; their labels count unevenly, and one has a NaN, on the second rank."""
     if case == "pipeline":
@@ -66,8 +104,15 @@ def shares(case, world):
 
 def run(ranks, case, folder):
     """Train as one rank, and write the state and the metrics of every step."""
-    model, options = CASES[case]
+    model, options = CASES.get(case, CASES["plain"])
     step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
+    if case in DECIDING:
+        batches = uneven(ranks.world, take(6))
+        run_unevenly(step, state, batches, Path(folder, f"{ranks.world.rank}.json"), *DECIDING[case](ranks))
+        return
+    if case in UNEVEN:
+        run_unevenly(step, state, UNEVEN[case](ranks.world), Path(folder, f"{ranks.world.rank}.json"))
+        return
     if case == "means":
         step._loss = lambda model, batch: (loss(model, batch)[0] / loss(model, batch)[1], 1.0)
     seen = []
@@ -172,5 +217,53 @@ def test_alone_there_is_one_rank_and_adding_up_changes_nothing():
 def test_a_backend_that_cannot_start_or_does_not_exist_is_named():
     with pytest.raises(ArgumentError, match=r"The backend 'ring' cannot start: .* Start the program with mlx\.launch --backend ring"):
         connect(backend="ring")
+    with pytest.raises(ArgumentError, match=r"Not set in the environment: MLX_RANK, MLX_WORLD_SIZE, NCCL_HOST_IP, NCCL_PORT\. Start"):
+        connect(backend="nccl")
     with pytest.raises(UnknownNameError, match=r"No backend is named 'rign'\. Did you mean 'ring'\?"):
         connect(backend="rign")
+
+
+def test_variables_that_lack_or_lead_nowhere_are_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("MLX_RANK", "1")
+    with pytest.raises(ArgumentError, match=r"Not set in the environment: MLX_HOSTFILE\. "):
+        connect(backend="ring")
+    monkeypatch.setenv("MLX_HOSTFILE", str(tmp_path / "hosts.json"))
+    with pytest.raises(ArgumentError, match=r"MLX_HOSTFILE is '.*hosts\.json', and there is no such file\."):
+        connect(backend="ring")
+
+
+@pytest.mark.parametrize(("name", "value"), [("MLX_RANK", "1"), ("MLX_WORLD_SIZE", "2")])
+def test_a_process_that_was_started_as_one_of_several_does_not_train_alone(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ArgumentError, match=rf"This process would be the only one, got {name}={value} in the environment"):
+        connect()
+    monkeypatch.setenv(name, {"MLX_RANK": "0", "MLX_WORLD_SIZE": "1"}[name])
+    assert connect().world.size == 1
+
+
+def test_layers_that_are_divided_between_processes_are_refused():
+    model = nn.Sequential(nn.Linear(4, 4), nn.layers.distributed.AllToShardedLinear(4, 4))
+    with pytest.raises(
+        ArgumentError, match=r"The model, a Sequential, has layers whose weights are divided between processes: layers\.1\. "
+    ):
+        train_step(model, loss, optimizers.SGD(0.1))
+
+
+@pytest.mark.parametrize("case", sorted(UNEVEN))
+def test_ranks_with_unequal_numbers_of_batches_end_the_epoch_together(case, tmp_path):
+    launch(case, tmp_path)
+    (steps, said, params), (others, told, theirs) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    counts = [len(list(UNEVEN[case](World(rank, 2)))) for rank in range(2)]
+    assert counts[0] != counts[1]
+    assert steps == others == 2 * min(counts)
+    assert params == theirs
+    assert [bool(said), bool(told)] == [counts[0] > counts[1], counts[1] > counts[0]]
+    assert "the epoch ends here on all ranks" in (said or told)[0]
+
+
+@pytest.mark.parametrize(("case", "steps"), [("clock", 2), ("other clock", 4), ("metric", 3)])
+def test_what_ends_a_run_is_decided_by_rank_0_for_all(case, steps, tmp_path):
+    launch(case, tmp_path)
+    (first, _, params), (second, _, theirs) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second == steps
+    assert params == theirs

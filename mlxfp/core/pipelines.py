@@ -11,6 +11,7 @@ import toolz
 from attrs import field, frozen
 
 from mlxfp.core.checks import check_callable
+from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.nodes import brief
 
 A = TypeVar("A")
@@ -77,6 +78,11 @@ def pipe(value: Any, /, *functions: Stagelike) -> Any:
     See also: `compose` to make one value of several stages; `iterate` for the items with their cursors.
     """
     for place, function in enumerate(functions, 1):
+        if not callable(function) and (hooks := [name for name in dir(function) if name.startswith("on_")]):
+            raise ArgumentTypeError(
+                f"argument {place + 1} of pipe must be a function, got an object of callbacks, {type(function).__name__}, with "
+                f"{', '.join(hooks[:3])}. Observers of a run are functions from events to events: see observers.on_event."
+            )
         check_callable(**{f"argument {place + 1} of pipe": function})
     return toolz.pipe(value, *functions)
 

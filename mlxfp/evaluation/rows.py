@@ -3,12 +3,16 @@
 import mlx.core as mx
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.models.bounds import Bound, checked
 
 
-def class_labels(
-    function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None
+def class_labels(  # noqa: PLR0913  # what every loss of classes has
+    function: str, logits: mx.array, labels: mx.array, ignore_index: int, example_weights: mx.array | None, *, classes: int | None = None
 ) -> tuple[mx.array, mx.array]:
-    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0."""
+    """Return labels as int32 and their weights: those of their examples, and 0 for `ignore_index`, which becomes label 0.
+
+    Raises `BoundError` for labels that count and are not classes: there are as many as the logits have, or `classes`.
+    """
     if logits.shape[:-1] != labels.shape:
         raise ArgumentError(
             f"{function} needs one label for each row of logits, got logits of shape {logits.shape} and labels of shape {labels.shape}. "
@@ -16,8 +20,10 @@ def class_labels(
         )
     if mx.issubdtype(labels.dtype, mx.inexact):
         raise ArgumentTypeError(f"{function} needs integer labels, got {labels.dtype}. Use losses.mse for targets that are numbers.")
+    weights = broadcast_weights(function, example_weights, labels.shape)
+    checked(labels, Bound("classes", logits.shape[-1] if classes is None else classes, ignore_index), weights=example_weights)
     labels = labels.astype(mx.int32)  # in an unsigned type, -100 would wrap around to a class
-    counts = mx.where(labels == ignore_index, 0, broadcast_weights(function, example_weights, labels.shape))
+    counts = mx.where(labels == ignore_index, 0, weights)
     return mx.where(counts == 0, 0, labels), counts
 
 
@@ -55,7 +61,7 @@ def add(each: mx.array, weights: mx.array) -> tuple[mx.array, mx.array]:
 def at_labels(table: mx.array, labels: mx.array) -> mx.array:
     """Pick from the last axis the value at each label, NaN where a label is not a class: `table` is [C], or [..., C].
 
-    NaN, because a compiled step cannot raise an error, and must not hide it.
+    NaN, because a compiled function cannot raise an error for labels that it computes, and must not hide it: see `models.bounds`.
     """
     known = (labels >= 0) & (labels < table.shape[-1])
     places = mx.where(known, labels, 0)

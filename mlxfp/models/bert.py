@@ -8,7 +8,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.models.activations import ACTIVATIONS, Activation
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format, classifier_dropout, classifier_heads, masked_head
-from mlxfp.models.layers import Body, Config, Dropout, Input, draw_weights, size_table
+from mlxfp.models.layers import Body, Config, Dropout, Embedding, Input, draw_weights, size_table
 
 
 @frozen(kw_only=True)
@@ -65,8 +65,8 @@ class Bert(Body):
     def __init__(self, config: BertConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
         super().__init__(config, config.hidden_act, eps=config.layer_norm_eps)
-        self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.types = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.positions = Embedding(config.max_position_embeddings, config.hidden_size, table="positions")
+        self.types = Embedding(config.type_vocab_size, config.hidden_size, table="token types")
         self.norm = nn.LayerNorm(config.hidden_size, config.layer_norm_eps)
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
@@ -82,16 +82,17 @@ class Bert(Body):
         Without `token_type_ids`, int[B, L], all tokens are of type 0. `segment_ids` and `positions`, int[B, L], are those of packed
         rows: tokens see only their own segment. Without `positions` the real tokens of each row are numbered from 0.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and for segments without positions. Vectors at padding
-        have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and for segments without positions, and `DataError` for
+        ids, types and positions outside of the config's. Vectors at padding have no meaning.
         """
         length = ids.shape[1]
         check_length("BERT", length, self.config.max_position_embeddings)
         if segment_ids is not None and positions is None:
             raise ArgumentError("BERT has learned positions, got segment_ids without positions. Pass both, as pack makes them.")
-        places = positions_of(mask, length) if positions is None else positions
-        types = mx.zeros((1, 1), mx.int32) if token_type_ids is None else token_type_ids
-        hidden = self.dropout(self.norm(self.tokens(ids) + self.types(types) + self.positions(places)))
+        # Positions and types that are made here are inside of their tables.
+        places = self.positions.weight[positions_of(mask, length)] if positions is None else self.positions(positions)
+        types = self.types.weight[mx.zeros((1, 1), mx.int32)] if token_type_ids is None else self.types(token_type_ids)
+        hidden = self.dropout(self.norm(self.tokens(ids) + types + places))
         bias = bias_of(hidden.dtype, visible(mask, segment_ids))
         for block in self.blocks:
             hidden = block(hidden, bias)

@@ -103,7 +103,8 @@ class Decoder(Body):
         `segment_ids`, int[B, L], number the documents of packed rows, as `pack` does: tokens see only their own document.
         `positions`, int[B, L], are optional: only their differences matter.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`. Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
+        Vectors at padding have no meaning.
         """
         length = ids.shape[1]
         check_length("decoder", length, self.config.max_position_embeddings)

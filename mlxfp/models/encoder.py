@@ -6,7 +6,7 @@ from mlx import nn
 
 from mlxfp.models.attention import Attention, bias_of, check_length, positions_of, visible
 from mlxfp.models.formats import Architecture, Format
-from mlxfp.models.layers import Body, Config, Dropout, draw_weights, size_table
+from mlxfp.models.layers import Body, Config, Dropout, Embedding, draw_weights, size_table
 
 
 @frozen(kw_only=True)
@@ -47,7 +47,7 @@ class Encoder(Body):
     def __init__(self, config: EncoderConfig, *, seed: int = 0) -> None:
         """Make the layers and draw their weights."""
         super().__init__(config, "relu", eps=1e-5)
-        self.positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.positions = Embedding(config.max_position_embeddings, config.hidden_size, table="positions")
         self.dropout = Dropout(config.hidden_dropout_prob)
         self.blocks = [_Block(config) for _ in range(config.num_hidden_layers)]
         self.norm = nn.LayerNorm(config.hidden_size)
@@ -56,11 +56,12 @@ class Encoder(Body):
     def __call__(self, ids: mx.array, mask: mx.array | None = None) -> mx.array:
         """Encode `ids`, int[B, L], to float[B, L, hidden_size]; `mask`, [B, L], is 1 on real tokens, None where all are.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`. Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
+        Vectors at padding have no meaning.
         """
         length = ids.shape[1]
         check_length("encoder", length, self.config.max_position_embeddings)
-        hidden = self.dropout(self.tokens(ids) + self.positions(positions_of(mask, length)))
+        hidden = self.dropout(self.tokens(ids) + self.positions.weight[positions_of(mask, length)])
         bias = bias_of(hidden.dtype, visible(mask, None))
         for block in self.blocks:
             hidden = block(hidden, bias)

@@ -13,6 +13,7 @@ from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in
 from mlxfp.models.activations import ACTIVATIONS, Activation
+from mlxfp.models.bounds import Bound, checked
 from mlxfp.settings.registries import Registry
 
 Input = mx.array | None  # of a model; None where it is not given
@@ -66,6 +67,44 @@ class Dropout(nn.Module):
         return mx.where(kept, x * (1 / (1 - self.rate)), mx.zeros((), x.dtype))
 
 
+class Embedding(nn.Embedding):
+    """The embedding of `mlx.nn`, for ids from 0 to below its `count` of rows only; `table` says what it has rows for.
+
+    Raises `BoundError`, a `DataError`, for other ids; the rows of ids that a compiled function computes itself are NaN where it cannot.
+
+    >>> Embedding(5, 2, table="tokens")(mx.array([5]))
+    Traceback (most recent call last):
+    mlxfp.models.bounds.BoundError: The array of ids holds 5 at row 0, and the model has 5 tokens: 0 to 4. Use ...
+    """
+
+    _table = "rows"
+
+    def __init__(self, count: int, size: int, *, table: str) -> None:
+        """Make the rows; the model that they belong to draws them."""
+        super().__init__(count, size)
+        self._table = table
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """Look up ids, int[...]: float[..., size]."""
+        return look_up(super().__call__, ids, Bound(self._table, len(self["weight"])))
+
+
+class QuantizedEmbedding(nn.QuantizedEmbedding):
+    """The quantized embedding of `mlx.nn`, with the same bounds as `Embedding`."""
+
+    def __call__(self, ids: mx.array) -> mx.array:
+        """Look up ids, int[...]: float[..., size]."""
+        return look_up(super().__call__, ids, Bound("rows", len(self["weight"])))
+
+
+def look_up(rows: Callable[[mx.array], mx.array], ids: mx.array, bound: Bound) -> mx.array:
+    """Return the rows of ids: NaN for those outside of the bound, where it cannot be checked."""
+    if not mx.issubdtype(ids.dtype, mx.integer) or checked(ids, bound):
+        return rows(ids)
+    inside = (ids >= 0) & (ids < bound.size)
+    return mx.where(inside[..., None], rows(mx.where(inside, ids, 0)), mx.nan)
+
+
 class Transform(nn.Module):
     """The layers that the heads of BERT and ModernBERT apply first: a linear layer, an activation, a norm."""
 
@@ -91,7 +130,7 @@ class Body(nn.Module):
         self.config = config
         self.hidden_size = config.hidden_size
         self.make_transform = partial(Transform, config.hidden_size, activation, eps=eps, bias=bias)
-        self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.tokens = Embedding(config.vocab_size, config.hidden_size, table="tokens")
 
 
 def named_arrays(module: nn.Module) -> dict[str, mx.array]:

@@ -83,7 +83,8 @@ class ModernBert(Body):
         documents of each row, and tokens see only their own document. `positions`, int[B, L], are optional: only their differences
         matter.
 
-        Raises `ArgumentError` for rows longer than `max_position_embeddings`. Vectors at padding have no meaning.
+        Raises `ArgumentError` for rows longer than `max_position_embeddings`, and `DataError` for ids that are not in the vocabulary.
+        Vectors at padding have no meaning.
         """
         config, length = self.config, ids.shape[1]
         check_length("ModernBERT", length, config.max_position_embeddings)

@@ -24,7 +24,8 @@ def accuracy(
     """Count the rows whose largest logit is the label's: (hits, rows), two scalars.
 
     `logits` are float[..., C], `labels` int[...]; rows whose label is `ignore_index` do not count, other rows have the weights
-    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
+    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` for labels that are not integers, and
+    `DataError` for a label that counts and is not a class.
 
     >>> hits, rows = accuracy(mx.array([[2.0, 1.0], [2.0, 1.0], [0.0, 1.0]]), mx.array([0, 1, -100]))
     >>> hits.item(), rows.item()
@@ -39,7 +40,7 @@ def log_loss(
 ) -> tuple[mx.array, mx.array]:
     """Add up the negative log-likelihood of the labels: (sum, rows), two scalars; the arguments are those of `accuracy`.
 
-    For probabilities, pass their logarithms. A label that is not a class makes the sum NaN.
+    For probabilities, pass their logarithms.
 
     >>> total, rows = log_loss(mx.log(mx.array([[0.5, 0.5], [0.2, 0.8]])), mx.array([0, 0]))
     >>> round(total.item(), 4), rows.item()

@@ -15,15 +15,18 @@ from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
-from mlxfp.core.execution import beginning, iterate
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped
+from mlxfp.training.loop.event_streams import EventStream
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
+from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.rank_agreement import in_step, same_number
+from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
 from mlxfp.training.steps.state import FlatState, TrainState
@@ -60,8 +63,10 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     `control`, observers can change the state between two steps (see `Control`).
 
     The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
-    Nothing happens until the events are consumed, and to stop consuming them stops the run. Raises `DataError` for an epoch without
-    batches, and `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
+    Nothing happens until the events are consumed, and to stop consuming them stops the run. A `Warned` event at the start says so where a
+    state with steps gets no cursor, and where its learning rate, which is a part of it, is not that of the step. Raises `DataError` for
+    an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and
+    `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
 
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -81,16 +86,17 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     check_types((type(None), Cursor), cursor=cursor)
     check_types((type(None), RunningMetrics), running=running)
     check_types((type(None), Control), control=control)
-    _check_batches("fit", batches)
+    check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
-    advance = step.advance if isinstance(step, TrainStep) else step  # ours leaves the state flat
-    run = _Run(advance, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control())
+    run = _Run(
+        step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control(), control is not None
+    )
     if running is None or cursor is None:  # without a cursor the epoch begins again
         running = RunningMetrics()
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
-    return _trained(run, begin, tuple(history))
+    return EventStream(_trained(run, begin, tuple(history)))
 
 
 def last(events: Iterable[Event]) -> Event:
@@ -180,12 +186,13 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
 class _Run:
     """What stays the same during a run: the arguments of `fit`."""
 
-    step: Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]
+    step: Step
     batches: Iterable[Batch]
     epochs: int | None
     steps: int | None
     log_every: int
     control: Control
+    controlled: bool  # whether observers may change the state
 
     def check(self, begin: "_Progress") -> None:
         counts = {"epochs": self.epochs, "steps": self.steps, "log_every": self.log_every}
@@ -197,6 +204,23 @@ class _Run:
                 f"The cursor is in epoch {begin.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
                 "epochs counts from the start of training."
             )
+
+    @property
+    def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
+        return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
+
+    @property
+    def ranks(self) -> Any:
+        return self.step.ranks if isinstance(self.step, TrainStep) else None
+
+    def look(self, progress: "_Progress", batch: Batch) -> None:
+        if isinstance(self.step, TrainStep):
+            self.step.look(progress.event(Event).state, batch)
+
+    def warnings(self, begin: "_Progress") -> Iterator[str]:
+        if not self.done(begin):
+            state = begin.event(Event).state
+            yield from warnings_before(self.step, state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -235,12 +259,14 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     warn_if_slow()
     run.control.take()  # requests from before the run
     yield progress.event(RunStarted, run.total(progress), history)
-    resume = progress.cursor
+    for message in run.warnings(progress):
+        yield progress.event(Warned, message)
+    resume, alike = progress.cursor, same_number(run.ranks, run.batches)
     for epoch in run.epochs_from(progress):
         if resume is None:
-            progress = _Progress(progress.state, _epoch_start(run.batches, epoch), epoch, RunningMetrics())
+            progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
-            for batch, after in feed:
+            for batch, after in feed if alike else in_step(run.ranks, feed):
                 progress = yield from _changed(run, progress)
                 progress, means = _read(run, _stepped(run, progress, batch, after))
                 yield progress.event(Stepped, means)
@@ -258,16 +284,11 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
 def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Generator[tuple[Batch, Cursor | None], None, None]:
     """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
     empty = cursor is None  # after a cursor there may be nothing left of its epoch
-    for fed in iterate(batches, cursor, epoch=epoch) if isinstance(batches, Dataset) else ((batch, None) for batch in batches):
+    for fed in with_cursors(batches, cursor, epoch):
         empty = False
         yield fed
     if empty:
-        raise DataError(f"There was no batch in epoch {epoch}. Give fit a dataset or a list; a generator can be read once only.")
-
-
-def _epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
-    """Return the cursor before the first batch of an epoch."""
-    return beginning(batches, epoch=epoch) if isinstance(batches, Dataset) else None
+        raise DataError(f"There was no batch in epoch {epoch}. {why_empty(batches)}")
 
 
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
@@ -281,7 +302,8 @@ def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress
 
 
 def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
-    state, metrics = run.step(progress.state, batch)
+    with naming_rows(run.batches, progress.cursor):
+        state, metrics = run.advance(progress.state, batch)
     mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
     unread = (*progress.unread, progress.cursor)
     return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)
@@ -300,17 +322,8 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
 
 def _unread_totals(run: _Run, progress: _Progress) -> Totals:
     values = read_numbers(progress.running.unread)
-    check_finite(values, progress.state.step, progress.unread, run.batches)
+    check_finite(values, progress.state.step, progress.unread, run.batches, partial(run.look, progress))
     return total(values)
-
-
-def _check_batches(function: str, batches: Iterable[Batch]) -> None:
-    if isinstance(batches, Mapping) or not isinstance(batches, Iterable):
-        raise ArgumentTypeError(f"{function} takes a dataset or another iterable of dicts, got {type(batches).__name__}.")
-    if isinstance(batches, Dataset) and batches.level != "batches":
-        raise PipelineError(
-            f"{function} takes batches, got {batches.level} from {batches.parts[-1]!r}. Put collate after batch, at the end."
-        )
 
 
 def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, Any]], R]) -> Callable[[TrainState, Batch], R]:
@@ -335,8 +348,17 @@ def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batche
 
 def _results(function: str, run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
     check_types(TrainState, state=state)
-    _check_batches(function, batches)
-    return map(to_numpy, _ahead(run(state, batch) for batch in batches))
+    check_batches(function, batches)
+    return map(to_numpy, _ahead(_called(run, state, batches)))
+
+
+def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[R]:
+    before = epoch_start(batches, 0)
+    for batch, after in with_cursors(batches, None, 0):
+        with naming_rows(batches, before):
+            result = run(state, batch)
+        yield result
+        before = after
 
 
 def _ahead(results: Iterable[R]) -> Iterator[R]:

@@ -1,6 +1,6 @@
 """Losses that are not finite: in which step, from which rows, and how to see the batch again."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
@@ -8,8 +8,10 @@ from toolz import groupby
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import MlxfpError
+from mlxfp.core.execution import iterate
 from mlxfp.core.row_names import Origin
-from mlxfp.data.inspection.provenance import row_origins
+from mlxfp.models.bounds import BoundError
+from mlxfp.training.loop.feeding import naming_rows, rows_after
 
 _WATCHED = ("loss", "grad_norm")  # other metrics may well be infinite
 _ROWS_SHOWN = 8
@@ -38,25 +40,37 @@ class NonFiniteError(MlxfpError, ArithmeticError):
         return type(self), (str(self), self.step, self.rows, self.cursor)
 
 
-def check_finite(values: Sequence[Mapping[str, float]], step: int, cursors: Sequence[Cursor | None], batches: Iterable[Any]) -> None:
+def check_finite(
+    values: Sequence[Mapping[str, float]],
+    step: int,
+    cursors: Sequence[Cursor | None],
+    batches: Iterable[Any],
+    look: Callable[[Any], None],
+) -> None:
     """Raise `NonFiniteError` for the first step whose loss or gradient norm is not finite, unless the step says that it was skipped.
 
-    The values are the metrics of the steps up to `step`, and the cursors those before their batches.
+    The values are the metrics of the steps up to `step`, and the cursors those before their batches. First, `look(batch)` may raise a
+    `BoundError` that explains it: a compiled loss makes NaN of ids and labels outside of their tables.
     """
     for place, (metrics, cursor) in enumerate(zip(values, cursors, strict=True)):
         wrong = [f"{name} is {metrics[name]}" for name in _WATCHED if not isfinite(metrics.get(name, 0.0))]
         if wrong and not metrics.get("skipped"):
-            number, rows = step - len(values) + 1 + place, _rows(batches, cursor)
+            _look_again(look, batches, cursor)
+            number, rows = step - len(values) + 1 + place, rows_after(batches, cursor)
             raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows)}", number, rows, cursor)
 
 
-def _rows(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
+def _look_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None) -> None:
     if cursor is None:  # not a dataset
-        return ()
+        return
     try:
-        return row_origins(batches, 0, cursor=cursor)
+        batch, _ = next(iterate(batches, cursor))
+        with naming_rows(batches, cursor):
+            look(batch)
+    except BoundError:
+        raise
     except Exception:  # noqa: BLE001  # an error of the search must not hide the one of the loss
-        return ()
+        return
 
 
 def _explanation(rows: tuple[Origin, ...]) -> str:

@@ -1,14 +1,15 @@
 """The best value of a metric so far, and how long ago it was: for early stopping, the best checkpoint, and plateaus of the rate."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
+from math import isnan, nan
 from typing import Literal
 
 from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_choice, check_text
 from mlxfp.core.errors import unknown_name
-from mlxfp.training.loop.events import Evaluated, Event, RunStarted, Stopped, Warned
+from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, RunStarted, Stepped, Stopped, Warned
 
 Mode = Literal["min", "max"]
 
@@ -39,11 +40,18 @@ class PlateauTracker:
         """Take the evaluation that an event reports into account, or all those before a run that continues."""
         return reduce(PlateauTracker.after, metrics_in(event), self)
 
-    def warn_if_unused(self, observer: str, event: Event) -> Iterator[Warned]:
-        """Warn, at the end of a run, that an observer saw no evaluation: before `evaluate_every` in the pipe, it sees none."""
-        if isinstance(event, Stopped) and self.best is None:
-            message = f"{observer} saw no evaluation with a number for {self.metric!r}, so it did nothing. Put evaluate_every before it."
+
+def warned_if_unused(events: Iterable[Event], observer: str, metric: str) -> Iterator[Event]:
+    """Add a `Warned` event where an observer saw no evaluation in the first epoch of a run: before `evaluate_every`, it sees none."""
+    ended = useful = False
+    for event in events:
+        useful = useful or any(not isnan(metrics.get(metric, nan)) for metrics in metrics_in(event))
+        if not useful and (isinstance(event, Stopped) or (ended and isinstance(event, Stepped))):
+            useful = True  # once
+            message = f"{observer} saw no evaluation with a number for {metric!r} so far, so it does nothing. Put evaluate_every before it."
             yield event.derive(Warned, message)
+        ended = ended or isinstance(event, EpochEnded)
+        yield event
 
 
 def metrics_in(event: Event) -> list[Mapping[str, float]]:

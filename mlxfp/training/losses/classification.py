@@ -10,6 +10,7 @@ from attrs import frozen
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.evaluation.rows import add, at_labels, broadcast_weights, check_same_shape, class_labels
+from mlxfp.models.bounds import Bound, checked
 
 
 def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and all named
@@ -28,8 +29,9 @@ def cross_entropy(  # noqa: PLR0913  # the options that all libraries have, and 
     probability 1 - s, and the rest is shared by all classes (Szegedy et al., "Rethinking the Inception Architecture", 2016).
     sum / weight is the result of PyTorch's `cross_entropy`.
 
-    Computed in float32 whatever the logits are. A label outside [0, C) makes the sum NaN: a compiled step cannot raise, and must not go
-    on as if nothing was wrong. Raises `ArgumentError` if the shapes do not fit and `ArgumentTypeError` for labels that are not integers.
+    Computed in float32 whatever the logits are. Raises `ArgumentError` if the shapes do not fit, `ArgumentTypeError` for labels that are
+    not integers, and `DataError` for a label outside [0, C) that counts. Labels that a compiled function computes have no values to
+    look at: there such a label makes the sum NaN.
 
     >>> total, weight = cross_entropy(mx.zeros((3, 2)), mx.array([0, 1, -100]))
     >>> round(total.item(), 4), weight.item()
@@ -76,7 +78,7 @@ def linear_cross_entropy(  # noqa: PLR0913  # those of `cross_entropy`, and what
             "linear_cross_entropy needs hidden [..., D], labels [...], matrix [C, D] and bias [C], "
             f"got {hidden.shape}, {labels.shape}, {matrix.shape} and {bias.shape}. The matrix has a row for each class."
         )
-    labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights)
+    labels, counts = class_labels("linear_cross_entropy", hidden, labels, ignore_index, example_weights, classes=classes)
     rules = _rules("linear_cross_entropy", classes, label_smoothing, class_weights)
     sums = _logsumexp_of_products(hidden.reshape(-1, width), matrix, bias, chunk).reshape(labels.shape)
     rows = matrix[mx.clip(labels, 0, classes - 1)]  # a label that is not a class becomes NaN by `at_labels` of its bias
@@ -89,17 +91,21 @@ def binary_cross_entropy(logits: mx.array, labels: mx.array, *, example_weights:
     """Add up the negative log-likelihood of yes-or-no labels, each for itself: (sum, weight), two float32 scalars.
 
     `logits` are float[...]: [B] for one label, [B, C] for several labels that do not exclude each other. `labels`, in the same shape,
-    are 0, 1, or a probability; others make the sum NaN. The weight is the number of labels, each counting as its example does in
-    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit.
+    are 0, 1, or a probability. The weight is the number of labels, each counting as its example does in
+    `example_weights`, [B]. Raises `ArgumentError` if the shapes do not fit, and `DataError` for other labels, which make the sum NaN if
+    a compiled function computes them.
 
     >>> total, weight = binary_cross_entropy(mx.array([[0.0, 100.0], [-100.0, 0.0]]), mx.array([[1, 1], [0, 0]]))
     >>> round(total.item(), 4), weight.item()
     (1.3863, 4.0)
     """
-    logits, labels = check_same_shape("binary_cross_entropy", logits, labels)
+    given = labels
+    logits, labels = check_same_shape("binary_cross_entropy", logits, given)
+    weights = broadcast_weights("binary_cross_entropy", example_weights, labels.shape)
+    checked(given, Bound("classes", None), weights=example_weights)
     each = mx.logaddexp(logits, 0) - logits * labels
     each = mx.where((labels >= 0) & (labels <= 1), each, mx.nan)
-    return add(each, broadcast_weights("binary_cross_entropy", example_weights, labels.shape))
+    return add(each, weights)
 
 
 def contrastive(

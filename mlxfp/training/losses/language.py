@@ -6,6 +6,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 
+from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.training.losses.classification import cross_entropy
 
 
@@ -45,5 +46,14 @@ def masked_lm(model: nn.Module, batch: Mapping[str, Any]) -> tuple[mx.array, mx.
 
 
 def _of_tokens(model: nn.Module, batch: Mapping[str, Any], names: tuple[str, ...]) -> tuple[mx.array, mx.array]:
-    logits = model(batch["input_ids"], batch["attention_mask"], **{name: batch[name] for name in names if name in batch})
+    more = {name: batch[name] for name in names if name in batch}
+    try:
+        logits = model(batch["input_ids"], batch["attention_mask"], **more)
+    except TypeError as error:
+        if "segment_ids" not in more or not any(f"'{name}'" in str(error) for name in more):
+            raise
+        raise ArgumentTypeError(
+            f"The batch has {', '.join(more)}, and the model takes no such argument: {error}. Without segment_ids and positions the "
+            "documents of a packed row would see each other. Use rows that are not packed, or a model of mlxfp.models that takes them."
+        ) from error
     return cross_entropy(logits, batch["labels"], example_weights=batch.get("weight"))

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from mlxfp.core.checks import check_callable, check_positive, check_text
+from mlxfp.core.checks import check_callable, check_positive, check_text, check_types
+from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
 from mlxfp.training.loop.plateaus import evaluation_of
 from mlxfp.training.steps.state import TrainState
@@ -11,11 +12,14 @@ from mlxfp.training.steps.state import TrainState
 Validate = Callable[[TrainState], Mapping[str, float]]
 
 
-def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None) -> Observer:
+def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None, ranks: Ranks | None = None) -> Observer:
     """Evaluate the state after every epoch, or after every `steps` steps, and add an `Evaluated` event with the metrics.
 
     For several validation datasets use several, each with a `name`: the metrics are then called `name/metric`. When a run continues, an
     evaluation that was due at its first step is made if it is not in the history.
+
+    With `ranks` all processes evaluate, each on the rows that its `validate` reads, and get the metrics of rank 0: so observers that decide
+    by them, such as `early_stopping` and `reduce_on_plateau`, decide alike on all.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> events = [EpochEnded(TrainState({}, {}, {}, 7, 0), None, 0, {})]
@@ -29,10 +33,11 @@ def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | 
         check_positive(steps=steps)
     if name is not None:
         check_text(name=name)
-    return partial(_evaluate_every, validate=validate, steps=steps, prefix=f"{name}/" if name else "")
+    check_types((type(None), Ranks), ranks=ranks)
+    return partial(_evaluate_every, validate=validate, steps=steps, prefix=f"{name}/" if name else "", ranks=ranks)
 
 
-def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int | None, prefix: str) -> Iterator[Event]:
+def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int | None, prefix: str, ranks: Ranks | None) -> Iterator[Event]:
     made: set[int] = set()  # the steps of evaluations before this run
     for event in events:
         yield event
@@ -47,6 +52,8 @@ def _evaluate_every(events: Iterable[Event], *, validate: Validate, steps: int |
                     "With check = evaluate(...), pass lambda state: check(state, batches)."
                 )
                 raise
+            if ranks is not None:
+                metrics = dict(zip(metrics, ranks.gather(list(metrics.values()))[0], strict=True))
             yield event.derive(Evaluated, metrics)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training.observers.logs import read_log
 
 PathLike = str | os.PathLike[str]
@@ -34,6 +34,11 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     """
     if Path(picture).suffix not in (".png", ".svg"):
         raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Give it one of these endings.")
+    if not isinstance(log, str | os.PathLike | Mapping):
+        raise ArgumentTypeError(
+            f"log must be the path of a log, or a dict of several by name, got {type(log).__name__}: {log!r:.80}. "
+            'Write {"first": "a.jsonl", "second": "b.jsonl"}.'
+        )
     figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
     matplotlib = optional("matplotlib", extra="plots", needed_by="plot_run")
     logs = log if isinstance(log, Mapping) else {"": log}

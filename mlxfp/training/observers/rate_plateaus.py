@@ -11,7 +11,8 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Event, Observer, StateChanged, Stepped
-from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in, warned_if_unused
+from mlxfp.training.optimization.optimizers import is_rate, learning_rates
 
 
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
@@ -33,20 +34,10 @@ def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: in
     return partial(_reduce_on_plateau, tracker=PlateauTracker(metric, mode), control=control, patience=patience, factor=factor)
 
 
-def learning_rates(opt: Any) -> list[float]:
-    """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
-    structure, leaves = flatten(opt)
-    return [leaf.item() for path, leaf in zip(paths(structure), leaves, strict=True) if _is_rate(path)]
-
-
 def scaled_rates(opt: Any, factor: float) -> Any:
     """Return an optimizer's state with every learning rate multiplied and the rest unchanged."""
     structure, leaves = flatten(opt)
-    return unflatten(structure, [leaf * factor if _is_rate(path) else leaf for path, leaf in zip(paths(structure), leaves, strict=True)])
-
-
-def _is_rate(path: str) -> bool:
-    return path.rpartition(".")[2] == "learning_rate"  # the arrays of a parameter of that name have longer paths
+    return unflatten(structure, [leaf * factor if is_rate(path) else leaf for path, leaf in zip(paths(structure), leaves, strict=True)])
 
 
 def _reduce_on_plateau(
@@ -54,7 +45,7 @@ def _reduce_on_plateau(
 ) -> Iterator[Event]:
     reason = f"reduce_on_plateau: learning rate x {factor:g}"
     reduced: list[float] = []  # the rates that the next step should have
-    for event in events:
+    for event in warned_if_unused(events, "reduce_on_plateau", tracker.metric):
         for metrics in metrics_in(event):
             tracker = tracker.after(metrics)
             if tracker.waited >= patience:
@@ -71,5 +62,4 @@ def _reduce_on_plateau(
                     "Give the optimizer a number as its learning rate."
                 )
             reduced = []
-        yield from tracker.warn_if_unused("reduce_on_plateau", event)
         yield event

@@ -16,7 +16,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.loop.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
 from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 from mlxfp.training.steps.state import evaluate_state
 
 Write = Callable[[Event, tuple[Evaluation, ...]], Path]
@@ -108,7 +108,7 @@ def _checkpoint(
 
 def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTracker, config: Mapping[str, Any] | None) -> Iterator[Event]:
     with _Saver(partial(_write, path=path, config=config)) as saver:
-        for event in events:
+        for event in warned_if_unused(events, "checkpoint_best", tracker.metric):
             yield from saver.saved(event)
             if isinstance(event, RunStarted):
                 remove_unfinished(path.parent, path.name)
@@ -117,7 +117,6 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
                 yield from saver.save(event, saver.history)
             elif isinstance(event, Stopped):
                 yield from saver.wait()
-            yield from tracker.warn_if_unused("checkpoint_best", event)
             yield event
         yield from saver.wait()
 

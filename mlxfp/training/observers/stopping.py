@@ -4,10 +4,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from time import monotonic
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, check_types
 from mlxfp.core.errors import ArgumentError
+from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
-from mlxfp.training.loop.plateaus import Mode, PlateauTracker
+from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 
 
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
@@ -30,10 +31,11 @@ def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     return partial(_early_stopping, tracker=PlateauTracker(metric, mode), patience=patience)
 
 
-def time_budget(seconds: float) -> Observer:
+def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
     """End the run when it has taken this long, at the next reading of the metrics, with a `Stopped` event.
 
-    The time before a checkpoint does not count. Evaluations and compilation do.
+    The time before a checkpoint does not count. Evaluations and compilation do. With `ranks`, the clock of rank 0 decides for all:
+    clocks differ, and a rank that ends alone leaves the others waiting.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
@@ -43,12 +45,12 @@ def time_budget(seconds: float) -> Observer:
     """
     if not seconds > 0:
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
-    return partial(_time_budget, seconds=seconds)
+    check_types((type(None), Ranks), ranks=ranks)
+    return partial(_time_budget, seconds=seconds, ranks=ranks)
 
 
 def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patience: int) -> Iterator[Event]:
-    for event in events:
-        yield from tracker.warn_if_unused("early_stopping", event)
+    for event in warned_if_unused(events, "early_stopping", tracker.metric):
         yield event
         before, tracker = tracker, tracker.after_event(event)
         if isinstance(event, Evaluated) and tracker.waited >= patience and tracker != before:
@@ -56,11 +58,14 @@ def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patienc
             return
 
 
-def _time_budget(events: Iterable[Event], *, seconds: float) -> Iterator[Event]:
+def _time_budget(events: Iterable[Event], *, seconds: float, ranks: Ranks | None) -> Iterator[Event]:
     began = monotonic()
     for event in events:
         yield event
-        if ((isinstance(event, Stepped) and event.metrics) or isinstance(event, EpochEnded)) and monotonic() - began >= seconds:
+        if not (isinstance(event, Stepped) and event.metrics) and not isinstance(event, EpochEnded):
+            continue
+        over = monotonic() - began >= seconds
+        if over if ranks is None else ranks.gather([over])[0][0]:
             yield _stopped(events, event, "time_budget")
             return
 

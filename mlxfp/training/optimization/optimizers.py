@@ -7,6 +7,7 @@ optimizer in configurations, add an entry to `OPTIMIZERS`.
 import copy
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
+from math import inf
 from typing import Any
 
 import attrs
@@ -17,9 +18,9 @@ from mlx.utils import tree_flatten
 from mlxfp.core.checks import check_callable, check_text
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import Part, brief
-from mlxfp.core.trees import difference, flatten, tree_map
+from mlxfp.core.trees import difference, flatten, paths, tree_map
 from mlxfp.settings.registries import Registry
-from mlxfp.training.optimization.schedules import Schedule
+from mlxfp.training.optimization.schedules import Schedule, check_rate
 
 Where = Callable[[str, mx.array], bool]
 
@@ -29,11 +30,13 @@ def adamw(
 ) -> optimizers.Optimizer:
     """Make AdamW with bias correction, which MLX's own leaves out unless asked.
 
-    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. The learning rate is a number or a schedule.
+    Loshchilov and Hutter, "Decoupled Weight Decay Regularization", 2019. The learning rate is a number of at least 0 or a
+    schedule; raises `ArgumentError` for others.
 
     >>> adamw(1e-3).bias_correction
     True
     """
+    _check_rates(learning_rate, weight_decay)
     return optimizers.AdamW(learning_rate, betas=list(betas), eps=eps, weight_decay=weight_decay, bias_correction=True)
 
 
@@ -47,6 +50,7 @@ def by_name(name: str, learning_rate: float | Schedule, *, weight_decay: float =
     [0.0, 0.01]
     """
     make = OPTIMIZERS[name]
+    _check_rates(learning_rate, weight_decay)
     if not weight_decay:
         return make(learning_rate, 0.0)
     return grouped((vectors, make(learning_rate, 0.0)), rest=make(learning_rate, weight_decay))
@@ -124,7 +128,48 @@ def start(optimizer: optimizers.Optimizer, params: Any) -> Any:
     for leaf in flatten(own.state)[1]:
         if not isinstance(leaf, mx.array):
             raise ArgumentTypeError(f"The state of an optimizer must be MLX arrays, got {type(leaf).__name__}: {leaf!r:.80}.")
+    if wrong := [rate for rate in learning_rates(own.state) if not 0 <= rate < inf]:
+        raise ArgumentError(
+            f"The learning rate must be a finite number of at least 0, got {wrong[0]:g} from {type(optimizer).__name__}. "
+            "Make the optimizer with another rate or schedule."
+        )
     return own.state
+
+
+def learning_rates(opt: Any) -> list[float]:
+    """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
+    structure, leaves = flatten(opt)
+    return [leaf.item() for path, leaf in zip(paths(structure), leaves, strict=True) if is_rate(path)]
+
+
+def is_rate(path: str) -> bool:
+    """Tell whether this is the path of a learning rate in an optimizer's state."""
+    return path.rpartition(".")[2] == "learning_rate"  # the arrays of a parameter of that name have longer paths
+
+
+@attrs.frozen
+class OwnRate:
+    """The learning rate that an optimizer gives, and whether it comes from a schedule."""
+
+    rate: float
+    scheduled: bool
+
+
+def own_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[OwnRate | None]:
+    """Return the learning rates, in the order of `learning_rates`, that an optimizer itself gives for the last update in its state.
+
+    None where there is nothing to compare: a schedule before the first update.
+    """
+    if isinstance(optimizer, optimizers.MultiOptimizer):
+        pairs = zip(optimizer.optimizers, opt["states"], strict=True)
+        return [rate for one, state in pairs for rate in own_rates(one, state)]
+    if "learning_rate" not in opt:
+        return []
+    schedule = optimizer._schedulers.get("learning_rate")  # noqa: SLF001  # MLX has no public way to ask
+    if schedule is None:
+        return [OwnRate(optimizer.state["learning_rate"].item(), scheduled=False)]
+    updates = int(opt["step"])
+    return [OwnRate(float(mx.array(schedule(mx.array(updates - 1, mx.uint64))).item()), scheduled=True) if updates else None]
 
 
 def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -193,6 +238,10 @@ def _like(tree: Any, other: Any) -> Any:
     if isinstance(tree, list):
         return [_like(value, other[place]) if place < len(other) else value for place, value in enumerate(tree)]
     return other
+
+
+def _check_rates(learning_rate: object, weight_decay: object) -> None:
+    check_rate(weight_decay=weight_decay, **({} if callable(learning_rate) else {"learning_rate": learning_rate}))
 
 
 def _check(optimizer: optimizers.Optimizer) -> None:

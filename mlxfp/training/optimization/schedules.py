@@ -8,7 +8,8 @@ is small and not zero. To offer another schedule in configurations, add an entry
 import os
 from collections.abc import Callable
 from inspect import signature
-from math import pi
+from math import inf, pi
+from numbers import Real
 
 import mlx.core as mx
 import numpy as np
@@ -16,7 +17,7 @@ from attrs import frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_callable, check_not_negative, check_positive
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
 from mlxfp.settings.registries import Registry
 
@@ -30,6 +31,7 @@ def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Sched
     cosine_decay(rate=0.001, steps=100, warmup=10)
     """
     check_positive(steps=steps)
+    check_rate(rate=rate)
     return SCHEDULES[name](rate, steps, round(warmup * steps))
 
 
@@ -40,6 +42,7 @@ def constant(rate: float, *, warmup: int = 0) -> Schedule:
     [0.25, 0.5, 1.0, 1.0]
     """
     check_not_negative(warmup=warmup)
+    check_rate(rate=rate)
     return _Schedule(_constant, (rate, warmup))
 
 
@@ -50,6 +53,7 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     [0.5, 1.0, 1.0, 0.5, 0.0, 0.0]
     """
     _check_steps(steps, warmup)
+    check_rate(rate=rate, end=end)
     return _Schedule(_linear_decay, (rate, steps, warmup, end))
 
 
@@ -60,6 +64,7 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     [1.0, 0.56, 0.25, 0.0, 0.0]
     """
     _check_steps(steps, warmup)
+    check_rate(rate=rate, end=end)
     if not power > 0:
         raise ArgumentError(f"power must be above 0, got power={power!r}. A power of 1 is linear_decay.")
     return _Schedule(_polynomial_decay, (rate, steps, power, warmup, end))
@@ -74,6 +79,7 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     [1.0, 0.85, 0.5, 0.0, 0.0]
     """
     _check_steps(steps, warmup)
+    check_rate(rate=rate, end=end)
     return _Schedule(_cosine_decay, (rate, steps, warmup, end))
 
 
@@ -87,9 +93,25 @@ def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
     [0.04, 0.28, 1.0, 0.812, 0.0, 0.0]
     """
     check_positive(steps=steps)
+    check_rate(rate=rate)
     if not 0 < rise < 1:
         raise ArgumentError(f"rise must be above 0 and below 1, a share of the steps, got rise={rise!r}.")
     return _Schedule(_one_cycle, (rate, steps, rise))
+
+
+def check_rate(**values: object) -> None:
+    """Raise unless every value, such as a learning rate, is a finite number of at least 0.
+
+    >>> check_rate(learning_rate="1e-3")
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: learning_rate must be a number, got learning_rate='1e-3'. Write it without quotes: 0.001.
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, Real):
+            hint = f" Write it without quotes: {float(value):g}." if isinstance(value, str) and _is_number(value) else ""
+            raise ArgumentTypeError(f"{name} must be a number, got {name}={value!r}.{hint}")
+        if not 0 <= float(value) < inf:
+            raise ArgumentError(f"{name} must be a finite number of at least 0, got {name}={value!r}.")
 
 
 def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> None:
@@ -184,6 +206,14 @@ def _between(start: float, end: float, share: mx.array) -> mx.array:
 def _half_cosine(share: mx.array) -> mx.array:
     """Go from 0 to 1, slowly at both ends."""
     return 0.5 * (1 - mx.cos(pi * share))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_steps(steps: int, warmup: int) -> None:

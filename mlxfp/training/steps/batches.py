@@ -9,6 +9,7 @@ import numpy as np
 
 from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.trees import flatten, paths
+from mlxfp.models.bounds import BoundError
 
 
 def arrays_of(batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +32,8 @@ def with_batch_note(function: str, batch: Mapping[str, Any]) -> Iterator[None]:
     """Add the arrays of the batch to an error in a compiled function of the user: most errors are about a name or a shape."""
     try:
         yield
+    except BoundError:
+        raise  # of the numbers in the batch, which the error names
     except Exception as error:
         seen = arrays_of(batch)
         structure, leaves = flatten(seen)

@@ -9,9 +9,10 @@ from mlx import nn
 
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, unflatten
-from mlxfp.models.layers import Dropout
+from mlxfp.models.layers import Dropout, Embedding, QuantizedEmbedding
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
+_EMBEDDINGS: dict[type, type[nn.Module]] = {nn.Embedding: Embedding, nn.QuantizedEmbedding: QuantizedEmbedding}
 _SMALL = 4096  # numbers in an array that is cheap to handle whether it changed or not
 
 
@@ -28,7 +29,7 @@ def split_arrays(model: nn.Module) -> tuple[Any, Any]:
 
 
 def copy_module(model: nn.Module) -> nn.Module:
-    """Copy a module and the modules in it, with our dropout instead of MLX's; modules that are shared inside it stay shared.
+    """Copy a module and the modules in it, with our dropout and embeddings instead of MLX's; modules that are shared in it stay shared.
 
     Not by `copy.deepcopy`, which copies the weights, and fails on compiled functions such as the activations of `mlx.nn`.
     """
@@ -98,7 +99,8 @@ def _copy(value: Any, done: dict[int, Any]) -> Any:
     if kind in _DROPOUTS:
         new = done[id(value)] = Dropout(1 - value._p_1, shared_axes=_DROPOUTS[kind])  # noqa: SLF001  # MLX keeps the rate nowhere else
     elif isinstance(value, nn.Module) or kind is dict:
-        new = done[id(value)] = kind.__new__(kind)
+        own: Any = _EMBEDDINGS.get(kind, kind)
+        new = done[id(value)] = own.__new__(own)
         dict.update(new, {key: _copy(item, done) for key, item in value.items()})
         if kind is not dict:
             vars(new).update({key: _copy(item, done) for key, item in vars(value).items()})

@@ -11,7 +11,7 @@ from mlx import nn, optimizers
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.trees import TreeDef, difference, flatten, tree_map, unflatten
+from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import random_key
 from mlxfp.training.optimization.optimizers import start, update
@@ -60,7 +60,12 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
 
     The step is pure: the same state and batch give the same result, dropout included, and the old state stays unchanged. It only uses
     the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it returns.
-    Raises `ArgumentError` for a state of another model or optimizer. `.variants` counts the compiled variants, one a batch shape.
+    Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are outside
+    of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
+
+    A batch of weight 0, such as one without a label that counts, changes nothing but the count of steps: no parameter decays and no
+    moment, average, statistic or schedule moves. Its metric `weight` is 0. With `accumulate` the same holds for an update all of
+    whose batches weigh 0.
 
     The options; one that is not used costs nothing:
 
@@ -100,6 +105,11 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
         raise ArgumentError(
             f"The model, a {type(model).__name__}, has no parameters that train: it has none, or all are frozen. "
             "Unfreeze some: model.unfreeze()."
+        )
+    if sharded := [name for name, layer in model.named_modules() if type(layer).__module__ == "mlx.nn.layers.distributed"]:
+        raise ArgumentError(
+            f"The model, a {type(model).__name__}, has layers whose weights are divided between processes: {', '.join(sharded):.200}. A "
+            "step would average their gradients, and a checkpoint would hold a part. Train with whole layers on each: ranks=connect()."
         )
     if compute_dtype is not None:
         check_masters(module.params)
@@ -146,12 +156,17 @@ class TrainStep:
         """Compile nothing yet."""
         self._model = model.emptied()
         self._loss = loss
-        self._optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
+        self.optimizer = deepcopy(optimizer)  # the caller may change it, and it is read whenever a new shape is traced
         self._options = options
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
-        self._compiler = Compiler("train_step", 64)
+        self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
+
+    @property
+    def ranks(self) -> Ranks | None:
+        """The ranks that train together with this step."""
+        return self._options.ranks
 
     @property
     def variants(self) -> int:
@@ -184,29 +199,39 @@ class TrainStep:
         mx.async_eval(leaves, metrics)
         return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
 
+    def look(self, state: TrainState, batch: Batch) -> None:
+        """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
+
+        Raises `BoundError` for those that are outside of their tables. A compiled step sees only those in the batch itself.
+        """
+        self._model.apply(self._loss, state.params, state.buffers, arrays_of(batch), key=random_key(state.seed, "look"))
+
     def pure(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
     ) -> tuple[list[mx.array], Metrics]:
         """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
         options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
         (mean, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
-        counts: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None  # whether the batch does
-        sums: Any = weighted_sums(gradients, weight, counts) if options.summed else None
+        finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
+        sums: Any = weighted_sums(gradients, weight, finite) if options.summed else None
         if options.ranks is not None:
-            sums, mean, weight, counts = sum_over_ranks(options.ranks, sums, mean, weight, counts)
+            sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
-        if counts is not None:
-            metrics["skipped"] = 1 - counts.astype(mx.float32)
-            buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
+        weighs = weight != 0
+        counts = weighs if finite is None else weighs & finite
+        buffers = where_tree(counts, buffers, trees["buffers"], only=touched)
+        if finite is not None:
+            metrics["skipped"] = 1 - finite.astype(mx.float32)
         if options.scaled:
-            extra["scale"], metrics["loss_scale"] = next_scale(extra["scale"], counts), extra["scale"]["factor"]
+            extra["scale"] = where_tree(weighs, next_scale(extra["scale"], finite), extra["scale"])
+            metrics["loss_scale"] = trees["extra"]["scale"]["factor"]
         if options.accumulate > 1:
             sums = tree_map(mx.add, extra["sums"], sums)
             extra["sums"] = zero_sums(trees["params"]) if updates else sums
         after = {**trees, "buffers": buffers, "extra": extra}
         if updates:
             if options.summed:
-                gradients, counts = mean_gradients(sums, gradients), None if counts is None else sums["weight"] > 0
+                gradients, counts = mean_gradients(sums, gradients), sums["weight"] != 0
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm)
             after = self._updated(after, gradients, counts)
@@ -245,13 +270,13 @@ class TrainStep:
             put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news)))
         return result, list(news)
 
-    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array | None) -> dict[str, Any]:
-        params, opt = update(self._optimizer, gradients, trees["opt"], trees["params"])
+    def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
+        params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        return after if counts is None else where_tree(counts, after, trees)
+        return where_tree(counts, after, trees)
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
         """Return the arrays of a state, after making sure that their structure is that of this step."""

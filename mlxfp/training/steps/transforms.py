@@ -5,8 +5,9 @@ not know where a container ends, so `f([x], y)` after `f([x, y])` silently runs 
 for each structure and each set of Python values, and only flat arrays pass through it.
 """
 
+import re
 import warnings
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial, update_wrapper
 from itertools import count
 from types import MethodType
@@ -19,6 +20,7 @@ from mlx import nn
 from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
+from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, random_key
 from mlxfp.training.steps.modules import copy_module, get_arrays, put_arrays, split_arrays
 
@@ -33,7 +35,8 @@ def functional(model: nn.Module) -> "Functional":
     """Turn a module into a value: its parameters, its buffers, and a pure way to apply it.
 
     `params` are the floating-point arrays that train, `buffers` all others: frozen ones, running statistics, integers. The module is
-    copied; it may be changed, trained or dropped afterwards. `nn.Dropout` in it, also in foreign models, becomes `models.layers.Dropout`.
+    copied; it may be changed, trained or dropped afterwards. `nn.Dropout` and `nn.Embedding` in it, also in foreign models, become those of
+    `models.layers`, which draw from a key and refuse ids that they have no row for.
 
     >>> model = functional(nn.Linear(2, 1))
     >>> zeros = {"weight": mx.zeros((1, 2)), "bias": mx.array([3.0])}
@@ -111,7 +114,7 @@ class Jitted(Generic[P, R]):
         """Compile nothing yet."""
         update_wrapper(self, function)
         self._function = function
-        self._compiler = Compiler(getattr(function, "__name__", repr(function)), warn_above)
+        self._compiler = Compiler(getattr(function, "__name__", repr(function)), warn_above, _argument_names)
         self._results: dict[str, tuple[TreeDef, _Constants]] = {}
         self._names = map(str, count())
 
@@ -144,10 +147,14 @@ class Jitted(Generic[P, R]):
 
 @define
 class Compiler:
-    """Compiled functions by key, and a count of their variants. A cache: its results depend only on the key."""
+    """Compiled functions by key, and a count of their variants. A cache: its results depend only on the key.
+
+    Before the results of a call are used, ids and labels among its arguments are checked against the tables that they index.
+    """
 
     _name: str
     _warn_above: int
+    _names: Callable[[Any], Sequence[str]]  # of the arguments, from the key
     _compiled: dict[Hashable, Callable[..., Any]] = field(factory=dict)
     _seen: set[Hashable] = field(factory=set)
 
@@ -160,14 +167,17 @@ class Compiler:
         """Return the compiled function of a key; the first time, `function` becomes it. Its last argument is a list of arrays."""
         compiled = self._compiled.get(key)
         if compiled is None:
-            compiled = self._compiled[key] = mx.compile(partial(self._trace, key, function))
+            bounds: Bounds = {}
+            traced = mx.compile(partial(self._trace, key, function, bounds))
+            compiled = self._compiled[key] = partial(_checked, function, traced, bounds, partial(self._names, key))
         return compiled
 
-    def _trace(self, key: Hashable, function: Callable[..., Any], *args: Any) -> Any:
+    def _trace(self, key: Hashable, function: Callable[..., Any], bounds: Bounds, *args: Any) -> Any:
         shapes = tuple((array.shape, str(array.dtype)) for array in args[-1])
         generator: Any = mx.random.state
         before = generator[0]
-        result = function(*args)
+        with tracing(args[-1], bounds):
+            result = function(*args)
         if generator[0] is not before:
             raise ArgumentError(
                 f"{self._name} draws from MLX's global generator; compiled, it would draw the same numbers at every call. "
@@ -183,6 +193,26 @@ class Compiler:
                 stacklevel=2,
             )
         return result
+
+
+def _checked(
+    function: Callable[..., Any], traced: Callable[..., Any], bounds: Bounds, names: Callable[[], Sequence[str]], *args: Any
+) -> Any:
+    """Call a compiled function whose last argument, a list of arrays, has these bounds; a trace finds them, so `bounds` may grow."""
+    if not holds(bounds, args[-1], names):
+        return function(*args)  # as a part of the trace that the call is in
+    known = len(bounds)
+    result = traced(*args)
+    if len(bounds) > known and not holds(bounds, args[-1], names):  # the result is not computed yet
+        return function(*args)
+    return result
+
+
+def _argument_names(key: tuple[TreeDef, "_Constants"]) -> list[str]:
+    """Name the arrays among the arguments of a function by what comes after the place of their argument: `input_ids` of a batch."""
+    structure, constants = key
+    names = [re.sub(r"^\[[01]\](\[\d+\])?\.?", "", name) or "An argument" for name in paths(structure)]  # ((args), {kwargs})
+    return [name for name, constant in zip(names, constants, strict=True) if constant is None] if constants else names
 
 
 def _nothing(_: mx.array) -> mx.array:

@@ -1,5 +1,6 @@
 """What metrics of classes ignore, refuse and say of the undefined."""
 
+import attrs
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, UnknownNameError
 from mlxfp.evaluation.metrics import accuracy, compute, f1, log_loss, perplexity, roc_auc
+from mlxfp.evaluation.metrics.classification import HitCounts
 
 
 def value(measured):
@@ -49,11 +51,12 @@ def test_f1_without_positives_is_undefined_and_with_none_found_zero():
         value(f1(negative, mx.array([0]), average="binary"))
 
 
-def test_labels_that_are_no_class_give_nan():
+def test_labels_that_are_not_classes_give_nan_where_a_compiled_function_hides_their_values():
     for label in (3, -1):
         labels = mx.array([0, label, 1])
-        assert np.isnan(value(log_loss(mx.eye(3), labels)))
-        assert np.isnan(value(f1(mx.eye(3), labels, average="macro")))
+        assert np.isnan(value(mx.compile(lambda labels: log_loss(mx.eye(3), labels))(labels)))
+        counted = mx.compile(lambda labels: [*attrs.astuple(f1(mx.eye(3), labels, average="macro"), recurse=False)])(labels)
+        assert np.isnan(value(HitCounts(*counted)))
     assert np.isnan(value(roc_auc(mx.array([mx.nan, 1.0]), mx.array([0, 1]))))
 
 

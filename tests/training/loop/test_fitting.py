@@ -23,6 +23,8 @@ from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluation, RunStarted, StateChanged, Stepped, Stopped
 from mlxfp.training.loop.fitting import evaluate, fit, last, predict
 from mlxfp.training.losses import cross_entropy
+from mlxfp.training.optimization.optimizers import adamw
+from mlxfp.training.optimization.schedules import cosine_decay
 from tests.training.samples import dataset, group, net, setting
 
 
@@ -66,6 +68,13 @@ def test_a_run_with_dropout_and_shuffling_continues_bit_for_bit(tmp_path_factory
 
 
 SETTING = setting(clip_norm=1.0)
+EVERYTHING = setting(optimizer=adamw(cosine_decay(0.1, steps=9, warmup=3)), accumulate=3, ema=0.9)
+
+
+@pytest.mark.parametrize("stop", range(1, 9))
+def test_so_does_one_with_accumulation_an_average_and_a_schedule_also_inside_an_accumulation(stop, tmp_path):
+    step, state = EVERYTHING
+    assert_continues(step, step.start(state), dataset(), stop=stop, steps=9, folder=tmp_path)
 
 
 def test_the_law_catches_a_seed_that_is_drawn_anew(tmp_path):

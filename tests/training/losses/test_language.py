@@ -2,10 +2,11 @@
 
 import mlx.core as mx
 import pytest
-from mlx import optimizers
+from mlx import nn, optimizers
 
 from mlxfp.collators import causal, masked
-from mlxfp.models import create
+from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.models import CausalLM, Encoder, EncoderConfig, create
 from mlxfp.training.losses import causal_lm, cross_entropy, linear_cross_entropy, masked_lm
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
@@ -65,3 +66,27 @@ def test_a_chunked_vocabulary_trains_like_the_whole():
     weight, of_chunks = (state.params["body"]["tokens"]["weight"] for state in (one, other))
     assert mx.allclose(weight, of_chunks, rtol=1e-4, atol=1e-5).item()
     assert not mx.allclose(weight, model.body.tokens.weight).item()
+
+
+class Ignorant(nn.Module):
+    """A model of another library: it knows nothing of documents in a row."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = decoder()
+
+    def __call__(self, inputs, mask=None):
+        return self.model(inputs, mask)
+
+
+def test_a_model_that_does_not_know_segments_is_refused_and_not_trained_across_documents():
+    model, optimizer = Ignorant(), optimizers.SGD(0.1)
+    packed = causal(pad_id=0, packed=True)(PACKED)
+    message = r"The batch has segment_ids, positions, and the model takes no such argument: .* Use rows that are not packed"
+    with pytest.raises(ArgumentTypeError, match=message):
+        train_step(model, causal_lm, optimizer)(train_state(model, optimizer), packed)
+    assert values(causal_lm(model, causal(pad_id=0)(ROWS))) == values(causal_lm(model.model, causal(pad_id=0)(ROWS)))
+    with pytest.raises(ArgumentTypeError, match="The batch has segment_ids, positions"):
+        causal_lm(CausalLM(Encoder(EncoderConfig(vocab_size=20, hidden_size=8))), packed)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        causal_lm(lambda ids, mask, **inputs: model(ids, other=1), packed)

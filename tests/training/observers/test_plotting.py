@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mlxfp.core import _optional
-from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.pipelines import pipe
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import plotting
@@ -85,3 +85,10 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(_optional, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"plot_run needs matplotlib\. Install it with: pip install \"mlxfp\[plots\]\""):
         plot_run(log, tmp_path / "run.png")
+
+
+def test_a_list_of_logs_is_refused_with_the_way_to_write_it(tmp_path):
+    with pytest.raises(
+        ArgumentTypeError, match=r"log must be the path of a log, or a dict of several by name, got list: .* Write \{\"first\""
+    ):
+        plot_run([tmp_path / "a.jsonl", tmp_path / "b.jsonl"], tmp_path / "run.svg")

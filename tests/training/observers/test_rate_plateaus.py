@@ -9,8 +9,8 @@ from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Evaluation, StateChanged, Stepped, Stopped
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers.evaluating import evaluate_every
-from mlxfp.training.observers.rate_plateaus import learning_rates, reduce_on_plateau
-from mlxfp.training.optimization.optimizers import adamw
+from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
+from mlxfp.training.optimization.optimizers import adamw, learning_rates
 from mlxfp.training.optimization.schedules import cosine_decay
 from tests.training.samples import dataset, setting
 

@@ -13,7 +13,8 @@ from mlxfp.core.trees import flatten, tree_map
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import mse
 from mlxfp.training.optimization.optimizers import OPTIMIZERS, adamw, by_name, frozen, grouped, matching, start, update, vectors
-from mlxfp.training.optimization.schedules import constant, cosine_decay, one_cycle
+from mlxfp.training.optimization.schedules import by_name as schedule_by_name
+from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay, one_cycle, polynomial_decay
 from mlxfp.training.steps.state import TrainState, same_arrays, train_state
 from mlxfp.training.steps.steps import train_step
 from mlxfp.training.steps.transforms import jit
@@ -266,3 +267,46 @@ def test_every_optimizer_of_the_table_takes_a_rate_or_a_schedule_and_decays_matr
 def test_an_unknown_optimizer_is_named():
     with pytest.raises(UnknownNameError, match=r"No optimizer is named 'adamm'\. Did you mean 'adam'\? Known: adafactor, adam, adamw"):
         by_name("adamm", 0.1)
+
+
+RATES = [-1.0, float("nan"), float("inf"), "1e-3", None, True]
+
+
+@pytest.mark.parametrize("rate", RATES, ids=repr)
+def test_a_rate_that_is_not_a_number_of_at_least_0_is_refused_wherever_it_is_given(rate):
+    wrong = (ArgumentError, ArgumentTypeError)
+    for make in (
+        adamw,
+        lambda rate: adamw(0.1, weight_decay=rate),
+        *(partial(by_name, name) for name in OPTIMIZERS),
+        constant,
+        partial(linear_decay, steps=9),
+        partial(cosine_decay, steps=9),
+        partial(polynomial_decay, steps=9, power=2.0),
+        partial(one_cycle, steps=9),
+        lambda rate: linear_decay(0.1, steps=9, end=rate),
+        partial(schedule_by_name, "cosine", steps=9),
+    ):
+        with pytest.raises(wrong, match=r"must be a (finite )?number.*, got (learning_rate|rate|weight_decay|end)="):
+            make(rate)
+
+
+def test_a_text_that_is_a_number_is_written_without_quotes():
+    with pytest.raises(
+        ArgumentTypeError, match=r"learning_rate must be a number, got learning_rate='1e-3'\. Write it without quotes: 0\.001"
+    ):
+        adamw("1e-3")
+    with pytest.raises(ArgumentTypeError, match=r"learning_rate must be a number, got learning_rate='fast'\.$"):
+        adamw("fast")
+    assert adamw(0).learning_rate.item() == 0.0
+    assert adamw(np.float32(0.5)).learning_rate.item() == 0.5
+
+
+def test_the_rates_of_other_optimizers_are_checked_when_a_state_is_made():
+    for optimizer in (
+        optimizers.SGD(-0.1),
+        optimizers.Adam(lambda step: -step - 1.0),
+        grouped((vectors, adamw(0.1)), rest=optimizers.Lion(float("nan"))),
+    ):
+        with pytest.raises(ArgumentError, match=r"at least 0, got (-0\.1|-1|nan) from"):
+            start(optimizer, {"w": mx.zeros((2, 2)), "b": mx.zeros(2)})

@@ -1,0 +1,177 @@
+"""Bounds of ids and labels. MLX does not check an index: outside of its array it reads whatever memory is there, or the process dies.
+
+`checked` is called where a table is indexed. In an eager call it looks at the numbers. In a compiled function they have no values yet:
+there it notes the bound of the argument, and whoever calls the compiled function looks at the arguments of every call (`holds`). This
+costs a few microseconds for a batch, and nothing on the device. Numbers that the compiled function itself computes cannot be looked at;
+then `checked` is false, and its caller replaces those outside and makes the result NaN.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.errors import DataError
+
+# What a table has a row for, in the words of a message, and what to do about numbers outside.
+_TABLES = {
+    "tokens": (
+        "the model has {size:,} tokens",
+        "Use the tokenizer that the model was made for, or make the model with vocab_size=tokenizer.vocab_size.",
+    ),
+    "positions": ("the model has {size:,} positions", "Cut the rows, or make the model with a larger max_position_embeddings."),
+    "token types": ("the model has {size:,} types of tokens", "Number the types from 0, or make the model with a larger type_vocab_size."),
+    "rows": ("an embedding of the model has {size:,} rows", "Use the tokenizer that the model was made for, or make a larger embedding."),
+    "classes": ("the model has {size:,} outputs", "Number the classes from 0, and make the model with an output for each."),
+}
+
+
+@frozen
+class Bound:
+    """The numbers that are allowed: whole ones from 0 to below `size`, or with no size any from 0 to 1; and `ignored`, if it is given.
+
+    >>> Bound("classes", 2).outside(np.array([[0, 1], [3, 0]]), None)
+    (1, 0)
+    """
+
+    table: str
+    size: int | None
+    ignored: int | None = None
+
+    def outside(self, numbers: NDArray[Any], weights: NDArray[Any] | None) -> tuple[int, ...] | None:
+        """Return the place of the first number that is not allowed; those of examples of weight 0, [B], are all allowed."""
+        if not numbers.size:
+            return None
+        if self.size is None:
+            wrong = ~((numbers >= 0) & (numbers <= 1))
+        else:
+            positive = numbers.view(f"u{numbers.itemsize}")  # negative numbers become huge: one comparison finds both kinds
+            if int(positive.max()) < self.size:
+                return None
+            wrong = positive >= self.size
+        if self.ignored is not None:
+            wrong &= numbers.astype(np.int32) != self.ignored  # losses compare in this type
+        if weights is not None:
+            wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
+        first = int(wrong.argmax())
+        return tuple(map(int, np.unravel_index(first, wrong.shape))) if wrong.flat[first] else None
+
+
+class BoundError(DataError):
+    """An id or a label is outside of the table that it indexes.
+
+    `place` is where it is in its array, and `rows` how many rows that array has; `source` names the row of the data, if it is known.
+
+    >>> print(BoundError("input_ids", 5216, (3, 7), 32, Bound("tokens", 5000)))
+    input_ids holds 5216 at row 3, place 7, and the model has 5,000 tokens: 0 to 4,999. Use the tokenizer that the model was made for, ...
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917  # what the message consists of
+        self, name: str, value: float, place: tuple[int, ...], rows: int, bound: Bound, source: str = ""
+    ) -> None:
+        """Keep the parts of the message."""
+        super().__init__(name, value, place, rows, bound, source)
+        self.name, self.value, self.place, self.rows, self.bound, self.source = name, value, place, rows, bound, source
+
+    def __str__(self) -> str:
+        row, *rest = self.place or (0,)
+        inside = f", place {', '.join(map(str, rest))}" if rest else ""
+        where = f"row {row}{inside}{f' ({self.source})' if self.source else ''}"
+        if self.bound.size is None:
+            return (
+                f"{self.name} holds {self.value:g} at {where}, and labels of yes-or-no questions are 0, 1 or a probability. "
+                "Use cross_entropy for more than two classes, mse for numbers."
+            )
+        known, cure = _TABLES[self.bound.table]
+        ignored = "" if self.bound.ignored is None else f" ({self.bound.ignored} does not count)"
+        return (
+            f"{self.name} holds {self.value} at {where}, and {known.format(size=self.bound.size)}: 0 to {self.bound.size - 1:,}{ignored}. "
+            f"{cure}"
+        )
+
+    def made_of(self, source: str) -> "BoundError":
+        """Return the same error with the row of the data in its message."""
+        return BoundError(self.name, self.value, self.place, self.rows, self.bound, source)
+
+
+# The bounds of the arguments of a compiled function: (argument, bound, argument that has the weights of the examples).
+Bounds = dict[tuple[int, Bound, int | None], None]
+
+
+@frozen
+class _Trace:
+    """A function that is being traced: its arguments, which are alive meanwhile, by identity; and their bounds so far."""
+
+    places: dict[int, int]
+    bounds: Bounds
+
+
+_TRACE: ContextVar[_Trace | None] = ContextVar("trace", default=None)
+
+
+def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None) -> bool:
+    """Tell whether all numbers are known to be allowed, now or before the results of the compiled function are used.
+
+    Raises `BoundError` if they are not. Examples whose `weights`, [B], are 0 may have any. False in a compiled function for numbers
+    that it computes.
+
+    >>> checked(mx.array([0, 4]), Bound("tokens", 5))
+    True
+    """
+    trace = _TRACE.get()
+    if trace is not None and (place := trace.places.get(id(numbers))) is not None:
+        weighted = None if weights is None else trace.places.get(id(weights))
+        if weights is None or weighted is not None:
+            trace.bounds[place, bound, weighted] = None
+            return True
+    return _look(numbers, bound, weights, lambda: "The array of ids" if bound.table != "classes" else "The array of labels")
+
+
+@contextmanager
+def tracing(arrays: Sequence[mx.array], bounds: Bounds) -> Iterator[None]:
+    """Note the bounds of the arguments of a function while it is traced."""
+    token = _TRACE.set(_Trace({id(array): place for place, array in enumerate(arrays)}, bounds))
+    try:
+        yield
+    finally:
+        _TRACE.reset(token)
+
+
+def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequence[str]]) -> bool:
+    """Tell whether the arguments of a call keep their bounds: false if they have no values, as the call is itself part of a trace.
+
+    Raises `BoundError`, with the name of the argument, for one that does not.
+    """
+    return all(
+        _look(arrays[place], bound, None if weighted is None else arrays[weighted], lambda place=place: names()[place])  # type: ignore[misc]
+        for place, bound, weighted in bounds
+    )
+
+
+def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, name: Callable[[], str]) -> bool:
+    found = _values(numbers)
+    if found is None:
+        return False
+    place = bound.outside(found, None)
+    if place is not None and weights is not None:
+        if (weighted := _values(weights)) is None:
+            return False
+        place = bound.outside(found, weighted)
+    if place is not None:
+        raise BoundError(name(), found[place].item(), place, len(found) if found.ndim else 1, bound)
+    return True
+
+
+def _values(array: mx.array) -> NDArray[Any] | None:
+    """Return the numbers of an array, without a copy where that is possible; None inside a transformation, where there are none."""
+    try:
+        return np.asarray(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+    except ValueError as error:
+        if "[eval]" in str(error):
+            return None
+        raise

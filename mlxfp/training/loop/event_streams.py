@@ -1,0 +1,51 @@
+"""The stream of events that `fit` returns, and a warning if nobody consumes it."""
+
+import dis
+import sys
+import warnings
+from collections.abc import Iterator
+
+from mlxfp.training.loop.events import Event
+
+_CURE = "it trains nothing until its events are consumed. Write `for event in fit(...)`, or `end = last(fit(...))`."
+
+
+class EventStream(Iterator[Event]):
+    """The events of a run, once. Warns (`RuntimeWarning`) where a statement drops it before the first event, as `fit(...)` alone does.
+
+    >>> EventStream(iter(()))
+    <a run that has not begun: it trains nothing until its events are consumed. Write `for event in fit(...)`, or ...>
+    """
+
+    def __init__(self, events: Iterator[Event]) -> None:
+        """Begin nothing."""
+        self._events = events
+        self._begun = False
+
+    def __iter__(self) -> "EventStream":
+        return self
+
+    def __next__(self) -> Event:
+        self._begun = True
+        return next(self._events)
+
+    def close(self) -> None:
+        """Stop the run, and what prepares its batches."""
+        self._begun = True
+        getattr(self._events, "close", lambda: None)()
+
+    def __repr__(self) -> str:
+        return "<the events of a run>" if self._begun else f"<a run that has not begun: {_CURE}>"
+
+    def __del__(self) -> None:
+        if not self._begun and not sys.is_finalizing() and _is_dropped_by_a_statement():
+            warnings.warn(f"fit was called, and {_CURE}", RuntimeWarning, stacklevel=2)
+
+
+def _is_dropped_by_a_statement() -> bool:
+    """Tell whether the code that called `__del__` drops the result of a statement.
+
+    What an error, a return or another assignment drops was not meant to run, or may have been: there a warning would be noise.
+    """
+    frame = sys._getframe(1).f_back  # noqa: SLF001  # there is no other way to ask who drops an object
+    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "POP_TOP"

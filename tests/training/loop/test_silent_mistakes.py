@@ -1,0 +1,204 @@
+"""What trains nothing, or not what was meant, says so: as early as it can be known, and never where all is well."""
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import attrs
+import mlx.core as mx
+import pytest
+from mlx import optimizers
+
+from mlxfp.collators.collating import collate
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.training import observers
+from mlxfp.training.loop.checkpoints import load_latest
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Stepped, Warned
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.optimization.optimizers import adamw, grouped, vectors
+from mlxfp.training.optimization.schedules import cosine_decay, linear_decay
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
+from tests.training.samples import dataset, group, loss, net, setting, stacked
+
+STEP, FIRST = setting()
+
+
+def messages(events):
+    return [event.message for event in events if isinstance(event, Warned)]
+
+
+def test_a_run_that_nobody_consumes_warns_where_it_is_dropped():
+    with pytest.warns(
+        RuntimeWarning, match=r"fit was called, and it trains nothing until its events are consumed\. .* last\(fit"
+    ) as caught:
+        fit(STEP, FIRST, dataset())
+    assert caught[0].filename == __file__
+    with pytest.warns(RuntimeWarning, match="trains nothing"):
+        pipe(fit(STEP, FIRST, dataset()), observers.progress(), observers.early_stopping("loss", mode="min", patience=1))
+
+
+def test_a_run_that_has_begun_or_was_kept_or_meets_an_error_does_not_warn():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        last(fit(STEP, FIRST, [group()]))
+        next(fit(STEP, FIRST, [group()]))
+        stream = fit(STEP, FIRST, [group()])
+        stream.close()
+        assert list(stream) == []
+        with pytest.raises(ArgumentError):
+            pipe(fit(STEP, FIRST, [group()]), observers.early_stopping("loss", mode="min", patience=0))
+        with pytest.raises(ArgumentTypeError):
+            pipe(fit(STEP, FIRST, [group()]), 3)
+        kept = fit(STEP, FIRST, [group()])
+        kept = None  # what is assigned again may have been made for nothing
+        assert kept is None
+
+
+def test_a_run_says_that_it_has_not_begun_when_it_is_shown():
+    stream = fit(STEP, FIRST, [group()])
+    assert repr(stream).startswith("<a run that has not begun: it trains nothing until")
+    next(stream)
+    assert repr(stream) == "<the events of a run>"
+
+
+@pytest.mark.parametrize("end", ["", "raise SystemExit(3)", "1 / 0"])
+def test_nothing_is_said_when_python_exits(end, tmp_path):
+    program = (
+        "import mlx.core as mx; from mlx import nn, optimizers; import mlxfp as fp; from mlxfp.training.losses import mse\n"
+        "model, optimizer = nn.Linear(1, 1), optimizers.SGD(0.1)\n"
+        "step = fp.train_step(model, lambda model, batch: mse(model(batch['x']), batch['x']), optimizer)\n"
+        "kept = fp.pipe(fp.fit(step, fp.train_state(model, optimizer), []), fp.observers.progress())\n"
+    )
+    (tmp_path / "program.py").write_text(program + end)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run([sys.executable, tmp_path / "program.py"], capture_output=True, text=True, env=environment, check=False)
+    assert "trains nothing" not in done.stderr
+    assert "ignored" not in done.stderr
+    assert "ZeroDivisionError" in done.stderr or done.stderr == ""
+
+
+def test_an_observer_of_evaluations_that_sees_none_says_so_after_the_first_epoch(tmp_path):
+    control = Control()
+    for observer in (
+        observers.early_stopping("loss", mode="min", patience=1),
+        observers.reduce_on_plateau("loss", control=control, mode="min", patience=1),
+        observers.checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min"),
+    ):
+        events = list(pipe(fit(STEP, FIRST, dataset(), epochs=3, control=control), observer))
+        assert len(messages(events)) == 1
+        place = next(place for place, event in enumerate(events) if isinstance(event, Warned))
+        assert (events[place].step, events[place].epoch) == (4, 1)  # before the first step of the second epoch is passed on
+        good = pipe(fit(STEP, FIRST, dataset(), epochs=3), observers.evaluate_every(lambda state: {"loss": 0.5 / state.step}), observer)
+        assert messages(good) == []
+
+
+def test_a_state_with_steps_and_no_cursor_is_said_to_begin_the_data_again():
+    middle = next(event for event in fit(STEP, FIRST, dataset(), epochs=2) if event.step == 4)
+    (found,) = messages(fit(STEP, middle.state, dataset(), epochs=1))
+    assert found == (
+        "The state has made 4 steps, and fit got no cursor, so the data begin again at the first batch. To continue a run, pass cursor=, "
+        "history= and running= of its checkpoint; to begin another run with trained weights, pass attrs.evolve(state, step=0)."
+    )
+    assert messages(fit(STEP, middle.state, dataset(), epochs=2, cursor=middle.cursor)) == []
+    assert messages(fit(STEP, attrs.evolve(middle.state, step=0), dataset())) == []
+    assert messages(fit(STEP, middle.state, [group()])) == []  # a list has no cursor
+    assert messages(fit(STEP, middle.state, dataset(), steps=4)) == []  # there is nothing left to do
+
+
+def resumed(old, new, tmp_path, **more):
+    """Train with one optimizer, save, load, and go on with another: the warnings, and the rates of the last state."""
+    model = net()
+    first = train_state(model, old)
+    run = fit(train_step(model, loss, old), first, dataset(), epochs=1)
+    last(pipe(run, observers.checkpoint(tmp_path)))
+    found = load_latest(tmp_path, train_state(model, new))
+    events = list(fit(train_step(model, loss, new), found.state, dataset(), epochs=2, cursor=found.cursor, running=found.running, **more))
+    return messages(events), [round(float(mx.array(rate)), 5) for rate in [events[-1].state.opt.get("learning_rate", 0.0)]]
+
+
+def test_a_run_that_goes_on_with_another_rate_says_which_one_it_uses(tmp_path):
+    (found,), rates = resumed(adamw(0.1), adamw(0.01), tmp_path)
+    assert found == (
+        "The state has the learning rate 0.1, and the optimizer of the step 0.01: the run goes on with 0.1, as the rate is a part of the "
+        'state. For the other pass attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)}).'
+    )
+    assert rates == [0.1]
+
+
+def test_the_cure_of_that_warning_changes_the_rate():
+    _, state = setting(optimizer=adamw(0.1))
+    step, _ = setting(optimizer=adamw(0.01))
+    assert len(messages(fit(step, state, [group()]))) == 1
+    cured = attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)})
+    assert messages(fit(step, cured, [group()])) == []
+    assert last(fit(step, cured, [group()])).state.opt["learning_rate"].item() == pytest.approx(0.01)
+
+
+def test_a_run_that_goes_on_with_another_schedule_says_so(tmp_path):
+    (found,), _ = resumed(adamw(cosine_decay(0.1, steps=9)), adamw(cosine_decay(0.05, steps=9)), tmp_path / "a")
+    assert "the run goes on with the schedule of the step" in found
+    (found,), _ = resumed(adamw(linear_decay(0.1, steps=9)), adamw(linear_decay(0.1, steps=20)), tmp_path / "b")
+    assert "had the learning rate 0.0777778, and the schedule of the step gives 0.09 for it" in found
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: adamw(0.1),
+        lambda: adamw(cosine_decay(0.1, steps=9, warmup=2)),
+        lambda: optimizers.SGD(optimizers.cosine_decay(0.1, 10)),
+        lambda: grouped((vectors, adamw(0.1)), rest=optimizers.SGD(linear_decay(0.1, steps=50))),
+        optimizers.Adafactor,
+    ],
+)
+def test_a_run_that_goes_on_as_it_began_says_nothing(make, tmp_path):
+    assert resumed(make(), make(), tmp_path)[0] == []
+
+
+def test_a_rate_that_observers_reduced_is_meant(tmp_path):
+    control = Control()
+    model, optimizer = net(), adamw(0.1)
+    step = train_step(model, loss, optimizer)
+    watching = [
+        observers.evaluate_every(lambda state: {"loss": 1.0}),
+        observers.reduce_on_plateau("loss", control=control, mode="min", patience=1),
+    ]
+    middle = next(
+        event
+        for event in pipe(fit(step, train_state(model, optimizer), dataset(), epochs=4, control=control), *watching)
+        if isinstance(event, Stepped) and event.step == 8
+    )
+    assert middle.state.opt["learning_rate"].item() < 0.1
+    assert messages(fit(step, middle.state, dataset(), epochs=4, cursor=middle.cursor, control=control)) == []
+
+
+def test_an_epoch_without_batches_names_what_leaves_them_out():
+    rows = from_examples([{"x": [0.0] * 3, "label": 0, "name": "a"}] * 5)
+    with pytest.raises(DataError, match=r"There was no batch in epoch 0\. batch\(size=8, drop_last=True\) leaves out what is not full"):
+        last(fit(STEP, FIRST, pipe(rows, batch(8, drop_last=True), collate(stacked))))
+    with pytest.raises(DataError, match=r"There was no batch in epoch 0\. No row comes out of pipe\(from_examples\(5 rows\), filter"):
+        last(fit(STEP, FIRST, pipe(rows, filter(lambda row: False), batch(8), collate(stacked))))
+
+
+class EarlyStopping:
+    """A callback of another library."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Do nothing."""
+
+
+def test_a_callback_object_is_told_from_an_observer():
+    with pytest.raises(
+        ArgumentTypeError,
+        match=r"argument 2 of pipe must be a function, got an object of callbacks, EarlyStopping, with "
+        r"on_epoch_end\. Observers of a run are functions from events to events: see observers\.on_event",
+    ):
+        pipe(fit(STEP, FIRST, [group()]), EarlyStopping())

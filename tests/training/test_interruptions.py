@@ -1,0 +1,87 @@
+"""Ctrl-C at any moment of a run leaves the last event, from which it goes on as if nothing had happened."""
+
+import gc
+import signal
+import threading
+
+import pytest
+
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.training import observers
+from mlxfp.training.loop import checkpoints
+from mlxfp.training.loop.checkpoints import load_state
+from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Event, Stepped
+from mlxfp.training.loop.fitting import fit
+from mlxfp.training.observers import saving
+from tests.training.samples import dataset, setting
+
+STEP, FIRST = setting()
+WHOLE = list(fit(STEP, FIRST, dataset(), epochs=3))
+
+
+def interrupt():
+    signal.raise_signal(signal.SIGINT)
+
+
+def in_a_step(monkeypatch):
+    def step(state, batch):
+        if state.step == 4:
+            interrupt()
+        return STEP(state, batch)
+
+    return step, []
+
+
+def in_an_evaluation(monkeypatch):
+    def validate(state):
+        if state.step == 4:
+            interrupt()
+        return {"loss": 0.5}
+
+    return STEP, [observers.evaluate_every(validate, steps=1)]
+
+
+def in_an_observer(monkeypatch):
+    return STEP, [observers.on_event(Stepped, lambda event: event.step == 4 and interrupt())]
+
+
+def while_a_checkpoint_is_written(monkeypatch):
+    def slow(*args, **more):
+        if args[1].step == 4:
+            threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+            threading.Event().wait(0.3)
+        return checkpoints.save_state(*args, **more)
+
+    monkeypatch.setattr(saving, "save_state", slow)
+    return STEP, []
+
+
+@pytest.mark.parametrize("where", [in_a_step, in_an_evaluation, in_an_observer, while_a_checkpoint_is_written])
+def test_a_run_goes_on_from_the_last_event_before_the_interruption(where, tmp_path, monkeypatch):
+    step, watching = where(monkeypatch)
+    seen: list[Event] = []
+    events = pipe(
+        fit(step, FIRST, pipe(dataset(), prefetch(2)), epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        seen.extend(events)  # those before the interruption stay in the list
+    assert 3 <= seen[-1].step <= 5
+    rest = list(fit(STEP, seen[-1].state, pipe(dataset(), prefetch(2)), epochs=3, cursor=seen[-1].cursor, running=seen[-1].running))
+    assert rest[-1].state == WHOLE[-1].state
+    ended = {event.epoch: event.metrics for event in WHOLE if isinstance(event, EpochEnded)}
+    assert {event.epoch: event.metrics for event in rest if isinstance(event, EpochEnded)}.items() <= ended.items()
+    del events
+    gc.collect()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+    assert not [path.name for path in tmp_path.iterdir() if not path.name.startswith("step-")]
+    for path in tmp_path.iterdir():
+        assert load_state(path, FIRST).state.step == int(path.stem[5:])
+
+
+def test_saved_files_are_reported_up_to_the_interruption(tmp_path, monkeypatch):
+    _, watching = in_an_observer(monkeypatch)
+    seen = []
+    with pytest.raises(KeyboardInterrupt):
+        seen.extend(pipe(fit(STEP, FIRST, dataset(), epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20)))
+    assert {event.path.name for event in seen if isinstance(event, CheckpointSaved)} <= {path.name for path in tmp_path.iterdir()}

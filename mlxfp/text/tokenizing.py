@@ -24,7 +24,7 @@ from mlxfp.text.encoding.framing import Frame, cut, few_to_lists, find_frame, fi
 from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, for_literal_text
 
 Truncation = Literal["right", "left", "error"]
 _TRUNCATIONS = ("right", "left", "error")
@@ -41,6 +41,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     truncation: Truncation = "right",
     stride: int | None = None,
     special: bool = True,
+    literal: bool = False,
     into: str = "input_ids",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Turn a column of text into token ids, a column of list<int32>.
@@ -49,6 +50,9 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     text and 1 for ids of the second. Rows of more than `max_length` ids, special ids included, are truncated on the right or the left, of
     a pair the longer text first; `truncation="error"` raises instead. `special=False` leaves out the special tokens around a text. The
     other columns stay; a column named `into` is replaced.
+
+    A text that spells a special token, such as "</s>", becomes this token. With `literal=True`, it is ordinary text
+    (`split_special_tokens` in transformers): use it for what others wrote.
 
     With `stride`, nothing is truncated: a long text becomes several rows of up to `max_length` ids. The first `stride` tokens of a row are
     the last tokens of the row before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
@@ -78,7 +82,8 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
         raise ArgumentError(f"into={into!r} cannot name the column of ids; choose another name.")
     if max_length is None and truncation != "right":
         raise ArgumentError(f"truncation={truncation!r} does nothing without max_length. Give the longest row that you want.")
-    stage = _Tokenize(tokenizer, column=column, pair=pair, max_length=max_length, truncation=truncation, special=special, into=into)
+    cutting: dict[str, Any] = {"max_length": max_length, "truncation": truncation}
+    stage = _Tokenize(tokenizer, column=column, pair=pair, **cutting, special=special, literal=literal, into=into)
     if max_length is not None:
         check_positive(max_length=max_length)
         if max_length <= stage.frame.added:
@@ -124,12 +129,18 @@ class _Tokenize(RowWise):
     max_length: int | None = None
     truncation: Truncation = "right"
     special: bool = True
+    literal: bool = False
     into: str = "input_ids"
     advice = CACHE_ADVICE
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.column,) if self.pair is None else (self.column, self.pair)
+
+    @property
+    def encoder(self) -> Tokenizer:
+        """The tokenizer to encode texts with."""
+        return for_literal_text(self.tokenizer) if self.literal else self.tokenizer
 
     @cached_property
     def frame(self) -> Frame:
@@ -158,12 +169,12 @@ class _Tokenize(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
-        few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
+        few = encode_few(self.encoder, texts[0]) if self.pair is None and self.truncation != "error" else None
         if few is not None:
             kept = slice(self.room) if self.truncation == "right" else slice(-(self.room or 0), None)
             rows = [self.frame.write([ids[kept]]) for ids in few]
             return set_column(chunk, self.into, few_to_lists(rows))
-        return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
+        return self.framed(chunk, [encode_rows(self.encoder, text) for text in texts])
 
     def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:
         """Cut the ids of each text, put the special ones around them, and add them to the chunk."""
@@ -203,7 +214,7 @@ class _TokenizeTemplate(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         with suppress(DataError):  # raised again, with the name of the row, when the sentences are written
-            ids = encode_sentences(self.tokenize.tokenizer, self.write.template, chunk)
+            ids = encode_sentences(self.tokenize.encoder, self.write.template, chunk)
             if ids is not None:
                 return self.tokenize.framed(self._without_text(chunk), [ids])
         return self._without_text(Fused((self.write, self.tokenize), (repr(self.write), repr(self.tokenize))).apply(chunk))
@@ -229,7 +240,7 @@ class _TokenizeLong(Stage):
         return self.whole.longest_row(tokens)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        return state, self._pieces(chunk, encode_rows(self.whole.tokenizer, read_text(chunk, self.whole.column, "tokenize")))
+        return state, self._pieces(chunk, encode_rows(self.whole.encoder, read_text(chunk, self.whole.column, "tokenize")))
 
     def _pieces(self, chunk: RecordBatch, texts: Ragged) -> Iterator[RecordBatch]:
         rows, within, pieces = self._cut(texts)

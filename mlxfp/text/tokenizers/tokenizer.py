@@ -9,10 +9,11 @@ from sys import intern
 from typing import Any
 
 import tokenizers as hf
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.text.tokenizers.literal_text import hide_special_tokens
 
 _GIVE = "Give the text of a tokenizer.json file; load_tokenizer(folder) reads other files too."
 
@@ -68,20 +69,25 @@ class Tokenizer:
         check_types((str, type(None)), **self._roles)
         engine(self.json)
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of a text; `special` adds the special tokens around a text, as in `[CLS] ... [SEP]`."""
-        check_text(text=text)
-        return self._encode(text, special=special).ids  # type: ignore[no-any-return]
+    def encode(self, text: str, *, special: bool = True, literal: bool = False) -> list[int]:
+        """Return the ids of a text; `special` adds the special tokens around a text, as in `[CLS] ... [SEP]`.
 
-    def encode_pair(self, first: str, second: str, *, special: bool = True) -> tuple[list[int], list[int]]:
+        A text that spells a special token, such as "</s>", becomes this token. With `literal`, it is ordinary text (`split_special_tokens`
+        in transformers): use it for what others wrote.
+        """
+        check_text(text=text)
+        return self._encode(text, special=special, literal=literal).ids  # type: ignore[no-any-return]
+
+    def encode_pair(self, first: str, second: str, *, special: bool = True, literal: bool = False) -> tuple[list[int], list[int]]:
         """Return the ids of two texts joined, and for each id whether it belongs to the first (0) or the second (1)."""
         check_text(first=first, second=second)
-        found = self._encode(first, second, special=special)
+        found = self._encode(first, second, special=special, literal=literal)
         return found.ids, found.type_ids
 
-    def _encode(self, *texts: str, special: bool) -> Any:
+    def _encode(self, *texts: str, special: bool, literal: bool) -> Any:
+        own = engine(for_literal_text(self).json if literal else self.json)
         try:
-            return engine(self.json).encode(*texts, add_special_tokens=special)
+            return own.encode(*texts, add_special_tokens=special)
         except Exception as error:
             raise cannot_encode(error) from error
 
@@ -172,6 +178,12 @@ class Tokenizer:
         if wrong is not None:
             raise ArgumentError(f"The id {wrong} is not in the vocabulary of {self!r}. Leave padding and ignored labels out.")
         return numbers
+
+
+@lru_cache(maxsize=8)
+def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer that takes no text for one of the special tokens. It is for encoding alone: never show, compare or save it."""
+    return evolve(tokenizer, json=hide_special_tokens(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES]))
 
 
 def cannot_encode(error: Exception) -> DataError:

@@ -18,7 +18,7 @@ SAMPLES = np.array([0.0, 0.5, -0.5, 0.25, -1.0, 0.75])
 def wave(samples: bytes, *, kind: int = 1, bits: int = 16, channels: int = 1, rate: int = 8000, extended: bool = False, **more: Any) -> bytes:
     """Write a WAV file as the specification says."""
     align = channels * bits // 8
-    head = struct.pack("<HHIIHH", 0xFFFE if extended else kind, channels, rate, rate * align, align, bits)
+    head = struct.pack("<HHIIHH", 0xFFFE if extended else kind, channels, rate, 0, align, bits)
     if extended:
         head += struct.pack("<HHIH", 22, bits, 0, kind) + b"\x00\x00\x00\x00\x10\x00\x80\x00\x00\xaa\x00\x38\x9b\x71"
     chunks = [(b"fmt ", head), *more.get("between", []), (b"data", samples)]

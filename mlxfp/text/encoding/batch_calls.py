@@ -65,7 +65,7 @@ class Caller:
         encode = self.own.encode_batch if offsets else self.own.encode_batch_fast
         try:
             encodings: list[Any] = encode(texts, is_pretokenized=apart, add_special_tokens=False)
-        except Exception as error:
+        except BaseException as error:
             raise cannot_encode(error) from error
         return encodings
 

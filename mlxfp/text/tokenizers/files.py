@@ -13,6 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
+from mlxfp.text.tokenizers.json_checks import check_ids
 from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer, engine
 
 Roles = dict[str, str | None]
@@ -101,8 +102,10 @@ def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
 
 def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
     """Raise `DataError` if other files of the folder add tokens that the tokenizer was built without."""
-    listed = (config.get("added_tokens_decoder") or {}).values()
-    added = [*_read_map(folder / "added_tokens.json"), *(token.get("content") for token in listed)]
+    listed = config.get("added_tokens_decoder") or {}
+    if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
+        raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
+    added = [*_read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
     missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
     if missing:
         raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
@@ -152,6 +155,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
             f"{vocab_path} and {merges_path.name} are not GPT-2's or RoBERTa's (class {kind}), and do not say how text is split. {_WRITE}"
         )
     try:
+        check_ids(vocab.values())
         built = hf.Tokenizer(models.BPE(vocab, merges))
     except Exception as error:  # the package raises plain Exception
         raise DataError(f"{vocab_path} and {merges_path.name} do not fit each other: {error}.") from error
@@ -203,8 +207,8 @@ def _read_map(path: Path) -> dict[str, Any]:
         return {}
     try:
         found = jsons.loads(_read(path))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON, or is nested too deeply: {error}.") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} should hold a JSON object, got {type(found).__name__}.")
     return found

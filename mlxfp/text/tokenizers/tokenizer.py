@@ -2,6 +2,7 @@
 
 import json as jsons
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -13,9 +14,8 @@ from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
 from mlxfp.text.tokenizers.literal_text import hide_special_tokens
-
-_GIVE = "Give the text of a tokenizer.json file; load_tokenizer(folder) reads other files too."
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
@@ -23,12 +23,7 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 def _canonical(text: str) -> str:
     """Remove padding and truncation, which are arguments of stages here, and dropout, which would make encoding random."""
     check_text(json=text)
-    try:
-        data = jsons.loads(text)
-    except ValueError as error:
-        raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
-    if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-        raise DataError(f"The JSON of a tokenizer is malformed: it must be an object that holds an object named model. {_GIVE}")
+    data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
     return intern(jsons.dumps(data, ensure_ascii=False, separators=(",", ":")))  # interned: equal texts are found in caches at once
@@ -88,12 +83,18 @@ class Tokenizer:
         own = engine(for_literal_text(self).json if literal else self.json)
         try:
             return own.encode(*texts, add_special_tokens=special)
-        except Exception as error:
+        except BaseException as error:
             raise cannot_encode(error) from error
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """Return the text of ids; `special` keeps special tokens in it. Raises `ArgumentError` for an id that is not in the vocabulary."""
-        text: str = engine(self.json).decode(self._known(ids), skip_special_tokens=not special)
+        known = self._known(ids)
+        try:
+            text: str = engine(self.json).decode(known, skip_special_tokens=not special)
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise DataError(f"The tokenizer cannot decode {known!r:.60}: {error}. The decoder in its JSON is damaged.") from error
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -186,8 +187,10 @@ def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
     return evolve(tokenizer, json=hide_special_tokens(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES]))
 
 
-def cannot_encode(error: Exception) -> DataError:
-    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception."""
+def cannot_encode(error: BaseException) -> DataError:
+    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception or panics; raise others, such as Ctrl-C."""
+    if not isinstance(error, Exception) and not is_panic(error):
+        raise error
     return DataError(
         f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for unknown text: "
         "unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."
@@ -198,6 +201,17 @@ def cannot_encode(error: Exception) -> DataError:
 def engine(json: str) -> Any:
     """Return the tokenizer of the `tokenizers` package for a JSON text. It is shared: never change its settings."""
     try:
-        return hf.Tokenizer.from_str(json)
-    except Exception as error:  # the package raises plain Exception
-        raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
+        made = hf.Tokenizer.from_str(json)
+        _probe(made)
+    except BaseException as error:
+        if isinstance(error, Exception) or is_panic(error):  # the package raises plain Exception
+            raise malformed(error) from error
+        raise
+    return made
+
+
+def _probe(made: Any) -> None:
+    """Encode a text and a pair, to find parts at which the package panics; other errors are about a text, and wait for one."""
+    for texts in (("a",), ("a", "a")):
+        with suppress(Exception):
+            made.encode(*texts)

@@ -39,7 +39,7 @@ def check_head(path: Path) -> None:
 
 def _range(name: str, array: Any, room: int) -> tuple[int, int]:
     """Return where the bytes of an array begin and end."""
-    if not isinstance(array, Mapping) or array.get("dtype") not in _SIZES:
+    if not isinstance(array, Mapping) or str(array.get("dtype")) not in _SIZES:
         raise ValueError(f"the array {name!r} has no dtype that is known: {array!r:.80}")
     shape, place = (array.get(key) for key in ("shape", "data_offsets"))
     if not _are_whole(shape) or not all(number < _DIMENSION for number in shape):

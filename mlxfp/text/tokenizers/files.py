@@ -70,7 +70,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    config = {**_read_config(folder / "special_tokens_map.json"), **_read_config(folder / "tokenizer_config.json")}
+    config = {**read_config(folder / "special_tokens_map.json"), **read_config(folder / "tokenizer_config.json")}
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if whole.is_file():
         return _value(whole, _read(whole), config)
@@ -105,7 +105,7 @@ def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> 
     listed = config.get("added_tokens_decoder") or {}
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
-    added = [*_read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
+    added = [*read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
     missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
     if missing:
         raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
@@ -146,7 +146,7 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
 
 def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
     """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary has its marks, from a vocabulary and the merges by rank."""
-    vocab = _read_map(vocab_path)
+    vocab = read_map(vocab_path)
     lines = _read_lines(merges_path)
     merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
@@ -181,9 +181,9 @@ def _read_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in _read(path).split("\n")]
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """Read a configuration file next to a tokenizer. A role is a token, an object with its content, or null for no token."""
-    config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
+    config = {name: value for name, value in read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
     try:
@@ -201,7 +201,7 @@ def _read(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 text: {error}. Give a tokenizer.json, a vocab.txt, or the folder that holds them.") from error
 
 
-def _read_map(path: Path) -> dict[str, Any]:
+def read_map(path: Path) -> dict[str, Any]:
     """Read a JSON object; an absent file is an empty one."""
     if not path.is_file():
         return {}

@@ -15,17 +15,26 @@ _DRAWN = token_hex(16)
 Names = Mapping[str, str]
 
 
-def hide_special_tokens(json: str, roles: Collection[str | None]) -> str:
-    """Rename the special tokens in the JSON of a tokenizer: those that it calls special, and added tokens that have one of the roles.
+def find_names(json: str, roles: Collection[str | None]) -> dict[str, str]:
+    """Return the special tokens in the JSON of a tokenizer, with the names that they get instead.
 
-    The result differs from one process to the next, so it is never shown, compared or saved.
+    They are those that it calls special, and added tokens that have one of the roles.
     """
-    data = jsons.loads(json)
-    added = data.get("added_tokens") or []
+    added = jsons.loads(json).get("added_tokens") or []
     special = sorted(token["content"] for token in added if token["special"] or token["content"] in roles)
-    names = {token: f"<{_DRAWN}-{place}>" for place, token in enumerate(special)}
-    renamed = [{**token, "content": names.get(token["content"], token["content"])} for token in added]
-    return jsons.dumps({**data, "added_tokens": renamed, "model": _rename(data["model"], names)}, ensure_ascii=False)
+    return {token: unspellable(str(place)) for place, token in enumerate(special)}
+
+
+def unspellable(name: str) -> str:
+    """Return a text that no text holds. It differs from one process to the next, so it is never shown, compared or saved."""
+    return f"<{_DRAWN}-{name}>"
+
+
+def rename_tokens(json: str, names: Names) -> str:
+    """Give tokens in the JSON of a tokenizer other names."""
+    data = jsons.loads(json)
+    added = [{**token, "content": names.get(token["content"], token["content"])} for token in data.get("added_tokens") or []]
+    return jsons.dumps({**data, "added_tokens": added, "model": _rename(data["model"], names)}, ensure_ascii=False)
 
 
 def _rename(model: Mapping[str, Any], names: Names) -> dict[str, Any]:

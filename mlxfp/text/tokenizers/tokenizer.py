@@ -15,7 +15,7 @@ from attrs import evolve, field, frozen
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
-from mlxfp.text.tokenizers.literal_text import hide_special_tokens
+from mlxfp.text.tokenizers.literal_text import find_names, rename_tokens
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
@@ -182,9 +182,15 @@ class Tokenizer:
 
 
 @lru_cache(maxsize=8)
+def special_names(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the special tokens, each with a name that no text has: the tokenizer for literal text knows them by these names."""
+    return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
+
+
+@lru_cache(maxsize=8)
 def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
     """Return the tokenizer that takes no text for one of the special tokens. It is for encoding alone: never show, compare or save it."""
-    return evolve(tokenizer, json=hide_special_tokens(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES]))
+    return evolve(tokenizer, json=rename_tokens(tokenizer.json, special_names(tokenizer)))
 
 
 def cannot_encode(error: BaseException) -> DataError:

@@ -135,7 +135,7 @@ def test_vocabularies_that_cannot_hold_the_characters_are_refused():
     with pytest.raises(ArgumentError, match=r"vocab_size=260 is too small: 256 bytes and 5 special tokens need 261\. Make it larger\.$"):
         train_tokenizer(rows, vocab_size=260)
     with pytest.raises(
-        ArgumentError, match=r"vocab_size=9 is too small: 10 characters \(alone, or inside words\) and 5 special .* need 15
+        ArgumentError, match=r"vocab_size=9 is too small: 10 characters \(alone, or inside words\) and 5 special .* need 15"
     ):
         train_tokenizer(rows, kind="wordpiece", vocab_size=9)
     with pytest.raises(ArgumentError, match="vocab_size=9 is too small: 7 characters and 5 special tokens need 12"):

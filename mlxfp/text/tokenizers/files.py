@@ -45,6 +45,8 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     `tokenizer_config.json` and `special_tokens_map.json`. A file is a `tokenizer.json` or a `vocab.txt`. Roles that no file names are
     given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) where the vocabulary has them.
 
+    Padding, truncation and dropout that a `tokenizer.json` sets are left out: they are arguments of stages, as `tokenize(max_length=...)`.
+
     Texts for a `vocab.txt` are lower-cased if `do_lower_case` of `tokenizer_config.json` says so; without it, if the vocabulary has no
     capital letters.
 

@@ -133,4 +133,4 @@ def chat_tokenizer(kind: str = "bpe") -> Tokenizer:
     """Add the special tokens of chats to a trained tokenizer."""
     data = jsons.loads(trained(kind).json)  # type: ignore[arg-type]  # one of the kinds
     turns = [{**data["added_tokens"][0], "id": 300 + place, "content": text} for place, text in enumerate(TURNS)]
-    return Tokenizer(jsons.dumps({**data, "added_tokens": [*data["added_tokens"], *turns]}), bos_token=TURNS[-2], eos_token=TURNS[-1])
+    return Tokenizer(jsons.dumps({**data, "added_tokens": [*data["added_tokens"], *turns]}), bos_token=TURNS[-2], eos_token=TURNS[-1], pad_token="[PAD]")

@@ -116,16 +116,12 @@ def test_calls_of_tools_are_learned_and_answers_of_tools_are_not():
     tools = [{"function": {"name": "weather"}}]
     tokenizer, template = chat_tokenizer(), ChatTemplate(QWEN)
     stage = tokenize_chat(tokenizer, template, tools="tools")
-    as_values, as_text = from_examples([{"messages": messages, "tools": tools}]), from_examples(
-        [{"messages": jsons.dumps(messages), "tools": jsons.dumps(tools)}]
-    )
-    for rows in (as_values, as_text, from_examples([{"messages": messages, "tools": [jsons.dumps(tool) for tool in tools]}])):
-        (row,) = pipe(rows, stage)
+    text = {"messages": jsons.dumps(messages), "tools": jsons.dumps(tools)}
+    for values in ({"messages": messages, "tools": tools}, text, {"messages": messages, "tools": [jsons.dumps(tool) for tool in tools]}):
+        (row,) = pipe(from_examples([values]), stage)
         assert tokenizer.decode(row["input_ids"], special=True) == template.render(messages, tools=tools)
-        # What follows the prompt for an answer is the whole call; the prompt ends in a line feed, and so does no call.
-        assert '\n<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><|im_end|>Fine.<|im_end|>' in "\n" + learned(
-            tokenizer, row
-        )
+        call_text = '<tool_call>\n{"name": "weather", "arguments": {"city": "Oslo"}}\n</tool_call><|im_end|>'
+        assert learned(tokenizer, row) == f"{call_text}Fine.<|im_end|>"
 
 
 def test_conversations_are_packed_and_collated():

@@ -26,17 +26,19 @@ from mlxfp.core.row_names import row_at
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 GROUP = "group"  # what messages call the rows that a collator is given
+PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
 
 
 class Choosing(Part):
     """A collator that states which columns it uses."""
 
     __slots__ = ()
+    optional_columns: tuple[str, ...] = ()  # of the columns that it uses, those that may be missing
 
     @property
     @abstractmethod
     def uses(self) -> tuple[str, ...] | None:
-        """The columns that the batch depends on; None: all. A mask may be missing."""
+        """The columns that the batch, or a message, depends on; None: all."""
 
     @property
     def name(self) -> str:
@@ -45,7 +47,7 @@ class Choosing(Part):
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `SchemaError` for a missing column, before any row is read."""
-        check_columns(self.uses or (), schema.names, self.name)
+        check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
@@ -85,8 +87,18 @@ def names_of(*columns: str | None) -> tuple[str, ...]:
 
 
 def at_place(examples: Examples, name: str, place: int, wanted_by: str) -> str:
-    """Begin a message about the value of a column in one row of a group."""
-    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}"
+    """Begin a message about the value of a column in one row of a group; it names the file of the row, if that is known."""
+    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}{_file_of(examples, name, place)}"
+
+
+def _file_of(examples: Examples, name: str, place: int) -> str:
+    chunk = examples.chunk
+    paths = [chunk.column(PATH)] if PATH in chunk.schema.names else []
+    index = chunk.schema.get_field_index(name)
+    if index >= 0 and pa.types.is_struct(chunk.schema.types[index]) and chunk.schema.types[index].get_field_index(PATH) >= 0:
+        paths.append(chunk.column(index).field(PATH))  # as in Hugging Face datasets
+    found = [path[place].as_py() for path in paths if is_text(path.type)]
+    return "".join(f" ({path})" for path in found if path)
 
 
 def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:

@@ -1,8 +1,7 @@
 """The vision collator: a group of images becomes one normalised array."""
 
 from collections.abc import Sequence
-from io import BytesIO
-from typing import Any, Literal
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -11,19 +10,16 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, column_of, labels_of, names_of
+from mlxfp.collators.columns import PATH, Choosing, Collator, as_view, at_place, column_of, labels_of, names_of
 from mlxfp.collators.cutting import carried
+from mlxfp.collators.image_files import PILLOW_MODES, Mode, Pixels, UnusableImageError, decode, pillow
 from mlxfp.collators.texts import LabelKind, check_label
-from mlxfp.core._optional import optional
 from mlxfp.core.arrow.types import is_binary, is_tensor
 from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_types
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.settings.registries import Registry
-
-Mode = Literal["rgb", "grey"]
-Pixels = NDArray[Any]
 
 
 def _floats(values: Sequence[float]) -> tuple[float, ...]:
@@ -73,13 +69,15 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
     """Make the collator for images.
 
     The column `image` holds tensors uint8 or float [H, W] or [H, W, C] with C = 1 or 3, or files such as JPEG and PNG, as `binary` or in a
-    field `bytes`, as in Hugging Face datasets; Pillow decodes them (extra `vision`). The batch holds `images` float32[B, H, W, C], the
-    order of axes of MLX's convolutions; `labels` and the columns in `carry` are as for `text`.
+    field `bytes`, as in Hugging Face datasets; Pillow decodes them (extra `vision`), and they are turned upright as their EXIF data say.
+    The batch holds `images` float32[B, H, W, C], the order of axes of MLX's convolutions; `labels` and the columns in `carry` are as for
+    `text`.
 
     uint8 is scaled to 0 to 1, and floats stay as they are; then `normalization` subtracts the mean and divides by the standard deviation of
-    each channel. `mode` converts all images to RGB (transparency is dropped) or to grey (ITU-R BT.601 luma, as Pillow does). `size` is
-    (height, width): images are resized with Pillow's bilinear filter, which does not alias. Raises `DataError` for a file that cannot be
-    decoded, and for images of different sizes or channels, naming the row.
+    each channel. `mode` converts all images to RGB or to grey (ITU-R BT.601 luma, as Pillow does): files as a browser shows them, what is
+    transparent over white, 16 bits as the upper 8, the first picture of several; colour profiles are ignored. `size` is (height, width):
+    images are resized with Pillow's bilinear filter, which does not alias. Raises `DataError` for a file that cannot be decoded or has more
+    than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and for images of different sizes or channels, naming the row and the file.
 
     >>> collator = vision(normalization=NORMALIZATIONS["mnist"], label="digit")
     >>> batch = collator([{"image": np.zeros((28, 28), np.uint8), "digit": 7}])
@@ -92,7 +90,7 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
     check_types((Normalization, type(None)), normalization=normalization)
     if mode is not None:
         check_choice(("rgb", "grey"), mode=mode)
-        channels = len(_PILLOW_MODES[mode])
+        channels = len(PILLOW_MODES[mode])
         if normalization is not None and len(normalization.mean) != channels:
             raise ArgumentError(
                 f"mode={mode!r} gives images with {channels} channels, and {normalization} is for {len(normalization.mean)}."
@@ -112,10 +110,11 @@ class _Vision(Choosing):
     label_kind: LabelKind = "class"
     classes: int | None = None
     carry: tuple[str, ...] = ()
+    optional_columns = (PATH,)
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return self.image, *names_of(self.label), *self.carry
+        return self.image, *names_of(self.label), *self.carry, PATH
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
@@ -146,19 +145,11 @@ class _Vision(Choosing):
         )
 
     def _decoded(self, data: bytes | None, view: Examples, place: int) -> Pixels:
-        pillow = _pillow()
         try:
-            with pillow.open(BytesIO(data or b"")) as found:
-                wanted = found.mode if self.mode is None else _PILLOW_MODES[self.mode]
-                image = found.convert(wanted)
-        except Exception as error:  # a file can be damaged in more ways than Pillow has errors for
-            raise DataError(
-                f"{at_place(view, self.image, place, _NAME)} cannot be decoded as an image: {error}. Filter such rows out."
-            ) from error
-        if wanted not in ("RGB", "L"):
-            raise DataError(f'{at_place(view, self.image, place, _NAME)} has the mode {wanted}. Give mode="rgb" or mode="grey".')
-        pixels = np.asarray(image)
-        resized: Pixels = _resized((pixels if pixels.ndim == 3 else pixels[..., None])[None], self.size)[0]  # grey ones have two axes
+            pixels = decode(data or b"", self.mode, _NAME)
+        except UnusableImageError as error:
+            raise DataError(f"{at_place(view, self.image, place, _NAME)} {error}") from error
+        resized: Pixels = _resized(pixels[None], self.size)[0]
         return resized
 
     def _normalized(self, pixels: Pixels) -> NDArray[np.float32]:
@@ -181,19 +172,14 @@ class _Vision(Choosing):
 
 
 _NAME = "collators.vision"
-_PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 
 
 def _height_and_width(size: Any) -> tuple[int, int]:
     if not isinstance(size, tuple | list) or len(size) != 2:  # a height and a width
         raise ArgumentError(f"size must be (height, width), got {size!r}.")
     check_positive(height=size[0], width=size[1])
-    _pillow()  # raise now, and not at the first batch, if Pillow is missing
+    pillow(_NAME)  # raise now, and not at the first batch, if Pillow is missing
     return size[0], size[1]
-
-
-def _pillow() -> Any:
-    return optional("PIL.Image", extra="vision", needed_by=_NAME)
 
 
 def _four_axes(pixels: Pixels, name: str) -> Pixels:
@@ -227,9 +213,9 @@ def _resized(images: Pixels, size: tuple[int, int] | None) -> Pixels:
     """Resize [B, H, W, C] to (height, width), each channel by itself."""
     if size is None or images.shape[1:3] == size:
         return images
-    pillow, (height, width) = _pillow(), size
+    own, (height, width) = pillow(_NAME), size
     planes = np.moveaxis(images, 3, 1).reshape(-1, *images.shape[1:3])
-    made = np.stack([pillow.fromarray(plane).resize((width, height), pillow.Resampling.BILINEAR) for plane in planes])
+    made = np.stack([own.fromarray(plane).resize((width, height), own.Resampling.BILINEAR) for plane in planes])
     resized: Pixels = np.moveaxis(made.reshape(len(images), images.shape[3], height, width), 1, 3)
     return resized
 

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, ragged_of
+from mlxfp.collators.columns import PATH, Choosing, Collator, as_view, at_place, labels_of, names_of, numbers_of, ragged_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, pad_rows, padded_places
 from mlxfp.collators.spectrograms import Floats, LogMel
@@ -24,6 +24,7 @@ from mlxfp.core.examples import Examples
 def audio(  # noqa: PLR0913  # all have defaults, and are named
     *,
     waveform: str = "waveform",
+    rate: str | None = "rate",
     spectrogram: LogMel | None = None,
     label: str | None = None,
     label_kind: LabelKind = "class",
@@ -43,6 +44,9 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     `pad_multiple`. All of these count samples or, with `spectrogram`, frames. Raises `DataError` for a longer waveform, and for integers
     beyond 16 bits, naming the row.
 
+    `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, the waveforms of a batch must have one rate,
+    and that of `spectrogram`; `DataError` names the first row with another one, and its file. None: rates are not compared.
+
     >>> batch = audio()([{"waveform": [0.5, -0.5, 0.25]}, {"waveform": [1.0]}])
     >>> batch["waveforms"].tolist(), batch["lengths"].tolist()
     ([[0.5, -0.5, 0.25], [1.0, 0.0, 0.0]], [3, 1])
@@ -50,15 +54,17 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     (1, 11, 20)
     """
     check_text(waveform=waveform)
+    check_types((str, type(None)), rate=rate)
     check_types((LogMel, type(None)), spectrogram=spectrogram)
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
-    return _Audio(waveform, spectrogram, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
+    return _Audio(waveform, rate, spectrogram, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
 
 
 @frozen(repr=False)
 class _Audio(Choosing):
     waveform: str = "waveform"
+    rate: str | None = "rate"
     spectrogram: LogMel | None = None
     label: str | None = None
     label_kind: LabelKind = "class"
@@ -69,11 +75,16 @@ class _Audio(Choosing):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return self.waveform, *names_of(self.label), *self.carry
+        return self.waveform, *names_of(self.label), *self.carry, *self.optional_columns
+
+    @property
+    def optional_columns(self) -> tuple[str, ...]:  # type: ignore[override]  # read only, as it is in the base class
+        return *names_of(self.rate), PATH
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
         values, ends = _samples(view, self.waveform)
+        self._check_rates(view)
         if self.spectrogram is not None:
             values, ends = self.spectrogram.frames(values, ends)
         at = partial(at_place, view, self.waveform, wanted_by=_NAME)
@@ -86,6 +97,20 @@ class _Audio(Choosing):
         if self.label is not None:
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)
+
+
+    def _check_rates(self, view: Examples) -> None:
+        if self.rate not in view.names:
+            return
+        rates = numbers_of(view, self.rate, _NAME)
+        wanted = rates[0] if self.spectrogram is None else self.spectrogram.rate
+        wrong = np.flatnonzero(rates != wanted)
+        if len(wrong):
+            other = "the first one of the group has" if self.spectrogram is None else "the spectrogram is for"
+            raise DataError(
+                f"{at_place(view, self.rate, int(wrong[0]), _NAME)} is {rates[wrong[0]]}, and {other} {wanted} samples per second. Read "
+                f"all files at one rate, read_audio(folder, rate={wanted})."
+            )
 
 
 _NAME = "collators.audio"

@@ -5,6 +5,15 @@ from collections.abc import Collection, Mapping
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
 
 
+# What makes a column that users know by its name and need not have in their files.
+_MAKERS = {
+    "input_ids": "tokenize makes it from a column of text",
+    "token_type_ids": "tokenize(pair=...) makes it from two columns of text",
+    "segment_ids": "pack makes it",
+    "positions": "pack makes it",
+}
+
+
 def check_integer(**values: object) -> None:
     """Raise `ArgumentTypeError` unless every value is an int (True and False are not)."""
     for name, value in values.items():
@@ -56,7 +65,10 @@ def check_columns(wanted: Collection[str], present: Collection[str], stage: str)
         plural = "columns" if len(missing) > 1 else "column"
         verb = "are" if len(missing) > 1 else "is"
         names, have = (listed(map(repr, group)) for group in (missing, present))
-        raise SchemaError(f"{stage} needs the {plural} {names}, which {verb} not there.{suggest(missing[0], present)} Columns: {have}.")
+        makers = "".join(f" {name}: {_MAKERS[name]}; put that before." for name in missing if name in _MAKERS)
+        raise SchemaError(
+            f"{stage} needs the {plural} {names}, which {verb} not there.{suggest(missing[0], present)} Columns: {have}.{makers}"
+        )
 
 
 def check_types(expected: type | tuple[type, ...], **values: object) -> None:

@@ -9,6 +9,7 @@ import mlx.core as mx
 
 from mlxfp.core.atomic_files import write_whole, written_whole
 from mlxfp.core.errors import CheckpointError, DataError, MissingFileError
+from mlxfp.models.safetensors_files import check_head
 
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
@@ -24,8 +25,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise MissingFileError(f"There is no {path.name} in {str(path.parent)!r}. Pass the folder of a model; nothing is downloaded.")
     try:
         found = jsons.loads(path.read_bytes())
-    except ValueError as error:
-        raise DataError(f"{path} is not valid JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not valid JSON, or is nested too deeply: {error}.") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} must hold a JSON object, got {type(found).__name__}.")
     return found
@@ -89,10 +90,11 @@ def _shards(index: Path) -> list[str]:
 
 def _read_file(path: Path) -> dict[str, mx.array]:
     try:
+        check_head(path)
         arrays: Any = mx.load(str(path), format="safetensors")
         mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before that
     except (RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {error}") from error
+        raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write it again.") from error
     loaded: dict[str, mx.array] = arrays
     return loaded
 

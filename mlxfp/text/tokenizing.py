@@ -19,16 +19,18 @@ from mlxfp.core.planning import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
-from mlxfp.text.encoding.encoding import encode_few, encode_rows
-from mlxfp.text.encoding.framing import Frame, cut, few_to_lists, find_frame, fit, put_around
+from mlxfp.text.encoding.encoding import encode_few, encode_rows, encode_spans
+from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
-from mlxfp.text.tokenizers.tokenizer import Tokenizer
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, for_literal_text
 
 Truncation = Literal["right", "left", "error"]
+Encoded = dict[str, list[Ragged]]  # for each column to make, the values of each text
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
+_SPANS = ("token_starts", "token_ends")
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
@@ -41,6 +43,8 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     truncation: Truncation = "right",
     stride: int | None = None,
     special: bool = True,
+    literal: bool = False,
+    offsets: bool = False,
     into: str = "input_ids",
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Turn a column of text into token ids, a column of list<int32>.
@@ -49,6 +53,13 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     text and 1 for ids of the second. Rows of more than `max_length` ids, special ids included, are truncated on the right or the left, of
     a pair the longer text first; `truncation="error"` raises instead. `special=False` leaves out the special tokens around a text. The
     other columns stay; a column named `into` is replaced.
+
+    A text that spells a special token, such as "</s>", becomes this token. With `literal=True`, it is ordinary text
+    (`split_special_tokens` in transformers): use it for what others wrote.
+
+    `offsets=True` adds the columns `token_starts` and `token_ends` (list<int32>): the text of a token is `text[start:end]`, counted in
+    characters of its own text of a pair. Both are 0 for special tokens. They are those of the `tokenizers` package: whether the space in
+    front of a word belongs to its token is up to the tokenizer, and the bytes of one character each have the whole character.
 
     With `stride`, nothing is truncated: a long text becomes several rows of up to `max_length` ids. The first `stride` tokens of a row are
     the last tokens of the row before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
@@ -74,11 +85,13 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     check_text(column=column, into=into)
     check_types((str, type(None)), pair=pair)
     check_choice(_TRUNCATIONS, truncation=truncation)
-    if into in (*HIDDEN, _TYPES, ""):
+    check_types(bool, literal=literal, offsets=offsets)
+    if into in (*HIDDEN, _TYPES, *(_SPANS if offsets else ()), ""):
         raise ArgumentError(f"into={into!r} cannot name the column of ids; choose another name.")
     if max_length is None and truncation != "right":
         raise ArgumentError(f"truncation={truncation!r} does nothing without max_length. Give the longest row that you want.")
-    stage = _Tokenize(tokenizer, column=column, pair=pair, max_length=max_length, truncation=truncation, special=special, into=into)
+    cutting: dict[str, Any] = {"max_length": max_length, "truncation": truncation}
+    stage = _Tokenize(tokenizer, column=column, pair=pair, **cutting, special=special, literal=literal, offsets=offsets, into=into)
     if max_length is not None:
         check_positive(max_length=max_length)
         if max_length <= stage.frame.added:
@@ -124,12 +137,19 @@ class _Tokenize(RowWise):
     max_length: int | None = None
     truncation: Truncation = "right"
     special: bool = True
+    literal: bool = False
+    offsets: bool = False
     into: str = "input_ids"
     advice = CACHE_ADVICE
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.column,) if self.pair is None else (self.column, self.pair)
+
+    @property
+    def encoder(self) -> Tokenizer:
+        """The tokenizer to encode texts with."""
+        return for_literal_text(self.tokenizer) if self.literal else self.tokenizer
 
     @cached_property
     def frame(self) -> Frame:
@@ -143,7 +163,9 @@ class _Tokenize(RowWise):
     def schema(self, schema: Schema) -> Schema:
         for name in self.columns:
             check_text_column(schema, name, "tokenize")
-        out = set_field(schema, self.into, pa.list_(pa.int32()))
+        out = schema
+        for name in (self.into, *(_SPANS if self.offsets else ())):
+            out = set_field(out, name, pa.list_(pa.int32()))
         return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
     def columns_read(self) -> tuple[str, ...]:
@@ -153,33 +175,48 @@ class _Tokenize(RowWise):
         return self.max_length if self.into == "input_ids" else tokens
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
-        fits = self.pair is None and self.column not in needed and written_into(before, self.column) is not None
+        one_text = self.pair is None and not self.offsets
+        fits = one_text and self.column not in needed and written_into(before, self.column) is not None
         return _TokenizeTemplate(before, self) if fits else None
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
+        if self.pair is None and self.truncation != "error" and not self.offsets:
+            few = encode_few(self.encoder, read_text(chunk, self.column, "tokenize"))
+            if few is not None:
+                kept = slice(self.room) if self.truncation == "right" else slice(-(self.room or 0), None)
+                return set_column(chunk, self.into, few_to_lists([self.frame.write([ids[kept]]) for ids in few]))
+        return self.framed(chunk, self.encode(chunk))
+
+    def encode(self, chunk: RecordBatch) -> Encoded:
+        """Return the values of each text for each column: ids and, with `offsets`, where the text of each begins and ends."""
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
-        few = encode_few(self.tokenizer, texts[0]) if self.pair is None and self.truncation != "error" else None
-        if few is not None:
-            kept = slice(self.room) if self.truncation == "right" else slice(-(self.room or 0), None)
-            rows = [self.frame.write([ids[kept]]) for ids in few]
-            return set_column(chunk, self.into, few_to_lists(rows))
-        return self.framed(chunk, [encode_rows(self.tokenizer, text) for text in texts])
+        if not self.offsets:
+            return {self.into: [encode_rows(self.encoder, text) for text in texts]}
+        return dict(zip((self.into, *_SPANS), map(list, zip(*(encode_spans(self.encoder, text) for text in texts), strict=True)), strict=True))
 
-    def framed(self, chunk: RecordBatch, encoded: list[Ragged]) -> RecordBatch:
-        """Cut the ids of each text, put the special ones around them, and add them to the chunk."""
-        frame = self.frame
-        if frame.bare and self.max_length is None:
-            return set_column(chunk, self.into, to_lists(encoded[0].values, ends_of(encoded[0].lengths)))
-        ids, types = put_around(frame, self._shorten(encoded, chunk))
-        out = set_column(chunk, self.into, ids)
-        return out if types is None else set_column(out, _TYPES, types)
+    def framed(self, chunk: RecordBatch, encoded: Encoded) -> RecordBatch:
+        """Cut the values of each text, put those of the special ids around them, and add them to the chunk."""
+        if self.frame.bare and self.max_length is None:
+            for name, (text,) in encoded.items():
+                chunk = set_column(chunk, name, to_lists(text.values, ends_of(text.lengths)))
+            return chunk
+        kept, types = self._lengths(encoded[self.into], chunk), None
+        for name, texts in encoded.items():
+            fitting = texts if kept is None else [cut(text, count, self._side) for text, count in zip(texts, kept, strict=True)]
+            values, types = put_around(self.frame if name == self.into else self.frame.silent, fitting)
+            chunk = set_column(chunk, name, values)
+        return chunk if types is None else set_column(chunk, _TYPES, types)
 
-    def _shorten(self, texts: list[Ragged], chunk: RecordBatch) -> list[Ragged]:
+    @property
+    def _side(self) -> Side:
+        return "left" if self.truncation == "left" else "right"
+
+    def _lengths(self, texts: list[Ragged], chunk: RecordBatch) -> tuple[NDArray[np.int64], ...] | None:
+        """Return how many ids of each text stay; None: all."""
         if self.max_length is None or self.room is None:
-            return texts
+            return None
         if self.truncation != "error":
-            kept = fit([text.lengths for text in texts], self.room)
-            return [cut(text, count, self.truncation) for text, count in zip(texts, kept, strict=True)]
+            return fit([text.lengths for text in texts], self.room)
         excess = np.sum([text.lengths for text in texts], axis=0) - self.room
         if (excess > 0).any():
             place = int(np.argmax(excess > 0))
@@ -187,7 +224,7 @@ class _Tokenize(RowWise):
                 f"tokenize gave {self.max_length + excess[place]} ids for {row_at(chunk, place)}, above max_length={self.max_length}. "
                 'Choose truncation="right" or "left", or a larger max_length.'
             )
-        return texts
+        return None
 
 
 @frozen(repr=False)
@@ -203,9 +240,9 @@ class _TokenizeTemplate(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         with suppress(DataError):  # raised again, with the name of the row, when the sentences are written
-            ids = encode_sentences(self.tokenize.tokenizer, self.write.template, chunk)
+            ids = encode_sentences(self.tokenize.encoder, self.write.template, chunk)
             if ids is not None:
-                return self.tokenize.framed(self._without_text(chunk), [ids])
+                return self.tokenize.framed(self._without_text(chunk), {self.tokenize.into: [ids]})
         return self._without_text(Fused((self.write, self.tokenize), (repr(self.write), repr(self.tokenize))).apply(chunk))
 
     def _without_text(self, chunk: RecordBatch) -> RecordBatch:
@@ -229,19 +266,23 @@ class _TokenizeLong(Stage):
         return self.whole.longest_row(tokens)
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
-        return state, self._pieces(chunk, encode_rows(self.whole.tokenizer, read_text(chunk, self.whole.column, "tokenize")))
+        return state, self._pieces(chunk, self.whole.encode(chunk))
 
-    def _pieces(self, chunk: RecordBatch, texts: Ragged) -> Iterator[RecordBatch]:
-        rows, within, pieces = self._cut(texts)
+    def _pieces(self, chunk: RecordBatch, encoded: Encoded) -> Iterator[RecordBatch]:
+        whole = self.whole
+        rows, within, starts, lengths = self._cut(encoded[whole.into][0])
         keys = fold_in_rows(fold_into_rows(row_keys(chunk), "tokenize")[rows], within)
         for first in range(0, len(rows), _PIECES_AT_ONCE):
             some = slice(first, first + _PIECES_AT_ONCE)
-            ids, _ = put_around(self.whole.frame, [Ragged(pieces.values, pieces.starts[some], pieces.lengths[some])])
             repeated = set_column(chunk.take(pa.array(rows[some])), KEY, pa.array(keys[some]))
-            yield set_column(repeated, self.whole.into, ids)
+            for name, (text,) in encoded.items():
+                frame = whole.frame if name == whole.into else whole.frame.silent
+                values, _ = put_around(frame, [Ragged(text.values, starts[some], lengths[some])])
+                repeated = set_column(repeated, name, values)
+            yield repeated
 
-    def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], NDArray[np.int64], Ragged]:
-        """Return the text of each piece, int64[N], the number of the piece in its text, int64[N], and the pieces."""
+    def _cut(self, texts: Ragged) -> tuple[NDArray[np.int64], ...]:
+        """Return for each piece its text, the number of the piece in its text, its first place in the values, and its length: int64[N]."""
         room = self.whole.room or 0
         advance = room - self.stride
         counts = 1 + np.maximum(0, -((room - texts.lengths) // advance))  # rounded up
@@ -249,7 +290,7 @@ class _TokenizeLong(Stage):
         kept = np.minimum(room, texts.lengths[rows] - within * advance)
         left = self.whole.truncation == "left"
         offsets = texts.lengths[rows] - within * advance - kept if left else within * advance
-        return rows, within, Ragged(texts.values, texts.starts[rows] + offsets, kept)
+        return rows, within, texts.starts[rows] + offsets, kept
 
     def __repr__(self) -> str:
         return f"{repr(self.whole).removesuffix(')')}, stride={self.stride})"

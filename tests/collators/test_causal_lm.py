@@ -2,9 +2,10 @@
 
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlxfp.collators import causal_lm
@@ -18,6 +19,7 @@ from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.windowing import windows
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.testing import laws
+from mlxfp.training import losses
 from tests.data.token_rows import numbered
 
 PAD, IGNORED = 500, -7
@@ -154,6 +156,37 @@ def test_packed_documents_do_not_predict_each_other():
         "segment_ids": [[1, 1, 1, 2, 0]],
         "positions": [[0, 1, 2, 0, 0]],
     }
+
+
+def test_a_token_that_is_also_the_padding_is_learned_where_it_is_text():
+    end = 2
+    rows = [{"input_ids": [5, 6, end]}, {"input_ids": [7, end, 8, 9, end]}]
+    assert causal(pad_id=end)(rows)["labels"].tolist() == [[6, end, -100, -100], [end, 8, 9, end]]
+    (batch,) = pipe(from_examples(rows), pack(9), bucket_by_length([9], size=1), collate(causal(pad_id=end, packed=True, length=8)))
+    assert batch["labels"].tolist() == [[6, end, -100, end, 8, 9, end, -100]]
+    (batch,) = pipe(from_examples(rows), windows(10, separator=end), bucket_by_length([10], size=1), collate(causal(pad_id=end, length=9)))
+    assert batch["labels"].tolist() == [[6, end, end, 7, end, 8, 9, end, end]]
+
+
+@given(st.lists(st.integers(0, 70), min_size=1, max_size=6), st.sampled_from([1, 8, 32]))
+@example(sizes=[31, 32, 33, 34], multiple=32)
+def test_no_label_is_lost_to_the_length_of_a_batch(sizes: list[int], multiple: int):
+    rows = [{"input_ids": [1] * size} for size in sizes]
+    labels = np.array(causal(pad_id=0, pad_multiple=multiple)(rows)["labels"]) if any(sizes) else np.empty((len(sizes), 0))
+    assert (labels == 1).sum(axis=1).tolist() == [max(0, size - 1) for size in sizes]
+
+
+def test_answers_that_were_cut_off_leave_nothing_to_learn():
+    rows = [{"input_ids": [5, 6, 7], "prompt": [1, 1, 1]}, {"input_ids": [5], "prompt": [1]}]
+    batch = causal(pad_id=0, prompt_mask="prompt")(rows)
+    total, weight = losses.causal_lm(lambda ids, mask: mx.zeros((*ids.shape, 9)), batch)
+    assert (total.item(), weight.item()) == (0.0, 0.0)
+
+
+def test_a_model_that_knows_no_segments_refuses_packed_rows():
+    batch = causal(pad_id=0, packed=True)([{"input_ids": [1, 2, 3], "segment_ids": [1, 1, 2], "positions": [0, 1, 0]}])
+    with pytest.raises(TypeError, match="unexpected keyword argument 'segment_ids'"):
+        losses.causal_lm(lambda ids, mask=None, cache=None: mx.zeros((*ids.shape, 9)), batch)
 
 
 def test_columns_are_carried_along():

@@ -1,8 +1,11 @@
 """Images to normalised arrays: what a few lines of Python do to each pixel, and what Pillow does."""
 
 import re
+import struct
 import sys
+import zlib
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -12,10 +15,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators.collating import collate
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, SchemaError, UnknownNameError
 from mlxfp.core.examples import Examples
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.data.sources.media_files import read_images
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (3, 6, 5, 3), dtype=np.uint8)
 
@@ -157,7 +165,7 @@ def test_a_jpeg_is_what_pillow_decodes():
     assert np.array_equal(images(vision()([{"image": each} for each in files])), expected / np.float32(255))
 
 
-@pytest.mark.parametrize("stored", ["RGB", "L", "P", "RGBA", "CMYK", "LA", "1"])
+@pytest.mark.parametrize("stored", ["RGB", "L", "P", "RGBA", "CMYK", "LA", "1", "YCbCr"])
 @pytest.mark.parametrize(("mode", "wanted"), [("rgb", "RGB"), ("grey", "L")])
 def test_every_mode_is_converted_as_pillow_converts_it(stored: str, mode: Any, wanted: str):
     image = pillow()
@@ -168,6 +176,105 @@ def test_every_mode_is_converted_as_pillow_converts_it(stored: str, mode: Any, w
     if stored not in ("RGB", "L"):
         with pytest.raises(DataError, match=f'has the mode {stored}. Give mode="rgb" or mode="grey".'):
             vision()([row])
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize("mode", ["rgb", "grey", None])
+def test_an_image_is_upright_whatever_its_orientation(kind: str, mode: Any):
+    image = pillow()
+    turns = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_90", "TRANSVERSE", "ROTATE_270"]
+    flat = np.repeat(np.repeat(np.array([[0, 90, 180], [250, 130, 50]], np.uint8), 16, axis=0), 16, axis=1)  # blocks survive JPEG
+    upright = image.fromarray(flat).convert("RGB")
+    expected = images(vision(mode=mode)([{"image": encoded(upright, kind)}]))
+    for number, turn in enumerate([None, *turns], 1):
+        exif = image.Exif()
+        exif[0x0112] = number
+        buffer = BytesIO()
+        (upright if turn is None else upright.transpose(image.Transpose[turn])).save(buffer, kind, exif=exif)
+        found = images(vision(mode=mode)([{"image": buffer.getvalue()}]))
+        assert found.shape == expected.shape, number
+        assert np.abs(found - expected).max() < 0.05, number
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF data")
+def test_damaged_exif_data_say_nothing():
+    image = pillow()
+    buffer = BytesIO()
+    image.fromarray(PIXELS[0]).save(buffer, "JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")
+    assert images(vision()([{"image": buffer.getvalue()}])).shape == (1, 6, 5, 3)
+
+
+def test_what_is_transparent_shows_white():
+    image = pillow()
+    half = image.new("RGBA", (2, 1), (200, 0, 0, 0))
+    half.putpixel((1, 0), (200, 0, 0, 128))
+    clear = image.new("P", (2, 1), 0)
+    clear.putpalette([200, 0, 0, 0, 200, 0])
+    clear.putpixel((1, 0), 1)
+    grey = image.new("LA", (2, 1), (7, 0))
+    grey.putpixel((1, 0), (7, 255))
+    for made, options, expected in (
+        (half, {}, [[255, 255, 255], [227, 127, 127]]),
+        (clear, {"transparency": 0}, [[255, 255, 255], [0, 200, 0]]),
+        (grey, {}, [[255, 255, 255], [7, 7, 7]]),
+    ):
+        for kind in ("PNG", "GIF") if made is clear else ("PNG",):
+            buffer = BytesIO()
+            made.save(buffer, kind, **options)
+            found = images(vision(mode="rgb")([{"image": buffer.getvalue()}])) * 255
+            np.testing.assert_allclose(found[0, 0], expected, atol=1)
+
+
+def test_sixteen_bits_are_shown_by_the_upper_eight():
+    wide = np.array([[0, 255, 256, 40000, 65535]], np.uint16)
+    kinds = [encoded(pillow().fromarray(wide), kind) for kind in ("PNG", "TIFF")]
+    for data in (*kinds, b"P5 5 1 65535\n" + wide.astype(">u2").tobytes()):
+        for mode in ("rgb", "grey"):
+            found = images(vision(mode=mode)([{"image": data}])) * 255
+            assert found[0, 0, :, 0].round().tolist() == [0, 0, 1, 156, 255]
+
+
+def test_numbers_without_a_white_are_refused():
+    for pixels in (np.ones((2, 2), np.float32), np.ones((2, 2), np.int32)):
+        with pytest.raises(DataError, match=r"row 0 of the group has numbers of 32 bits \(mode [IF]\), and it is unknown which is white"):
+            vision(mode="rgb")([{"image": encoded(pillow().fromarray(pixels), "TIFF")}])
+
+
+def test_the_first_picture_of_several_is_shown():
+    image = pillow()
+    pictures = [image.new("RGB", (2, 2), color) for color in ("red", "blue")]
+    for kind in ("GIF", "WEBP", "PNG", "TIFF"):
+        buffer = BytesIO()
+        pictures[0].save(buffer, kind, save_all=True, append_images=pictures[1:])
+        found = images(vision(mode="rgb")([{"image": buffer.getvalue()}]))
+        np.testing.assert_allclose(found[0, 0, 0], [1, 0, 0], atol=0.02)
+
+
+@pytest.mark.filterwarnings("ignore:Image size")  # Pillow warns, and mlxfp refuses
+@pytest.mark.parametrize("side", [10_000, 20_000])
+def test_an_image_that_declares_too_many_pixels_is_not_unfolded(side: int):
+    bomb = bytearray(encoded(pillow().new("L", (1, 1))))
+    bomb[16:24] = struct.pack(">II", side, side)
+    bomb[29:33] = struct.pack(">I", zlib.crc32(bomb[12:29]))
+    with pytest.raises(DataError, match=r"row 0 of the group \(cats/1\.png\) (has 10,000 x 10,000 pixels|cannot be decoded .*400000000 pixels)"):
+        vision(mode="rgb")([{"image": bytes(bomb), "path": "cats/1.png"}])
+
+
+def test_the_file_of_a_row_is_named():
+    rows = [{"image": b"nothing", "path": "cats/1.png"}]
+    with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(cats/1\.png\) cannot be decoded"):
+        vision()(rows)
+    with pytest.raises(DataError, match=r"column 'image' of row 0 of the group \(dogs/2\.png\) cannot be decoded"):
+        vision()([{"image": {"bytes": b"nothing", "path": "dogs/2.png"}}])
+    dataset = pipe(from_examples(rows), batch(1), collate(vision()))
+    with pytest.raises(DataError, match=r"source row 0 \(cats/1\.png\)"):
+        list(dataset)
+
+
+def test_a_file_with_another_suffix_is_what_its_bytes_say(tmp_path: Path):
+    (tmp_path / "a.jpg").write_bytes(encoded(pillow().fromarray(PIXELS[0])))
+    (made,) = pipe(read_images(tmp_path), batch(1), collate(vision()))
+    assert np.array_equal(images(made), images(vision()(tensors(PIXELS[:1]))))
 
 
 def test_grey_pixels_are_those_of_pillow():

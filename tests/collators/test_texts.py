@@ -99,7 +99,13 @@ def numbered(**columns: Any) -> Examples:
 @pytest.mark.parametrize(
     ("options", "columns", "error", "message"),
     [
-        ({}, {"x": [1]}, SchemaError, "collators.text needs the column 'input_ids', which is not there. Columns: 'x'."),
+        (
+            {},
+            {"x": [1]},
+            SchemaError,
+            "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: tokenize makes it from a column of "
+            "text; put that before.",
+        ),
         (
             {},
             {"input_ids": ["a"]},

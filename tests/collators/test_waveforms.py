@@ -1,5 +1,7 @@
 """Waveforms to padded samples or spectrograms."""
 
+import wave
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -8,11 +10,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
+from mlxfp.collators.collating import collate
 from mlxfp.collators.spectrograms import LogMel
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.sources.media_files import read_audio
 from tests.collators.groups import groups, view_of
 
 MEL = LogMel(100, size=16, hop=4, mels=3)
@@ -61,6 +67,35 @@ def test_integers_are_taken_as_16_bit_samples():
 def test_arrays_of_different_lengths_are_waveforms_too():
     rows = [{"waveform": np.array([0.5, 0.25])}, {"waveform": np.array([0.125])}]
     assert audio()(rows)["waveforms"].tolist() == [[0.5, 0.25], [0.125, 0.0]]
+
+
+def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
+    rows = [{"waveform": [0.5] * 9, "rate": rate, "path": path} for rate, path in ((100, "a.wav"), (8000, "deep/b.wav"))]
+    assert audio(spectrogram=MEL)(rows[:1])["features"].shape == (1, 3, 3)
+    with pytest.raises(DataError) as error:
+        audio(spectrogram=MEL)(rows)
+    assert str(error.value) == (
+        "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000, and the spectrogram is for 100 samples per second. "
+        "Read all files at one rate, read_audio(folder, rate=100)."
+    )
+    with pytest.raises(DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first one of the group has 100 samples per second"):
+        audio()(rows)
+    assert audio(rate=None, spectrogram=MEL)(rows)["features"].shape == (2, 3, 3)
+    renamed = [{"waveform": row["waveform"], "hertz": row["rate"]} for row in rows]
+    assert audio()(renamed)["waveforms"].shape == (2, 9)
+    with pytest.raises(DataError, match="column 'hertz' of row 1"):
+        audio(rate="hertz")(renamed)
+
+
+def test_rates_are_compared_in_a_pipeline_that_asks_for_nothing_else(tmp_path: Path):
+    for name, rate in (("a", 100), ("b", 8000)):
+        with wave.open(str(tmp_path / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, rate, 0, "NONE", ""))
+            file.writeframes(bytes(40))
+    with pytest.raises(DataError, match=r"column 'rate' of source row 1 \(b\.wav\) is 8000, and the spectrogram is for 100"):
+        list(pipe(read_audio(tmp_path), batch(2), collate(audio(spectrogram=MEL))))
+    (made,) = pipe(read_audio(tmp_path, rate=100), batch(2), collate(audio(spectrogram=MEL)))
+    assert made["features"].shape == (2, 6, 3)
 
 
 @pytest.mark.parametrize(

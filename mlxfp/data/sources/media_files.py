@@ -1,6 +1,5 @@
 """Images and sound in folders: a row is a file, and files are read when their rows are."""
 
-import wave
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,13 +12,15 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import take_in_order
+from mlxfp.data.sources.wave_files import MOST_RATE, read_wave, resample
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
 
@@ -49,19 +50,20 @@ def read_images(path: str | Path) -> Dataset[Example]:
     return Dataset(_ReadImages(path))
 
 
-def read_audio(path: str | Path) -> Dataset[Example]:
+def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]:
     """Read the WAV files in a folder, lazily: a row is a file.
 
     Columns: `waveform` (list<float32>, from -1 to 1; the mean of several channels), `rate` (int64, samples per second), `path`, and `class`
     and `label` where the files are in class folders, all as for `read_images`; so are remote folders. Samples are integers of 8 to 32 bits
-    (PCM).
+    or floats (which may go beyond -1 and 1). With `rate`, the waveforms of all files are resampled to it, by a windowed sinc filter.
 
     Reading raises `MissingFileError` where there is no such folder or no WAV file in it, and `DataError` naming the file for one that is
-    damaged or not PCM, or where only some of the files are in class folders.
+    damaged or has compressed samples, or where only some of the files are in class folders.
 
+    >>> import wave
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     with wave.open(str(Path(folder, "a.wav")), "wb") as file:
+    ...     with wave.open(f"{folder}/a.wav", "wb") as file:
     ...         file.setparams((1, 2, 8000, 0, "NONE", ""))
     ...         file.writeframes(np.array([0, 16384, -32768], "<i2").tobytes())
     ...     list(read_audio(folder))
@@ -69,7 +71,11 @@ def read_audio(path: str | Path) -> Dataset[Example]:
 
     See also: `collators.audio`, which pads waveforms or makes spectrograms.
     """
-    return Dataset(_ReadAudio(path))
+    if rate is not None:
+        check_positive(rate=rate)
+        if rate > MOST_RATE:
+            raise ArgumentError(f"rate is in samples per second, at most {MOST_RATE:,}, got rate={rate:,}.")
+    return Dataset(_ReadAudio(path, rate=rate))
 
 
 def _as_folder(path: Any) -> str:
@@ -179,33 +185,12 @@ class _ReadImages(_MediaSource):
         return {"image": data}
 
 
+@frozen(repr=False)
 class _ReadAudio(_MediaSource):
-    __slots__ = ()
+    rate: int | None = field(default=None, kw_only=True)
     suffixes = (".wav",)
     columns: ClassVar[dict[str, pa.DataType]] = {"waveform": pa.list_(pa.float32()), "rate": pa.int64()}
 
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        try:
-            with wave.open(pa.BufferReader(data), "rb") as opened:
-                width, channels, stated = opened.getsampwidth(), opened.getnchannels(), opened.getnframes()
-                rate, frames = opened.getframerate(), opened.readframes(stated)
-        except (wave.Error, EOFError) as error:
-            raise DataError(
-                f"A file cannot be read as WAV: {str(error) or 'it ends inside its header'}, in {path!r}. Convert it to samples of "
-                "16 bits, as with ffmpeg -i old -c:a pcm_s16le new.wav."
-            ) from error
-        if len(frames) != stated * width * channels:
-            raise DataError(
-                f"A file ends early: got {len(frames):,} bytes of sound where its header says {stated * width * channels:,}, in {path!r}. "
-                "Copy it again."
-            )
-        return {"waveform": _samples(frames, width).reshape(-1, channels).mean(axis=1, dtype=np.float64).astype(np.float32), "rate": rate}
-
-
-def _samples(frames: bytes, width: int) -> NDArray[Any]:
-    """Turn integers of `width` bytes into numbers from -1 to 1; integers of one byte are unsigned, as the format defines."""
-    if width == 1:
-        return (np.frombuffer(frames, np.uint8) - 128.0) / 128.0
-    wide = np.zeros((len(frames) // width, 4), np.uint8)
-    wide[:, 4 - width :] = np.frombuffer(frames, np.uint8).reshape(-1, width)  # in the high bytes, where the sign is
-    return wide.view("<i4")[:, 0] / 2.0**31
+        waveform, rate = read_wave(data, path)
+        return {"waveform": waveform if self.rate is None else resample(waveform, rate, self.rate), "rate": self.rate or rate}

@@ -54,17 +54,18 @@ class Caller:
 
     def _encode_one_by_one(self, texts: Sequence[str]) -> Encoded:
         if sum(map(len, texts)) < _READ:
-            return _read(self.call(texts))
+            return read(self.call(texts))
         step = -(-len(texts) // _CALLS)
         with ThreadPoolExecutor(1) as pool:
-            read = list(map(_read, pool.map(self.call, [texts[first : first + step] for first in range(0, len(texts), step)])))
-        return np.concatenate([ids for ids, _ in read]), np.concatenate([lengths for _, lengths in read])
+            done = list(map(read, pool.map(self.call, [texts[first : first + step] for first in range(0, len(texts), step)])))
+        return np.concatenate([ids for ids, _ in done]), np.concatenate([lengths for _, lengths in done])
 
-    def call(self, texts: Sequence[Any], *, apart: bool = False) -> list[Any]:
-        """Return the encodings of texts, or of lists of words, as the package makes them."""
+    def call(self, texts: Sequence[Any], *, apart: bool = False, offsets: bool = False) -> list[Any]:
+        """Return the encodings of texts, or of lists of words, as the package makes them; it knows the offsets only if asked for them."""
+        encode = self.own.encode_batch if offsets else self.own.encode_batch_fast
         try:
-            encodings: list[Any] = self.own.encode_batch_fast(texts, is_pretokenized=apart, add_special_tokens=False)
-        except Exception as error:
+            encodings: list[Any] = encode(texts, is_pretokenized=apart, add_special_tokens=False)
+        except BaseException as error:
             raise cannot_encode(error) from error
         return encodings
 
@@ -102,5 +103,6 @@ def _read_ids(encodings: Sequence[Any]) -> Ids:
     return np.fromiter(chain.from_iterable(lists), np.int32, sum(map(len, encodings)))
 
 
-def _read(encodings: Sequence[Any]) -> Encoded:
+def read(encodings: Sequence[Any]) -> Encoded:
+    """Return the ids of encodings, end to end, and how many each has."""
     return _read_ids(encodings), np.fromiter(map(len, encodings), np.int64, len(encodings))

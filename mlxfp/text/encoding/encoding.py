@@ -8,6 +8,7 @@ first block is small, so a column of words that never repeat costs little more t
 import json as jsons
 import os
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from attrs import define
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
-from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller
+from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller, read
 from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule, found, text_offsets
 from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
@@ -46,6 +47,19 @@ def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
     blocks = _encoder(tokenizer.json).encode(texts)
     ids, lengths = blocks[0] if len(blocks) == 1 else map(np.concatenate, zip(*blocks, strict=True))
     return Ragged(ids, lengths.cumsum() - lengths, lengths)
+
+
+def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged, Ragged]:
+    """Return the ids of `encode_rows`; and, in the same places, at which character of its text each token begins, and where it ends.
+
+    These are the offsets of the `tokenizers` package, of its slower call. Words that were met before do not know them.
+    """
+    encodings = _encoder(tokenizer.json).caller.call(texts.to_pylist(), offsets=True)
+    ids, lengths = read(encodings)
+    offsets = np.fromiter(chain.from_iterable(chain.from_iterable(each.offsets for each in encodings)), np.int32, 2 * len(ids))
+    first = lengths.cumsum() - lengths
+    starts, ends = np.ascontiguousarray(offsets.reshape(-1, 2).T)
+    return Ragged(ids, first, lengths), Ragged(starts, first, lengths), Ragged(ends, first, lengths)
 
 
 def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:

@@ -42,6 +42,11 @@ class Frame:
         return [each for number in self.ids for each in (texts[number - _FIRST] if number >= _FIRST else (number,))]
 
     @property
+    def silent(self) -> "Frame":
+        """The same frame with 0 for each special id: for numbers about the tokens of texts."""
+        return Frame(tuple(number if number >= _FIRST else 0 for number in self.ids), self.types)
+
+    @property
     def bare(self) -> bool:
         """Whether it is one text and nothing around it."""
         return self.ids == (_FIRST,)

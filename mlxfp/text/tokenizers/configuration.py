@@ -11,6 +11,8 @@ from typing import Any
 
 from attrs import frozen
 
+from mlxfp.text.tokenizers.json_checks import malformed
+
 Part = Mapping[str, Any]  # an object of the JSON: a normalizer, a pre-tokenizer, a model, ...
 
 MARK = "\u2581"  # how SentencePiece writes a space
@@ -79,6 +81,8 @@ def read_configuration(json: str) -> Configuration:
 def _flatten(part: Part | None, key: str) -> list[Part]:
     if part is None:
         return []
+    if not isinstance(part, Mapping) or "type" not in part:  # the package takes shorter ways to write a part, which no file has
+        raise malformed(f"a part of {key} is {part!r:.60}, not an object with a type")
     return [inner for one in part[key] for inner in _flatten(one, key)] if part["type"] == "Sequence" else [part]
 
 

@@ -13,6 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
+from mlxfp.text.tokenizers.json_checks import check_ids
 from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer, engine
 
 Roles = dict[str, str | None]
@@ -44,6 +45,8 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     `tokenizer_config.json` and `special_tokens_map.json`. A file is a `tokenizer.json` or a `vocab.txt`. Roles that no file names are
     given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) where the vocabulary has them.
 
+    Padding, truncation and dropout that a `tokenizer.json` sets are left out: they are arguments of stages, as `tokenize(max_length=...)`.
+
     Texts for a `vocab.txt` are lower-cased if `do_lower_case` of `tokenizer_config.json` says so; without it, if the vocabulary has no
     capital letters.
 
@@ -69,7 +72,7 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    config = {**_read_config(folder / "special_tokens_map.json"), **_read_config(folder / "tokenizer_config.json")}
+    config = {**read_config(folder / "special_tokens_map.json"), **read_config(folder / "tokenizer_config.json")}
     whole, words = folder / "tokenizer.json", folder / "vocab.txt"
     if whole.is_file():
         return _value(whole, _read(whole), config)
@@ -101,8 +104,10 @@ def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
 
 def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> Tokenizer:
     """Raise `DataError` if other files of the folder add tokens that the tokenizer was built without."""
-    listed = (config.get("added_tokens_decoder") or {}).values()
-    added = [*_read_map(folder / "added_tokens.json"), *(token.get("content") for token in listed)]
+    listed = config.get("added_tokens_decoder") or {}
+    if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
+        raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
+    added = [*read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
     missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
     if missing:
         raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
@@ -143,7 +148,7 @@ def _wordpiece(path: Path, config: Mapping[str, Any]) -> str:
 
 def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) -> str:
     """Build the tokenizer of GPT-2, or of RoBERTa if the vocabulary has its marks, from a vocabulary and the merges by rank."""
-    vocab = _read_map(vocab_path)
+    vocab = read_map(vocab_path)
     lines = _read_lines(merges_path)
     merges: list[Any] = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
     kind = str(config.get("tokenizer_class") or _BYTE_LEVEL[0]).removesuffix("Fast")
@@ -152,6 +157,7 @@ def _byte_level(vocab_path: Path, merges_path: Path, config: Mapping[str, Any]) 
             f"{vocab_path} and {merges_path.name} are not GPT-2's or RoBERTa's (class {kind}), and do not say how text is split. {_WRITE}"
         )
     try:
+        check_ids(vocab.values())
         built = hf.Tokenizer(models.BPE(vocab, merges))
     except Exception as error:  # the package raises plain Exception
         raise DataError(f"{vocab_path} and {merges_path.name} do not fit each other: {error}.") from error
@@ -177,9 +183,9 @@ def _read_lines(path: Path) -> list[str]:
     return [line.rstrip("\r") for line in _read(path).split("\n")]
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """Read a configuration file next to a tokenizer. A role is a token, an object with its content, or null for no token."""
-    config = {name: value for name, value in _read_map(path).items() if value is not None or name not in _SWITCHES}
+    config = {name: value for name, value in read_map(path).items() if value is not None or name not in _SWITCHES}
     names = [f"{role}_token" for role in ROLES if f"{role}_token" in config]
     roles = {name: config[name].get("content") if isinstance(config[name], Mapping) else config[name] for name in names}
     try:
@@ -197,14 +203,14 @@ def _read(path: Path) -> str:
         raise DataError(f"{path} is not UTF-8 text: {error}. Give a tokenizer.json, a vocab.txt, or the folder that holds them.") from error
 
 
-def _read_map(path: Path) -> dict[str, Any]:
+def read_map(path: Path) -> dict[str, Any]:
     """Read a JSON object; an absent file is an empty one."""
     if not path.is_file():
         return {}
     try:
         found = jsons.loads(_read(path))
-    except ValueError as error:
-        raise DataError(f"{path} is not JSON: {error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON, or is nested too deeply: {error}.") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} should hold a JSON object, got {type(found).__name__}.")
     return found

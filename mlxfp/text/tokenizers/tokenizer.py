@@ -2,6 +2,7 @@
 
 import json as jsons
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -9,12 +10,12 @@ from sys import intern
 from typing import Any
 
 import tokenizers as hf
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.core.checks import check_text, check_types
 from mlxfp.core.errors import ArgumentError, DataError
-
-_GIVE = "Give the text of a tokenizer.json file; load_tokenizer(folder) reads other files too."
+from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
+from mlxfp.text.tokenizers.literal_text import find_names, rename_tokens
 
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
@@ -22,12 +23,7 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 def _canonical(text: str) -> str:
     """Remove padding and truncation, which are arguments of stages here, and dropout, which would make encoding random."""
     check_text(json=text)
-    try:
-        data = jsons.loads(text)
-    except ValueError as error:
-        raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
-    if not isinstance(data, dict) or not isinstance(data.get("model"), dict):
-        raise DataError(f"The JSON of a tokenizer is malformed: it must be an object that holds an object named model. {_GIVE}")
+    data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
     return intern(jsons.dumps(data, ensure_ascii=False, separators=(",", ":")))  # interned: equal texts are found in caches at once
@@ -68,26 +64,37 @@ class Tokenizer:
         check_types((str, type(None)), **self._roles)
         engine(self.json)
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of a text; `special` adds the special tokens around a text, as in `[CLS] ... [SEP]`."""
-        check_text(text=text)
-        return self._encode(text, special=special).ids  # type: ignore[no-any-return]
+    def encode(self, text: str, *, special: bool = True, literal: bool = False) -> list[int]:
+        """Return the ids of a text; `special` adds the special tokens around a text, as in `[CLS] ... [SEP]`.
 
-    def encode_pair(self, first: str, second: str, *, special: bool = True) -> tuple[list[int], list[int]]:
+        A text that spells a special token, such as "</s>", becomes this token. With `literal`, it is ordinary text (`split_special_tokens`
+        in transformers): use it for what others wrote.
+        """
+        check_text(text=text)
+        return self._encode(text, special=special, literal=literal).ids  # type: ignore[no-any-return]
+
+    def encode_pair(self, first: str, second: str, *, special: bool = True, literal: bool = False) -> tuple[list[int], list[int]]:
         """Return the ids of two texts joined, and for each id whether it belongs to the first (0) or the second (1)."""
         check_text(first=first, second=second)
-        found = self._encode(first, second, special=special)
+        found = self._encode(first, second, special=special, literal=literal)
         return found.ids, found.type_ids
 
-    def _encode(self, *texts: str, special: bool) -> Any:
+    def _encode(self, *texts: str, special: bool, literal: bool) -> Any:
+        own = engine(for_literal_text(self).json if literal else self.json)
         try:
-            return engine(self.json).encode(*texts, add_special_tokens=special)
-        except Exception as error:
+            return own.encode(*texts, add_special_tokens=special)
+        except BaseException as error:
             raise cannot_encode(error) from error
 
     def decode(self, ids: Iterable[int], *, special: bool = False) -> str:
         """Return the text of ids; `special` keeps special tokens in it. Raises `ArgumentError` for an id that is not in the vocabulary."""
-        text: str = engine(self.json).decode(self._known(ids), skip_special_tokens=not special)
+        known = self._known(ids)
+        try:
+            text: str = engine(self.json).decode(known, skip_special_tokens=not special)
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise DataError(f"The tokenizer cannot decode {known!r:.60}: {error}. The decoder in its JSON is damaged.") from error
         return text
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
@@ -174,8 +181,22 @@ class Tokenizer:
         return numbers
 
 
-def cannot_encode(error: Exception) -> DataError:
-    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception."""
+@lru_cache(maxsize=8)
+def special_names(tokenizer: Tokenizer) -> dict[str, str]:
+    """Return the special tokens, each with a name that no text has: the tokenizer for literal text knows them by these names."""
+    return find_names(tokenizer.json, [getattr(tokenizer, f"{role}_token") for role in ROLES])
+
+
+@lru_cache(maxsize=8)
+def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
+    """Return the tokenizer that takes no text for one of the special tokens. It is for encoding alone: never show, compare or save it."""
+    return evolve(tokenizer, json=rename_tokens(tokenizer.json, special_names(tokenizer)))
+
+
+def cannot_encode(error: BaseException) -> DataError:
+    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception or panics; raise others, such as Ctrl-C."""
+    if not isinstance(error, Exception) and not is_panic(error):
+        raise error
     return DataError(
         f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for unknown text: "
         "unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."
@@ -186,6 +207,17 @@ def cannot_encode(error: Exception) -> DataError:
 def engine(json: str) -> Any:
     """Return the tokenizer of the `tokenizers` package for a JSON text. It is shared: never change its settings."""
     try:
-        return hf.Tokenizer.from_str(json)
-    except Exception as error:  # the package raises plain Exception
-        raise DataError(f"The JSON of a tokenizer is malformed: {error}. {_GIVE}") from error
+        made = hf.Tokenizer.from_str(json)
+        _probe(made)
+    except BaseException as error:
+        if isinstance(error, Exception) or is_panic(error):  # the package raises plain Exception
+            raise malformed(error) from error
+        raise
+    return made
+
+
+def _probe(made: Any) -> None:
+    """Encode a text and a pair, to find parts at which the package panics; other errors are about a text, and wait for one."""
+    for texts in (("a",), ("a", "a")):
+        with suppress(Exception):
+            made.encode(*texts)

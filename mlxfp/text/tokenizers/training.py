@@ -103,7 +103,7 @@ def _texts(dataset: Dataset[Any], column: str) -> Iterator[list[str]]:
 
 
 def _train_bpe(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[Any, _Parts]:
-    _check_room(vocab_size, _BYTES, "bytes")
+    _check_room(vocab_size, _BYTES, "bytes", "")
     parts = _Parts(normalizers.Lowercase() if lowercase else None, pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     built = parts.around(models.BPE())
     trainer = trainers.BpeTrainer(
@@ -142,10 +142,10 @@ def _train_unigram(texts: Texts, vocab_size: int, *, lowercase: bool) -> tuple[A
     return models.Unigram([*((token, 0.0) for token in _SPECIAL), *pieces], unk_id=_SPECIAL.index(_UNKNOWN)), parts
 
 
-def _check_room(vocab_size: int, count: int, what: str) -> None:
+def _check_room(vocab_size: int, count: int, what: str, otherwise: str = ', or write rare characters with kind="bpe"') -> None:
     needed = count + len(_SPECIAL)
     if vocab_size < needed:
         raise ArgumentError(
             f"vocab_size={vocab_size} is too small: {count} {what} and {len(_SPECIAL)} special tokens need {needed}. "
-            'Make it larger, or write rare characters with kind="bpe".'
+            f"Make it larger{otherwise}."
         )

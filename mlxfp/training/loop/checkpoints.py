@@ -21,6 +21,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.trees import flatten, paths, unflatten
+from mlxfp.models.safetensors_files import check_head
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
@@ -194,13 +195,14 @@ def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
     if not path.is_file():
         raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
     try:
+        check_head(path)
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
         arrays, metadata = loaded
         mx.eval(arrays)  # now: MLX reads lazily, and later there may be another file at the path
         rest = json.loads(metadata["mlxfp"])
         version = rest["format"], rest["version"]
         fields = _fields(rest) if version == _FORMAT else {}
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
     if version != _FORMAT:
         raise CheckpointError(

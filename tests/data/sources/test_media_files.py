@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.execution import take_rows
+from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.previews import preview
 from mlxfp.data.lengths.batching import batch
@@ -119,6 +120,20 @@ def test_samples_are_the_integers_divided_by_their_range(width: int, kind: str, 
 def test_samples_of_three_bytes_keep_their_sign(tmp_path: Path):
     write_wave(tmp_path / "a.wav", np.array([0, 0, 0x40, 0, 0, 0xC0, 0xFF, 0xFF, 0xFF], np.uint8), width=3)
     assert next(iter(read_audio(tmp_path)))["waveform"] == [0.5, -0.5, float(np.float32(-1 / 2**23))]
+
+
+def test_a_folder_of_many_rates_is_read_at_one(tmp_path: Path):
+    for rate in (8000, 16000, 44100):
+        write_wave(tmp_path / f"{rate}.wav", np.full(rate, 8192, "<i2"), rate=rate)
+    assert [(row["rate"], len(row["waveform"])) for row in read_audio(tmp_path)] == [(16000, 16000), (44100, 44100), (8000, 8000)]
+    dataset = read_audio(tmp_path, rate=16000)
+    assert [(row["rate"], len(row["waveform"])) for row in dataset] == [(16000, 16000)] * 3
+    assert repr(dataset) == f"pipe(read_audio({str(tmp_path)!r}, rate=16000))"
+    assert fingerprint(dataset) != fingerprint(read_audio(tmp_path))
+    laws.assert_value(dataset)
+    for rate in (0, 800_000):
+        with pytest.raises(ArgumentError, match="rate must be at least 1|at most 768,000, got rate=800,000"):
+            read_audio(tmp_path, rate=rate)
 
 
 def test_several_channels_become_their_mean(tmp_path: Path):

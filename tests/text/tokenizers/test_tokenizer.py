@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
@@ -59,7 +60,10 @@ def test_padding_truncation_and_dropout_of_the_file_are_left_out():
     own.enable_padding(length=50)
     own.enable_truncation(3)
     own.model.dropout = 0.9
-    assert attrs.evolve(tokenizer, json=own.to_str()) == tokenizer
+    read = attrs.evolve(tokenizer, json=own.to_str())
+    assert (read, fingerprint(read)) == (tokenizer, fingerprint(tokenizer))
+    text = "a 22 year old male travelling"
+    assert read.encode(text) == tokenizer.encode(text) != own.encode(text).ids
 
 
 def test_special_tokens_have_ids_by_role():

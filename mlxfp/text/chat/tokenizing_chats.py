@@ -1,0 +1,250 @@
+"""Columns of conversations to token ids, with a mask of what the model has to write."""
+
+import json as jsons
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.arrow.types import is_list_like, is_text, value_type
+from mlxfp.core.checks import check_choice, check_columns, check_text, check_types
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.core.row_names import row_at
+from mlxfp.core.stages import CACHE_ADVICE, RowWise
+from mlxfp.text.chat.chat_templates import BEGIN, END, ChatTemplate, Messages, without_nulls
+from mlxfp.text.tokenizers.literal_text import unspellable
+from mlxfp.text.tokenizers.tokenizer import Tokenizer, cannot_encode, engine, for_literal_text, special_names
+
+Answers = Literal["all", "last"]
+
+_ANSWERS = ("all", "last")
+
+
+def tokenize_chat(
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    *,
+    column: str = "messages",
+    tools: str | None = None,
+    answers: Answers = "all",
+    into: str = "input_ids",
+    prompt: str = "prompt",
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Turn a column of conversations into token ids by a model's chat template, with a mask of the prompt.
+
+    A conversation is a list of messages with `role`, `content` and what else the template knows; `tools` names a column of descriptions of
+    functions. Both may also be text in JSON. Adds the columns `into` (list<int32>): the ids of the whole conversation; and `prompt`
+    (list<bool>): false on what the model writes, the answers and the token that ends each, true on everything else. With
+    `answers="last"`, only the last answer counts. `collators.causal(prompt_mask="prompt")` takes both.
+
+    The ids are those of transformers' `apply_chat_template`, except that a message that spells a special token is ordinary text: it cannot
+    end a turn. What the model writes is what the template marks with `{% generation %}`; without such marks, it is what stands behind the
+    prompt for an answer, and the template must write the messages before an answer in the same way whether or not others follow.
+
+    Raises `SchemaError` when the pipeline is built if a column is missing or has another type; `DataError`, naming the row, where the
+    template refuses a conversation or answers cannot be found. Needs the extra `chat`.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
+    >>> tokenizer = train_tokenizer(from_examples([{"text": "user: assistant: hi ho"}] * 2), kind="wordpiece", vocab_size=40)
+    >>> text = "{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}[SEP]{% endgeneration %}{% endfor %}"
+    >>> chats = from_examples([{"messages": [{"role": "assistant", "content": "hi [SEP]"}]}])
+    >>> (row,) = pipe(chats, tokenize_chat(tokenizer, ChatTemplate(text)))
+    >>> tokenizer.tokens(row["input_ids"])
+    ['assistant', ':', 'hi', '[UNK]', '[UNK]', '[UNK]', '[SEP]']
+    >>> row["prompt"]
+    [True, True, False, False, False, False, False]
+
+    See also: `load_chat_template`; `pack`, which puts several conversations into a row.
+    """
+    check_types(Tokenizer, tokenizer=tokenizer)
+    check_types(ChatTemplate, template=template)
+    check_text(column=column, into=into, prompt=prompt)
+    check_types((str, type(None)), tools=tools)
+    check_choice(_ANSWERS, answers=answers)
+    if {into, prompt} & {*HIDDEN, ""} or into == prompt:
+        raise ArgumentError(f"into={into!r} and prompt={prompt!r} cannot name the columns of ids and of the mask; choose two other names.")
+    return _TokenizeChat(tokenizer, template, column=column, tools=tools, answers=answers, into=into, prompt=prompt)
+
+
+def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Messages, *, tools: Any = None) -> list[int]:
+    """Return the ids of a conversation and of the beginning of an answer, as `models.generate` takes them.
+
+    A message that spells a special token is ordinary text. Raises `DataError` where the template refuses the conversation.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> from mlxfp.text.tokenizers.training import train_tokenizer
+    >>> tokenizer = train_tokenizer(from_examples([{"text": "user: hi, assistant:"}] * 2), kind="wordpiece", vocab_size=40)
+    >>> template = ChatTemplate("user: {{ messages[0].content }}[SEP]{% if add_generation_prompt %}assistant:{% endif %}")
+    >>> tokenizer.tokens(encode_chat(tokenizer, template, [{"role": "user", "content": "hi"}]))
+    ['user', ':', 'hi', '[SEP]', 'assistant', ':']
+    """
+    check_types(Tokenizer, tokenizer=tokenizer)
+    check_types(ChatTemplate, template=template)
+    guarded = _guard(tokenizer, template, _as_json(messages), _as_json(tools))
+    return _encode(tokenizer, guarded.whole(generation_prompt=True))[0]
+
+
+@frozen(repr=False)
+class _TokenizeChat(RowWise):
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    column: str = "messages"
+    tools: str | None = None
+    answers: Answers = "all"
+    into: str = "input_ids"
+    prompt: str = "prompt"
+    advice = CACHE_ADVICE
+
+    def schema(self, schema: Schema) -> Schema:
+        columns = self.columns_read()
+        check_columns(columns, [name for name in schema.names if name not in HIDDEN], "tokenize_chat")
+        for name in columns:
+            kind = schema.field(name).type
+            if not (is_list_like(kind) or is_text(value_type(kind)) or pa.types.is_null(kind)):
+                raise SchemaError(f"tokenize_chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
+        return set_field(set_field(schema, self.into, pa.list_(pa.int32())), self.prompt, pa.list_(pa.bool_()))
+
+    def columns_read(self) -> tuple[str, ...]:
+        return (self.column,) if self.tools is None else (self.column, self.tools)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        chats = chunk.column(self.column).to_pylist()
+        tools = [None] * len(chats) if self.tools is None else chunk.column(self.tools).to_pylist()
+        rows = [self._row(chunk, place, *pair) for place, pair in enumerate(zip(chats, tools, strict=True))]
+        out = set_column(chunk, self.into, pa.array([ids for ids, _ in rows], pa.list_(pa.int32())))
+        return set_column(out, self.prompt, pa.array([mask for _, mask in rows], pa.list_(pa.bool_())))
+
+    def _row(self, chunk: RecordBatch, place: int, chat: Any, tools: Any) -> tuple[list[int], list[bool]]:
+        try:
+            guarded = _guard(self.tokenizer, self.template, _as_json(chat), _as_json(tools))
+            return _encode(self.tokenizer, guarded.marked(self.answers))
+        except DataError as error:
+            raise DataError(f"tokenize_chat: column {self.column!r} of {row_at(chunk, place)}: {error}") from error
+
+
+@frozen
+class _Guarded:
+    """A conversation in whose messages special tokens have other names, so that in its text only those of the template are left."""
+
+    template: ChatTemplate
+    words: "_Words"
+    given: tuple[Any, Any]  # the messages and the tools
+    messages: Any
+    tools: Any
+
+    def whole(self, *, generation_prompt: bool = False) -> str:
+        """Return the text of the conversation."""
+        text = self.template.render_marked(self.messages, self.tools, generation_prompt=generation_prompt)
+        if (self.messages, self.tools) != self.given:
+            self._check_same(text, self.template.render_marked(*self.given, generation_prompt=generation_prompt))
+        return text
+
+    def _check_same(self, text: str, plain: str) -> None:
+        for token, guard in self.words.guards.items():
+            text = text.replace(guard, token)
+        if text != plain:
+            raise DataError(
+                "The chat template looks for special tokens in the messages, and a message spells one, so it is unclear what is text. "
+                "Remove it from the message."
+            )
+
+    def marked(self, answers: Answers) -> str:
+        """Return the text of the conversation with `BEGIN` and `END` around what the model writes."""
+        whole = self.whole()
+        if self.template.marks_answers:
+            begin = whole.rfind(BEGIN) if answers == "last" else 0
+            return whole[:begin].replace(BEGIN, "").replace(END, "") + whole[begin:]
+        out, last = "", 0
+        for begin, end in self._spans(whole, answers):
+            out += whole[last:begin] + BEGIN + whole[begin:end] + END
+            last = end
+        return out + whole[last:]
+
+    def _spans(self, whole: str, answers: Answers) -> Iterator[tuple[int, int]]:
+        """Yield where what the model writes begins and ends: behind the prompt for an answer, up to the special token that ends it."""
+        places = [place for place, message in enumerate(self.messages) if message["role"] == "assistant"]
+        for place in places[-1:] if answers == "last" else places:
+            prompt = self._render(self.messages[:place], generation_prompt=True)
+            written = self._render(self.messages[: place + 1])
+            ended = written.rstrip()
+            ended = ended if ended.endswith(tuple(self.words.guards)) else written
+            if not ended.startswith(prompt) or not whole.startswith(ended):
+                raise DataError(
+                    f"The chat template writes the messages up to the answer in message {place} in another way when others follow, so it is "
+                    'unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers in the template '
+                    "with {% generation %} and {% endgeneration %}."
+                )
+            yield len(prompt), len(ended)
+
+    def _render(self, messages: list[Any], *, generation_prompt: bool = False) -> str:
+        return self.template.render_marked(messages, self.tools, generation_prompt=generation_prompt)
+
+
+@frozen
+class _Words:
+    """The special tokens of a tokenizer: how they are found in a text, and what they are called in messages while a template runs."""
+
+    found: Any  # a pattern, or None where there are none
+    parts: Any  # a pattern for all that is not text in what a template made
+    guards: dict[str, str]
+
+
+@lru_cache(maxsize=8)
+def _words(tokenizer: Tokenizer) -> _Words:
+    tokens = sorted(special_names(tokenizer), key=len, reverse=True)  # of two that begin in one place, the longer one is found
+    guards = {token: unspellable(f"text-{place}") for place, token in enumerate(tokens)}
+    special = "|".join(map(re.escape, tokens)) or r"(?!)"
+    return _Words(re.compile(special), re.compile("|".join(map(re.escape, [BEGIN, END, *guards.values()])) + f"|{special}"), guards)
+
+
+def _guard(tokenizer: Tokenizer, template: ChatTemplate, messages: Any, tools: Any) -> _Guarded:
+    if not isinstance(messages, list) or not all(isinstance(message, Mapping) and "role" in message for message in messages):
+        raise DataError(f"A conversation is a list of messages with a role, got {messages!r:.80}.")
+    words, given = _words(tokenizer), (without_nulls(messages), without_nulls(tools))
+    return _Guarded(template, words, given, *(_replaced(words.guards, words.found, each) for each in given))
+
+
+def _encode(tokenizer: Tokenizer, marked: str) -> tuple[list[int], list[bool]]:
+    """Return the ids of a text that a template made, and for each whether it belongs to the prompt."""
+    words, names = _words(tokenizer), special_names(tokenizer)
+    spelled = {guard: token for token, guard in words.guards.items()} | names | {BEGIN: "", END: ""}
+    pieces, bounds, size, last = [], [], 0, 0
+    for match in words.parts.finditer(marked):
+        pieces += [marked[last : match.start()], spelled[match[0]]]
+        size, last = size + len(pieces[-2]) + len(pieces[-1]), match.end()
+        if match[0] in (BEGIN, END):
+            bounds.append(size)
+    try:
+        found = engine(for_literal_text(tokenizer).json).encode("".join(pieces) + marked[last:], add_special_tokens=False)
+    except BaseException as error:
+        raise cannot_encode(error) from error
+    spans = list(zip(bounds[::2], bounds[1::2], strict=True))
+    return found.ids, [not any(start < end and max(stop, start + 1) > begin for begin, end in spans) for start, stop in found.offsets]
+
+
+def _replaced(names: Mapping[str, str], pattern: Any, value: Any) -> Any:
+    """Give special tokens in all texts of a value other names."""
+    if isinstance(value, str):
+        return pattern.sub(lambda match: names[match[0]], value)
+    if isinstance(value, Mapping):
+        return {key: _replaced(names, pattern, inner) for key, inner in value.items()}
+    return [_replaced(names, pattern, inner) for inner in value] if isinstance(value, list) else value
+
+
+def _as_json(value: Any) -> Any:
+    """Read a value that is text in JSON, or a list of such texts."""
+    try:
+        if isinstance(value, str):
+            return jsons.loads(value)
+        if isinstance(value, Sequence):
+            return [jsons.loads(each) if isinstance(each, str) else each for each in value]
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"A conversation, or tools, as text must be JSON: {error}, got {value!r:.80}.") from error
+    return value

@@ -52,8 +52,9 @@ def summed(model, batch):
 
 
 @pytest.mark.parametrize("name", sorted(MODELS))
-@given(row=st.integers(0, 11), place=st.integers(0, LENGTH - 1), wrong=st.sampled_from([-1, VOCABULARY, 10**6]))
-def test_every_model_refuses_a_batch_with_an_id_outside_in_every_loop(name, row, place, wrong):
+def test_every_model_refuses_a_batch_with_an_id_outside_in_every_loop(name):
+    draw = np.random.default_rng(sum(map(ord, name)))  # one case for each model: a trace takes time
+    row, place, wrong = int(draw.integers(12)), int(draw.integers(LENGTH)), int(draw.choice([-1, VOCABULARY, 10**6]))
     batches, model = data({(row, place): wrong}, size=12), MODELS[name]
     state, inside = (
         train_state(model, adamw(0.1)),

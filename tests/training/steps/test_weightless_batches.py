@@ -4,11 +4,13 @@ from functools import cache
 
 import attrs
 import mlx.core as mx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx import optimizers
 
+from mlxfp.core.trees import flatten
 from mlxfp.distributed import connect
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
@@ -56,7 +58,8 @@ def test_training_with_such_batches_is_training_without_them(name, weighs):
         for place in range(places):  # with accumulation, all batches of an update
             batch = group(seed=10 * seed + place)
             state, metrics = step(state, batch if counts else weightless(10 * seed + place))
-            assert (metrics["weight"].item(), metrics.get("skipped", mx.array(0)).item()) == (6 * counts, 0)
+            assert metrics["weight"].item() == 6 * counts
+            assert counts or metrics.get("skipped", mx.array(0)).item() == 0
             if counts:
                 expected, _ = step(expected, batch)
     assert changed(state, expected) == []
@@ -71,7 +74,9 @@ def test_in_an_update_of_several_batches_those_that_weigh_nothing_add_nothing():
     for batch in (weightless(0), group(), weightless(1)):
         after, _ = step(after, batch)
     expected, _ = one(attrs.evolve(state, extra={"average": state.extra["average"]}), group())
-    assert changed(attrs.evolve(after, extra={"average": after.extra["average"]}), expected) == []
+    for ours, theirs in zip(flatten([after.params, after.opt])[1], flatten([expected.params, expected.opt])[1], strict=True):
+        assert np.allclose(np.array(ours), np.array(theirs), atol=1e-6)
+    assert after.extra["average"]["updates"].item() == 1
     assert not same_arrays(after.params, state.params)
 
 

@@ -31,7 +31,7 @@ def check_head(path: Path) -> None:
     if not isinstance(head, dict):
         raise ValueError(f"its head is {type(head).__name__}, not an object")  # noqa: TRY004  # an error about a file
     arrays = {name: array for name, array in head.items() if name != "__metadata__"}
-    ranges = sorted(_range(name, array, size - 8 - length) + (name,) for name, array in arrays.items())
+    ranges = sorted((*_range(name, array, size - 8 - length), name) for name, array in arrays.items())
     for (_, end, name), (start, _, other) in pairwise(ranges):
         if start < end:
             raise ValueError(f"the arrays {name!r} and {other!r} overlap")

@@ -41,7 +41,8 @@ def _range(name: str, array: Any, room: int) -> tuple[int, int]:
     """Return where the bytes of an array begin and end."""
     if not isinstance(array, Mapping) or str(array.get("dtype")) not in _SIZES:
         raise ValueError(f"the array {name!r} has no dtype that is known: {array!r:.80}")
-    shape, place = (array.get(key) for key in ("shape", "data_offsets"))
+    shape: Any = array.get("shape")
+    place: Any = array.get("data_offsets")
     if not _are_whole(shape) or not all(number < _DIMENSION for number in shape):
         raise ValueError(f"the array {name!r} has an impossible shape, {shape!r:.80}")
     if not _are_whole(place) or len(place) != 2 or not place[0] <= place[1] <= room:

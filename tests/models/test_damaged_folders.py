@@ -28,12 +28,11 @@ def try_values(name: str) -> None:
     with TemporaryDirectory() as temporary:
         folder = Path(shutil.copytree(REFERENCES / name, f"{temporary}/model"))
         for key in whole:
-            for value in ODD:
+            for place, value in enumerate(ODD):
                 print(key, value, flush=True)  # noqa: T201  # what a test that fails shows
                 (folder / "config.json").write_text(json.dumps({**whole, key: value}))
-                for read in (load, load_body):
-                    with suppress(MlxfpError):
-                        read(folder)
+                with suppress(MlxfpError):
+                    (load, load_body)[place % 2](folder)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in REFERENCES.iterdir()))

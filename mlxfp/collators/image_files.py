@@ -76,7 +76,9 @@ def _as_shown(image: Any, mode: Mode | None, own: Any) -> Any:
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):  # Pillow would clip at 255
         image = own.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode in ("I", "F"):
-        raise UnusableImageError(f"has numbers of 32 bits (mode {image.mode}), and it is unknown which is white. Scale it to uint8 with map.")
+        raise UnusableImageError(
+            f"has numbers of 32 bits (mode {image.mode}), and it is unknown which is white. Scale it to uint8 with map."
+        )
     if image.has_transparency_data:
         over = own.new("RGBA", image.size, "white")
         over.alpha_composite(image.convert("RGBA"))

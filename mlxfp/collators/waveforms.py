@@ -98,7 +98,6 @@ class _Audio(Choosing):
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)
 
-
     def _check_rates(self, view: Examples) -> None:
         if self.rate not in view.names:
             return

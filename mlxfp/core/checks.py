@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
 
-
 # What makes a column that users know by its name and need not have in their files.
 _MAKERS = {
     "input_ids": "tokenize makes it from a column of text",

@@ -94,7 +94,9 @@ def _read_file(path: Path) -> dict[str, mx.array]:
         arrays: Any = mx.load(str(path), format="safetensors")
         mx.eval(arrays)  # MLX reads lazily, and the file may be replaced before that
     except (RuntimeError, ValueError) as error:
-        raise CheckpointError(f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write it again.") from error
+        raise CheckpointError(
+            f"{path} is not a safetensors file, or is damaged: {str(error).rstrip('.')}. Download or write it again."
+        ) from error
     loaded: dict[str, mx.array] = arrays
     return loaded
 

@@ -31,7 +31,7 @@ def check_head(path: Path) -> None:
     if not isinstance(head, dict):
         raise ValueError(f"its head is {type(head).__name__}, not an object")  # noqa: TRY004  # an error about a file
     arrays = {name: array for name, array in head.items() if name != "__metadata__"}
-    ranges = sorted(_range(name, array, size - 8 - length) + (name,) for name, array in arrays.items())
+    ranges = sorted((*_range(name, array, size - 8 - length), name) for name, array in arrays.items())
     for (_, end, name), (start, _, other) in pairwise(ranges):
         if start < end:
             raise ValueError(f"the arrays {name!r} and {other!r} overlap")
@@ -41,7 +41,8 @@ def _range(name: str, array: Any, room: int) -> tuple[int, int]:
     """Return where the bytes of an array begin and end."""
     if not isinstance(array, Mapping) or str(array.get("dtype")) not in _SIZES:
         raise ValueError(f"the array {name!r} has no dtype that is known: {array!r:.80}")
-    shape, place = (array.get(key) for key in ("shape", "data_offsets"))
+    shape: Any = array.get("shape")
+    place: Any = array.get("data_offsets")
     if not _are_whole(shape) or not all(number < _DIMENSION for number in shape):
         raise ValueError(f"the array {name!r} has an impossible shape, {shape!r:.80}")
     if not _are_whole(place) or len(place) != 2 or not place[0] <= place[1] <= room:

@@ -192,7 +192,9 @@ class _Tokenize(RowWise):
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
         if not self.offsets:
             return {self.into: [encode_rows(self.encoder, text) for text in texts]}
-        return dict(zip((self.into, *_SPANS), map(list, zip(*(encode_spans(self.encoder, text) for text in texts), strict=True)), strict=True))
+        return dict(
+            zip((self.into, *_SPANS), map(list, zip(*(encode_spans(self.encoder, text) for text in texts), strict=True)), strict=True)
+        )
 
     def framed(self, chunk: RecordBatch, encoded: Encoded) -> RecordBatch:
         """Cut the values of each text, put those of the special ids around them, and add them to the chunk."""

@@ -103,8 +103,10 @@ def numbered(**columns: Any) -> Examples:
             {},
             {"x": [1]},
             SchemaError,
-            "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: tokenize makes it from a column of "
-            "text; put that before.",
+            (
+                "collators.text needs the column 'input_ids', which is not there. Columns: 'x'. input_ids: tokenize makes it from a "
+                "column of text; put that before."
+            ),
         ),
         (
             {},

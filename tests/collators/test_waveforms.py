@@ -78,7 +78,9 @@ def test_a_rate_that_is_not_the_spectrograms_is_named_with_its_file():
         "collators.audio: column 'rate' of row 1 of the group (deep/b.wav) is 8000, and the spectrogram is for 100 samples per second. "
         "Read all files at one rate, read_audio(folder, rate=100)."
     )
-    with pytest.raises(DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first one of the group has 100 samples per second"):
+    with pytest.raises(
+        DataError, match=r"row 1 of the group \(deep/b\.wav\) is 8000, and the first one of the group has 100 samples per second"
+    ):
         audio()(rows)
     assert audio(rate=None, spectrogram=MEL)(rows)["features"].shape == (2, 3, 3)
     renamed = [{"waveform": row["waveform"], "hertz": row["rate"]} for row in rows]

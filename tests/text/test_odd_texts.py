@@ -55,7 +55,7 @@ def changed(name: str) -> Tokenizer:
     if name == "a merge":
         data["model"]["merges"] = [merge for merge in data["model"]["merges"] if "".join(merge) != "male"]
     elif name == "an added token":
-        data["added_tokens"] = [*data["added_tokens"], {**data["added_tokens"][0], "id": 300, "content": "male"}]
+        data["added_tokens"] = [*data["added_tokens"], {**data["added_tokens"][0], "id": 300, "content": "A male"}]
     elif name == "capitals":
         data["normalizer"] = {"type": "Lowercase"}
     return Tokenizer(jsons.dumps(data))

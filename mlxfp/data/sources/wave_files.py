@@ -1,14 +1,13 @@
 """WAV files to samples, and samples to another rate.
 
-The format is that of the "Multimedia Programming Interface and Data Specifications 1.0" (1991), with WAVE_FORMAT_EXTENSIBLE (2007). Python's
-`wave` reads neither floats nor, before 3.12, the latter.
+The format is that of the "Multimedia Programming Interface and Data Specifications 1.0" (1991), with WAVE_FORMAT_EXTENSIBLE (2007).
+Python's `wave` reads neither floats nor, before 3.12, the latter.
 """
 
+import struct
 from collections.abc import Iterator
 from functools import lru_cache
 from math import gcd
-from struct import error as StructError
-from struct import unpack_from
 from typing import Any
 
 import numpy as np
@@ -32,8 +31,8 @@ def read_wave(data: bytes, path: str) -> tuple[Floats, int]:
     """Return the samples of a file, the mean of its channels, float32[T], and how many there are per second. Raises `DataError`."""
     try:
         (kind, channels, rate, width), (start, stated) = _read_heads(data)
-    except (ValueError, StructError) as error:
-        reason = "it ends inside its header" if isinstance(error, StructError) else str(error)
+    except (ValueError, struct.error) as error:
+        reason = "it ends inside its header" if isinstance(error, struct.error) else str(error)
         raise DataError(
             f"A file cannot be read as WAV: {reason}, in {path!r}. Convert it to samples of 16 bits, as with "
             "ffmpeg -i old -c:a pcm_s16le new.wav."
@@ -68,15 +67,15 @@ def _read_heads(data: bytes) -> tuple[tuple[int, int, int, int], tuple[int, int]
 def _chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
     place = 12
     while place < len(data):
-        name, size = unpack_from("<4sI", data, place)
+        name, size = struct.unpack_from("<4sI", data, place)
         yield name, place + 8, size
         place += 8 + size + size % 2
 
 
 def _read_format(data: bytes, start: int, size: int) -> tuple[int, int, int, int]:
-    kind, channels, rate, _, _, bits = unpack_from("<HHIIHH", data, start)
+    kind, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", data, start)
     if kind == _EXTENSIBLE and size >= 40:
-        (kind,) = unpack_from("<H", data, start + 24)
+        (kind,) = struct.unpack_from("<H", data, start + 24)
     width = (bits + 7) // 8
     if kind not in (_PCM, _FLOAT):
         raise ValueError(f"its samples are compressed (format {kind})")

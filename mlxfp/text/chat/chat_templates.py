@@ -30,8 +30,8 @@ class ChatTemplate:
     """How a model expects a conversation as text: a template in Jinja, as in `chat_template.jinja` and `tokenizer_config.json`. A value.
 
     Made by `load_chat_template`, or from the text of a template. `variables` is a mapping of what a template may use in addition to the
-    messages: special tokens, such as `eos_token`, and settings of the model, such as `enable_thinking`. `today`, as in "2026-01-31", is what
-    `strftime_now` of a template sees; without it a template has no clock, and most then write a fixed date.
+    messages: special tokens, such as `eos_token`, and settings of the model, such as `enable_thinking`. `today`, as in "2026-01-31", is
+    what `strftime_now` of a template sees; without it a template has no clock, and most then write a fixed date.
 
     The template runs in the sandbox of Jinja (extra `chat`), with the functions and filters that transformers gives it, and the text is the
     same. Fields of a message that are null are left out, since Arrow fills them in where another message has them.
@@ -96,7 +96,8 @@ def load_chat_template(folder: str | PathLike[str], *, name: str = "default") ->
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     _ = Path(folder, "tokenizer_config.json").write_text('{"eos_token": "</s>", "chat_template": "{{ messages[0].content }}{{ eos_token }}"}')
+    ...     _ = Path(folder, "tokenizer_config.json").write_text('{"eos_token": "</s>"}')
+    ...     _ = Path(folder, "chat_template.jinja").write_text("{{ messages[0].content }}{{ eos_token }}")
     ...     load_chat_template(folder).render([{"role": "user", "content": "Hello"}])
     'Hello</s>'
     """
@@ -123,7 +124,9 @@ def _find_templates(folder: Path) -> dict[str, str]:
         listed = {each.get("name"): each.get("template") for each in listed}
     found = {"default": listed} if isinstance(listed, str) else listed
     if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
-        raise DataError(f"chat_template of tokenizer_config.json in {str(folder)!r} must be text, or a list of names and texts: {listed!r:.80}.")
+        raise DataError(
+            f"chat_template of tokenizer_config.json in {str(folder)!r} must be text, or a list of names and texts: {listed!r:.80}."
+        )
     files = {"default": folder / "chat_template.jinja"} | {path.stem: path for path in folder.glob("additional_chat_templates/*.jinja")}
     return found | {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
 
@@ -157,7 +160,7 @@ def _compiled(text: str) -> _Compiled:
     found: set[str] = set()
 
     class Generation(jinja.ext.Extension):  # type: ignore[misc, name-defined]  # of a package that is imported here only
-        tags = {"generation"}
+        tags = frozenset({"generation"})
 
         def parse(self, parser: Any) -> Any:
             found.add("generation")
@@ -178,7 +181,11 @@ def _compiled(text: str) -> _Compiled:
 
 
 def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Iterable[str] | None = None, sort_keys: bool = False  # noqa: FBT001, FBT002  # templates pass them by place
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002  # templates may pass it by place
+    indent: int | None = None,
+    separators: Iterable[str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002  # the same
 ) -> str:
     """Write JSON as it is; Jinja's own filter escapes it for HTML."""
     pair: Any = None if separators is None else tuple(separators)

@@ -25,7 +25,7 @@ Answers = Literal["all", "last"]
 _ANSWERS = ("all", "last")
 
 
-def tokenize_chat(
+def tokenize_chat(  # noqa: PLR0913  # all have defaults but two, and are named
     tokenizer: Tokenizer,
     template: ChatTemplate,
     *,
@@ -177,9 +177,9 @@ class _Guarded:
             ended = ended if ended.endswith(tuple(self.words.guards)) else written
             if not ended.startswith(prompt) or not whole.startswith(ended):
                 raise DataError(
-                    f"The chat template writes the messages up to the answer in message {place} in another way when others follow, so it is "
-                    'unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers in the template '
-                    "with {% generation %} and {% endgeneration %}."
+                    f"The chat template writes the messages up to the answer in message {place} in another way when others follow, "
+                    'so it is unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers in the '
+                    "template with {% generation %} and {% endgeneration %}."
                 )
             yield len(prompt), len(ended)
 

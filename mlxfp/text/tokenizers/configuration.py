@@ -78,7 +78,7 @@ def read_configuration(json: str) -> Configuration:
     )
 
 
-def _flatten(part: Part | None, key: str) -> list[Part]:
+def _flatten(part: Any, key: str) -> list[Part]:
     if part is None:
         return []
     if not isinstance(part, Mapping) or "type" not in part:  # the package takes shorter ways to write a part, which no file has

@@ -1,4 +1,4 @@
-"""What the `tokenizers` package does not check in the JSON of a tokenizer, and fails on: with a panic, the end of the process, or no end."""
+"""What the `tokenizers` package does not check in the JSON of a tokenizer, and fails on: by a panic, an abort, or a loop without end."""
 
 import json as jsons
 from collections.abc import Iterable, Iterator, Mapping

@@ -194,7 +194,7 @@ def for_literal_text(tokenizer: Tokenizer) -> Tokenizer:
 
 
 def cannot_encode(error: BaseException) -> DataError:
-    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception or panics; raise others, such as Ctrl-C."""
+    """Return the error for a text, or a tokenizer, at which the package raises a plain Exception or panics; re-raise others, as Ctrl-C."""
     if not isinstance(error, Exception) and not is_panic(error):
         raise error
     return DataError(

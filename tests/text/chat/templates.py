@@ -34,7 +34,8 @@ QWEN = """\
     {%- endif %}
 {%- endif %}
 {%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) or (message.role == "assistant" and not message.tool_calls) %}
+    {%- if message.role == "user" or (message.role == "system" and not loop.first)
+        or (message.role == "assistant" and not message.tool_calls) %}
         {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
     {%- elif message.role == "assistant" %}
         {{- '<|im_start|>' + message.role }}
@@ -133,4 +134,6 @@ def chat_tokenizer(kind: str = "bpe") -> Tokenizer:
     """Add the special tokens of chats to a trained tokenizer."""
     data = jsons.loads(trained(kind).json)  # type: ignore[arg-type]  # one of the kinds
     turns = [{**data["added_tokens"][0], "id": 300 + place, "content": text} for place, text in enumerate(TURNS)]
-    return Tokenizer(jsons.dumps({**data, "added_tokens": [*data["added_tokens"], *turns]}), bos_token=TURNS[-2], eos_token=TURNS[-1], pad_token="[PAD]")
+    return Tokenizer(
+        jsons.dumps({**data, "added_tokens": [*data["added_tokens"], *turns]}), bos_token=TURNS[-2], eos_token=TURNS[-1], pad_token="[PAD]"
+    )

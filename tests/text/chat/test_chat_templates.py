@@ -20,9 +20,14 @@ from tests.text.chat.templates import CHATML, LLAMA2, LLAMA3, MARKED, QWEN, TEMP
 
 jinja2 = pytest.importorskip("jinja2", reason="chat templates need Jinja: pip install 'mlxfp[chat]'")
 
-TEXTS = st.text(max_size=12) | st.sampled_from(["<|im_end|>", "a <b> & 'c' \"d\"", "  two  ", "{{ 7 * 7 }}", "{% raw %}", "漢字 é", "</think>x"])
+TEXTS = st.text(max_size=12) | st.sampled_from(
+    ["<|im_end|>", "a <b> & 'c' \"d\"", "  two  ", "{{ 7 * 7 }}", "{% raw %}", "漢字 é", "</think>x"]
+)
 TURNS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=3)
-WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}}
+WEATHER = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
 
 
 def messages_of(turns: list[tuple[str, str]]) -> list[dict[str, Any]]:
@@ -63,7 +68,9 @@ def test_templates_write_what_their_models_expect():
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHo<|im_end|>\n<|im_start|>assistant\n"
     )
     assert ChatTemplate(LLAMA2, variables=VARIABLES).render(messages) == "<|begin_of_text|>[INST] Hi [/INST] Ho<|end_of_text|>"
-    assert ChatTemplate(QWEN).render(messages).startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi")
+    assert (
+        ChatTemplate(QWEN).render(messages).startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nHi")
+    )
 
 
 def test_tools_and_their_calls_are_written():
@@ -90,12 +97,12 @@ def test_a_template_has_no_clock_unless_it_is_given_one():
     assert "Today Date: never" in dated.render(messages)
     with pytest.raises(ArgumentError, match=r"today must be a date such as '2026-01-31', got today='now'"):
         ChatTemplate(LLAMA3, today="now")
-    with pytest.raises(DataError, match="'strftime_now' is undefined.*if the template needs another variable, such as a date"):
+    with pytest.raises(DataError, match=r"'strftime_now' is undefined.*if the template needs another variable, such as a date"):
         ChatTemplate("{{ strftime_now('%Y') }}").render(messages)
 
 
 def test_a_conversation_that_the_template_refuses_says_why():
-    with pytest.raises(DataError, match="The chat template refuses a conversation: Conversation roles must alternate.*Correct it"):
+    with pytest.raises(DataError, match=r"The chat template refuses a conversation: Conversation roles must alternate.*Correct it"):
         ChatTemplate(LLAMA2, variables=VARIABLES).render([{"role": "assistant", "content": "Hi"}])
     with pytest.raises(DataError, match="The chat template refuses a conversation"):
         ChatTemplate("{{ messages[0].content + 1 }}").render(messages_of([("Hi", "Ho")]))
@@ -103,7 +110,7 @@ def test_a_conversation_that_the_template_refuses_says_why():
 
 @pytest.mark.parametrize("text", ["{% for %}", "{{ messages", "{% generation %}", "{% nothing %}"])
 def test_a_malformed_template_is_refused_at_once(text: str):
-    with pytest.raises(DataError, match="The chat template is malformed: .*, in line 1 of"):
+    with pytest.raises(DataError, match=r"The chat template is malformed: .*, in line 1 of"):
         ChatTemplate(text)
 
 
@@ -161,7 +168,7 @@ def test_a_folder_without_a_template_is_named(tmp_path: Path):
     with pytest.raises(DataError, match="The chat template is malformed"):
         load_chat_template(tmp_path)
     write(tmp_path, tokenizer_config_json={"chat_template": [{"name": 5}]})
-    with pytest.raises(DataError, match="chat_template of tokenizer_config.json in .* must be text, or a list of names and texts"):
+    with pytest.raises(DataError, match=r"chat_template of tokenizer_config.json in .* must be text, or a list of names and texts"):
         load_chat_template(tmp_path)
 
 

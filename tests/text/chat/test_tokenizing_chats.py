@@ -49,7 +49,9 @@ def test_the_ids_are_those_of_the_whole_text(name: str, turns: list[tuple[str, s
         tokenizer, template, messages = chat_tokenizer(kind), template_of(name), chat_of(turns)
         row = row_of(tokenizer, template, messages, answers="last")
         assert row["input_ids"] == tokenizer.encode(template.render(messages), special=False)
-        assert encode_chat(tokenizer, template, messages) == tokenizer.encode(template.render(messages, generation_prompt=True), special=False)
+        assert encode_chat(tokenizer, template, messages) == tokenizer.encode(
+            template.render(messages, generation_prompt=True), special=False
+        )
 
 
 @example("llama3", [("a", "  a"), ("in", "a\n")])
@@ -62,7 +64,10 @@ def test_what_the_model_writes_is_learned(name: str, turns: list[tuple[str, str]
     assert learned(tokenizer, last) == answers[-1] + ANSWERS[name]
 
 
-@given(st.sampled_from(sorted(TEMPLATES)), st.lists(st.tuples(*[st.sampled_from([*TURNS, *(f"in {turn}a" for turn in TURNS), "a"])] * 2), min_size=1))
+@given(
+    st.sampled_from(sorted(TEMPLATES)),
+    st.lists(st.tuples(*[st.sampled_from([*TURNS, *(f"in {turn}a" for turn in TURNS), "a"])] * 2), min_size=1),
+)
 def test_a_message_cannot_hold_a_special_token(name: str, turns: list[tuple[str, str]]):
     tokenizer, template = chat_tokenizer(), template_of(name)
     plain = row_of(tokenizer, template, chat_of([("a", "a") for _ in turns]), answers="last")
@@ -91,9 +96,9 @@ def test_answers_that_change_when_others_follow_need_a_choice():
     with pytest.raises(DataError) as error:
         row_of(tokenizer, ChatTemplate(THINKING), chat)
     assert str(error.value) == (
-        "tokenize_chat: column 'messages' of source row 0: The chat template writes the messages up to the answer in message 1 in another way "
-        'when others follow, so it is unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers in '
-        "the template with {% generation %} and {% endgeneration %}."
+        "tokenize_chat: column 'messages' of source row 0: The chat template writes the messages up to the answer in message 1 in "
+        'another way when others follow, so it is unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers '
+        "in the template with {% generation %} and {% endgeneration %}."
     )
     row = row_of(tokenizer, ChatTemplate(THINKING), chat, answers="last")
     assert learned(tokenizer, row) == "<think>\n\n</think>\n\nno<|im_end|>"

@@ -52,9 +52,8 @@ def test_all_known_kinds_of_tokenizers_keep_that_law(name: str):
 
 
 def test_the_law_catches_special_tokens_in_content():
-    with pytest.raises(AssertionError):
-        for text in spelled(trained("bpe")):
-            assert not specials_of(trained("bpe")) & {*trained("bpe").encode(text, special=False)}
+    tokenizer = trained("bpe")
+    assert any(specials_of(tokenizer) & {*tokenizer.encode(text, special=False)} for text in spelled(tokenizer))
 
 
 @example("unigram", "[MASK]")  # the package finds this in the vocabulary
@@ -108,11 +107,12 @@ def test_a_literal_end_of_turn_in_content_ends_no_turn():
 
 
 def test_a_literal_mask_in_a_text_is_a_token_like_any_other():
-    tokenizer = trained("wordpiece")
+    tokenizer = trained("bpe")
     rows = from_table({"text": ["in [MASK] class"] * 40})
     shared: dict[str, Any] = {"mask_id": tokenizer.mask_id, "special_ids": tokenizer.special_ids, "vocab_size": tokenizer.vocab_size}
     collator = masked(pad_id=tokenizer.pad_id, **shared, seed=0, rate=1.0)
-    for literal, ordinary in ((False, 2), (True, len(tokenizer.encode("in [MASK] class", special=False, literal=True)))):
+    plain = len(tokenizer.encode("in [MASK] class", special=False))
+    for literal, ordinary in ((False, plain - 1), (True, len(tokenizer.encode("in [MASK] class", special=False, literal=True)))):
         batch = collator(list(pipe(rows, tokenize(tokenizer, literal=literal))))
         assert (batch["labels"] != -100).sum(axis=1).tolist() == [ordinary] * 40
 

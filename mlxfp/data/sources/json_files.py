@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as arrow_json
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
@@ -16,9 +17,11 @@ from mlxfp.core.errors import DataError
 from mlxfp.data.sources.files import Paths, packed
 from mlxfp.data.sources.line_files import Fault, LineSource, Opening, as_types, fails, first_failure, guard, settled, shorten, type_code
 
-_STARTS_WITH_NULL = re.compile(rb"\s*null")
-_NOT_AN_OBJECT = re.compile(rb"^[ \t\r]*[^\s{]", re.MULTILINE)  # a line that is not blank and does not begin with a brace
-_LINE = re.compile(rb"^[ \t\r]*\S", re.MULTILINE)
+DEEPEST = 64  # levels of a line, as many as Arrow writes to files; on 100,000 its parser overflows the stack
+_SHORT = 1024  # bytes; a shorter line has too few levels to overflow a stack, so its levels are not counted
+
+_LF, _CR, _OPENS, _CLOSES = b"\n\r{}"
+_FOLD = 32  # turns [ and ] into { and }, and no other byte into these
 
 
 def read_jsonl(path: Paths, *, schema: Mapping[str, pa.DataType] | None = None) -> Dataset[Example]:
@@ -63,16 +66,19 @@ class _ReadJsonl(LineSource):
         return super().finished(schema, path)
 
     def _parse_lines(self, data: bytes, schema: Schema | None) -> RecordBatch:
-        if _STARTS_WITH_NULL.match(data):
-            raise pa.ArrowInvalid("null is not an object")  # Arrow 26 crashes on it
+        count = _count_objects(data)
         chunk = _parse_json(data, pa.schema(self.types) if schema is None else schema, "infer" if schema is None else "error")
-        _check_one_object_per_line(data, chunk.num_rows)
+        if chunk.num_rows != count or (schema is None and any(_levels(kind) > DEEPEST for kind in chunk.schema.types)):
+            raise pa.ArrowInvalid("a line is not one object, or it is nested too deep")
         return chunk if schema is not None else _in_order_of_keys(chunk, data)
 
     def _fault(self, data: bytes, schema: Schema | None, error: Exception) -> Fault:
         """Find the first line that cannot be parsed, and why. Slower than parsing, so it runs only after parsing has failed."""
         ends = [*(newline.end() for newline in re.finditer(rb"\n", data)), len(data)]
         start, end = first_failure(ends, lambda stop: self._parse_lines(data[:stop], schema))
+        levels = depth(data[start:end])
+        if levels > DEEPEST:
+            return Fault(start, f"A line is nested too deep: got {levels:,} levels, more than {DEEPEST}", "Flatten it, or remove it.")
         line = data[start:end].decode().strip()
         known = self._parse_lines(data[:start], None).schema if schema is None else schema
         reason = str(error).partition(" in row ")[0]  # row numbers in the block, which mean nothing to a user
@@ -91,15 +97,54 @@ def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     )
 
 
-def _check_one_object_per_line(data: bytes, rows: int) -> None:
-    """Raise unless each line that is not blank is one object: Arrow also accepts several in a line, one over several lines, and null."""
+def _count_objects(data: bytes) -> int:
+    """Return the number of lines that are not blank; raise unless each begins and ends as an object does, and none is nested too deep.
+
+    Arrow also accepts null, several objects in a line, and one over several lines. Of two lines like these, the second one cannot go on
+    inside the first one, so it is enough to count the levels of each.
+    """
     codes = np.frombuffer(data, np.uint8)
-    starts = np.flatnonzero(codes == ord("\n")) + 1
-    starts = np.concatenate([[0], starts[starts < len(codes)]])
-    if len(starts) == rows and (codes[starts] == ord("{")).all():
-        return  # nearly all files pass this quick test
-    if _NOT_AN_OBJECT.search(data) or len(_LINE.findall(data)) != rows:
-        raise pa.ArrowInvalid("a line is not one object")
+    stops = np.flatnonzero(codes == _LF)
+    stops = stops if data.endswith(b"\n") else np.append(stops, len(codes))
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    if len(codes) and (codes[starts] == _OPENS).all():
+        last = stops - 1
+        last -= codes[last] == _CR
+        if (codes[last] == _CLOSES).all():  # nearly all files pass this quick test
+            _check_depth(data, codes, starts, stops)
+            return len(starts)
+    lines = [line for each in data.split(b"\n") if (line := each.strip(b" \t\r"))]
+    if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines) or depth(b"".join(lines)) > DEEPEST:
+        raise pa.ArrowInvalid("a line is not one object, or it is nested too deep")
+    return len(lines)
+
+
+def _check_depth(data: bytes, codes: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+    """Raise if a line is nested too deep: only lines that have more than `DEEPEST` opening brackets can be."""
+    longest = int((stops - starts).max())
+    if longest <= _SHORT:
+        return
+    opens = np.flatnonzero((codes | _FOLD) == _OPENS)
+    first = opens[:-DEEPEST][opens[DEEPEST:] - opens[:-DEEPEST] < longest]  # others are in a later line when `DEEPEST` more have come
+    which = np.unique(np.searchsorted(starts, first, "right") - 1)
+    # In a line that is not JSON, brackets may not match: levels are wrong from there on, but Arrow does not read on from there, either.
+    if depth(b"".join(data[start:stop] for start, stop in zip(starts[which].tolist(), stops[which].tolist(), strict=True))) > DEEPEST:
+        raise pa.ArrowInvalid("a line is nested too deep")
+
+
+def depth(line: bytes) -> int:
+    """Return how many levels of arrays and objects a line has: brackets in strings do not count."""
+    outside = b"".join(line.replace(rb"\\", b"").replace(rb"\"", b"").split(b'"')[::2])
+    codes = np.frombuffer(outside, np.uint8) | _FOLD
+    return int(np.cumsum((codes == _OPENS).astype(np.int64) - (codes == _CLOSES)).max(initial=0))
+
+
+def _levels(kind: pa.DataType) -> int:
+    """Return how many levels a type has; without recursion, for it may have thousands."""
+    kinds, levels = [kind], 0
+    while kinds:
+        kinds, levels = [within.field(place).type for within in kinds for place in range(within.num_fields)], levels + 1
+    return levels
 
 
 def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:
@@ -113,8 +158,6 @@ def _explain(line: str, known: Schema, *, more_keys: bool) -> tuple[str, str] | 
     got = f"got {shorten(line)}"
     try:
         found = json.loads(line)
-    except RecursionError:
-        return None
     except ValueError as error:
         return f"A line is not JSON ({error}): {got}", "Write one JSON object per line."
     if not isinstance(found, dict):

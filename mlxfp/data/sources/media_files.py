@@ -4,6 +4,7 @@ import wave
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
+from io import BytesIO
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -186,7 +187,7 @@ class _ReadAudio(_MediaSource):
 
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
         try:
-            with wave.open(pa.BufferReader(data), "rb") as opened:
+            with wave.open(BytesIO(data), "rb") as opened:  # which reads what there is, whatever size the header declares
                 width, channels, stated = opened.getsampwidth(), opened.getnchannels(), opened.getnframes()
                 rate, frames = opened.getframerate(), opened.readframes(stated)
         except (wave.Error, EOFError) as error:

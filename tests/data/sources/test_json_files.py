@@ -122,7 +122,8 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str):
         (["", " null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 2"),
         (['{"n":', "1}"], "A line is not JSON .* in line 1"),
         (["["] * 3, "A line is not JSON"),
-        (["[" * 100_000], "A line cannot be read|A line is not JSON"),
+        (["[" * 100_000], "A line is nested too deep: got 100,000 levels, more than 64, in line 1 .* Flatten it, or remove it"),
+        (['{"n":{"a":' + "[" * 3_000], "A line is nested too deep: got 3,002 levels"),
         (['{"n": 1e999}'], r"A line cannot be read \(.*too big.*\)"),
         ([b'{"n": "\xff"}'.decode("latin-1")], None),
     ],
@@ -158,6 +159,40 @@ def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str):
         declared = str(raised.value).partition("schema=")[2].partition(", or ")[0]
         row = list(read_jsonl(paths, schema=eval(declared, {"pa": pa})))[-1]
         assert {name: row[name] for name in json.loads(value)} in (json.loads(value), {"o": {"x": None, "y": "z"}})
+
+
+@given(
+    st.integers(1, 90) | st.sampled_from([1_000, 3_000, 100_000]),
+    st.sampled_from(["[", '{"a":', '[{"a":[],"b":', "[\n"]),
+    st.sampled_from(["1", '"' + "[" * 99 + '"', r'"\\\"[["']),
+    st.integers(0, 2_000),
+    SIZES,
+    st.booleans(),
+)
+def test_lines_of_any_depth_are_read_or_named(
+    tmp_path_factory: pytest.TempPathFactory, count: int, opens: str, value: str, padding: int, size: int, declared: bool
+):
+    closes = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(opens.replace("[]", "")) if mark in "[{")
+    text = f'{{"a": {opens * count}{value}{closes * count}, "b": "{"x" * padding}"}}\n'
+    path = write(tmp_path_factory.mktemp("deep") / "a.jsonl", '{"b": "first"}\n' + text + '{"b": "last"}\n')
+    dataset = blocked(read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()} if declared else None), size)
+    levels = 1 + count * len(closes)
+    if "\n" in opens:
+        message = "A line is not JSON"
+    elif levels > 64:
+        message = f"A line is nested too deep: got {levels:,} levels, more than 64"
+    elif declared:
+        message = "A value does not fit the column 'a' of int64"
+    else:
+        assert [row["b"] for row in dataset] == ["first", "x" * padding, "last"]
+        return
+    with pytest.raises(DataError, match=rf"{message}.*, in line 2 of .*a\.jsonl\. "):
+        list(dataset)
+
+
+def test_brackets_in_text_are_no_levels(tmp_path: Path):
+    lines = [{"t": "[" * 5_000}, {"t": '"' + "{" * 70}, {"t": '\\"' * 70 + "[" * 2_000}, {"n": [[]] * 3_000}]
+    assert list(read_jsonl(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))))[2] == {**lines[2], "n": None}
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path: Path):

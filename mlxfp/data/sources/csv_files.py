@@ -16,6 +16,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns, check_names
+from mlxfp.data.sources.column_types import as_types, type_code
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed
 from mlxfp.data.sources.line_files import (
@@ -23,14 +24,12 @@ from mlxfp.data.sources.line_files import (
     Fault,
     LineSource,
     Opening,
-    as_types,
     check_block,
     count_lines,
     fails,
     first_failure,
     guard,
     shorten,
-    type_code,
 )
 
 # What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.

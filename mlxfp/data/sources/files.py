@@ -6,6 +6,7 @@ dataset is: paths come in the order given, the files of a folder or a pattern so
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from glob import glob, has_magic
 from itertools import chain
@@ -123,6 +124,14 @@ class FileSource(Source):
     def version(self) -> tuple[FileStamp, ...]:
         """Return path, size and time of every file."""
         return self.files()
+
+    def notes(self) -> tuple[str, ...]:
+        """Say where folders have names that other readers make columns of."""
+        with suppress(MissingFileError):
+            for folder in chain.from_iterable(Path(file.path).parts[:-1] for file in self.files()):
+                if "=" in folder:
+                    return (f"the folder names, as in {folder!r}, do not become columns",)
+        return ()
 
     def __repr__(self) -> str:
         return show_call(super().__repr__(), self.paths)

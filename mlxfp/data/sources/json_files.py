@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
+from mlxfp.data.sources.column_types import as_types, settled, type_code
 from mlxfp.data.sources.files import Paths, packed
-from mlxfp.data.sources.line_files import Fault, LineSource, Opening, as_types, fails, first_failure, guard, settled, shorten, type_code
+from mlxfp.data.sources.line_files import Fault, LineSource, Opening, fails, first_failure, guard, shorten
 
 DEEPEST = 64  # levels of a line, as many as Arrow writes to files; on 100,000 its parser overflows the stack
 _SHORT = 1024  # bytes; a shorter line has too few levels to overflow a stack, so its levels are not counted

@@ -8,11 +8,10 @@ always an error and never changes a type.
 import re
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
-from typing import Any
 
 import attrs
 import numpy as np
@@ -21,13 +20,12 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
+from mlxfp.core.errors import DataError, MissingFileError, SchemaError
 from mlxfp.core.sources import Position
 from mlxfp.data.sources.column_names import check_names, check_same_names
+from mlxfp.data.sources.column_types import Types, schema_argument, settled
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.remote_files import FileStamp
-
-Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
 _ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8
@@ -122,12 +120,11 @@ class LineSource(FileSource):
         """Say what resuming in a compressed file costs."""
         with suppress(MissingFileError):
             if any(packing(file.path) for file in self.files()):
-                return ("resuming inside a compressed file decompresses everything before the cursor",)
-        return ()
+                return (*super().notes(), "resuming inside a compressed file decompresses everything before the cursor")
+        return super().notes()
 
     def __repr__(self) -> str:
-        types = f", schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
-        return f"{super().__repr__().removesuffix(')')}{types})"
+        return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=False)})"
 
 
 def check_block(source: LineSource, block: Block) -> None:
@@ -206,45 +203,10 @@ def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[
     return (ends[which - 1] if which else 0), ends[which]
 
 
-def settled(kind: pa.DataType) -> pa.DataType:
-    """Return the type for a column that was inferred as `kind`: dates and times stay text, and a column of nulls becomes text."""
-    if pa.types.is_null(kind) or pa.types.is_temporal(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(settled(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(f.name, settled(f.type)) for f in kind])
-    return kind
-
-
-def type_code(kind: pa.DataType) -> str:
-    """Write a type as the code that makes it, for messages."""
-    if pa.types.is_list(kind):
-        return f"pa.list_({type_code(kind.value_type)})"
-    if pa.types.is_struct(kind):
-        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
-    name, _, unit = str(kind).removesuffix("]").partition("[")
-    name = {"double": "float64", "float": "float32", "bool": "bool_"}.get(name, name)
-    arguments = "" if unit in ("", "day") else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
-    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"
-
-
 def shorten(value: object) -> str:
     """Print a value in at most 80 characters, for messages."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def as_types(schema: Any) -> Types:
-    """Check declared types: a mapping of column names to Arrow types."""
-    if schema is not None and not isinstance(schema, Mapping):
-        raise ArgumentTypeError(f"schema must map column names to Arrow types, got {type(schema).__name__}: {schema!r:.60}.")
-    for name, kind in (schema or {}).items():
-        if not isinstance(name, str) or not isinstance(kind, pa.DataType):
-            raise ArgumentTypeError(
-                f"schema must map column names to Arrow types, as in {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
-            )
-    return tuple((schema or {}).items())
 
 
 @lru_cache(maxsize=256)

@@ -135,9 +135,7 @@ PAIRS = [
 
 @pytest.mark.parametrize(("one", "other", "both"), PAIRS)
 @pytest.mark.parametrize("swapped", [False, True])
-def test_parquet_files_of_several_types_are_read_by_a_scan(
-    tmp_path: Path, one: pa.Array, other: pa.Array, both: pa.DataType, swapped: bool
-):
+def test_a_scan_reads_parquet_files_of_several_types(tmp_path: Path, one: pa.Array, other: pa.Array, both: pa.DataType, swapped: bool):
     parts = [other, one] if swapped else [one, other]
     dataset = read_parquet(columns_in(tmp_path, *parts), schema="scan")
     assert schema(dataset).field("n").type == both

@@ -7,7 +7,7 @@ have the same columns and types; positions, which are (file, row group, row); an
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ from attrs import field, frozen
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
-from mlxfp.core.errors import DataError, SchemaError, unknown_name
+from mlxfp.core.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.column_names import check_names, check_same_names, check_unique_names
 from mlxfp.data.sources.column_types import Types, joined_type, schema_argument, schema_code
@@ -105,6 +105,17 @@ class ColumnSource(FileSource):
             kind = found.get(column.name, column.type)
             if column.name not in declared and joined_type(kind, column.type) != column.type:
                 raise _different_types(column.name, (kind, file.path), (column.type, first.path), declares=self.declares)
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what a scan has found."""
+        said = [*super().notes()]
+        with suppress(MlxfpError):
+            if self.scan:
+                schema = self.whole_schema()
+                said.append(
+                    f"reads all headers for the types; to do without, give {schema_code((each.name, each.type) for each in schema)}"
+                )
+        return tuple(said)
 
     def __repr__(self) -> str:
         return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"

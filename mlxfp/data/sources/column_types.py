@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from mlxfp.core.arrow.types import is_binary, is_large, is_list_like, is_tensor, is_text, value_type
@@ -13,6 +14,7 @@ Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # what `schema=` 
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
 
 SCAN = "scan"
+LONGEST_EXACT = 1 << 53  # float64 holds every integer up to this one
 TEXT_OF_JSON = pa.json_()  # a column that keeps whatever a line of JSON says as its text
 
 
@@ -78,6 +80,28 @@ def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([(f.name, settled(f.type, null)) for f in kind])
     return kind
+
+
+def shown(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of the rows: JSON that is kept as text is a column of strings."""
+    return pa.schema([each.with_type(pa.string()) if each.type == TEXT_OF_JSON else each for each in schema])
+
+
+def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
+    """Return the columns, except declared ones, with a float64 so large that it may have been an integer of more digits."""
+    names = {name for name, _ in declared}
+    return [each.name for each, column in zip(chunk.schema, chunk.columns, strict=True) if each.name not in names and _may_round(column)]
+
+
+def _may_round(column: pa.Array) -> bool:
+    kind = column.type
+    if pa.types.is_float64(kind):
+        values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
+        large = np.abs(values) >= LONGEST_EXACT  # false for NaN; in the place of a null stands anything
+        return bool(large.any()) and bool(np.isfinite(values[large]).any())
+    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
+        return _may_round(column.values)
+    return pa.types.is_struct(kind) and any(_may_round(column.field(place)) for place in range(kind.num_fields))
 
 
 def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types

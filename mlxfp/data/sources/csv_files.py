@@ -1,11 +1,12 @@
 """CSV files, and other text tables with one delimiter."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
 
@@ -16,21 +17,11 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns, check_names
-from mlxfp.data.sources.column_types import as_types, type_code
+from mlxfp.data.sources.column_types import LONGEST_EXACT, SCAN, Declared, as_types, joined_type, rounding_columns, type_code
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed
-from mlxfp.data.sources.line_files import (
-    Block,
-    Fault,
-    LineSource,
-    Opening,
-    check_block,
-    count_lines,
-    fails,
-    first_failure,
-    guard,
-    shorten,
-)
+from mlxfp.data.sources.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
+from mlxfp.data.sources.line_files import LineSource, check_block
 
 # What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
 NULL_VALUES = (
@@ -48,17 +39,18 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     delimiter: str = ",",
     quote: str | None = '"',
     columns: Sequence[str] | None = None,
-    schema: Mapping[str, pa.DataType] | None = None,
+    schema: Declared = None,
     null_values: Sequence[str] = NULL_VALUES,
 ) -> Dataset[Example]:
     r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip and zstd by suffix.
 
     The first record names the columns; an empty name becomes `column_<place>`. For files without a header, give the names with `columns`.
-    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text. `schema` declares
-    other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as a number. Values in `null_values` are null,
-    quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"` reads tab-separated
-    files. Several files need the same columns, in any order. Remote files are named by an address, as in `s3://bucket/a.csv` or
-    `https://...`, with the extra `remote` (fsspec).
+    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text, and so do
+    integers too long for int64. `schema` declares other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as
+    a number. `schema="scan"` reads all files once, in threads, before the first row, and finds the types that fit every record. Values in
+    `null_values` are null, quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"`
+    reads tab-separated files. Several files need the same columns, in any order. Remote files are named by an address, as in
+    `s3://bucket/a.csv` or `https://...`, with the extra `remote` (fsspec).
 
     Memory holds about one block, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a delimiter or
     quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its column, a
@@ -87,7 +79,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     names = as_columns(columns)
     if names is not None:
         check_names(names, "columns=")
-    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values, unique=False), types=as_types(schema)))
+    nulls = as_strings("null_values", null_values, unique=False)
+    return Dataset(_ReadCsv(path, delimiter, quote, names, nulls, types=as_types(schema), scan=schema == SCAN))
 
 
 @frozen(repr=False)
@@ -111,9 +104,18 @@ class _ReadCsv(LineSource):
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
         kinds = dict(self.types) if schema is None else dict(zip(schema.names, schema.types, strict=True))
         try:
-            return self._table(data, opening.names, kinds, () if schema is None else schema.names)
+            chunk = self._table(data, opening.names, kinds, () if schema is None else schema.names)
+            if schema is None and (long := self._long(chunk, data, opening.names)):
+                return self._table(data, opening.names, kinds | dict.fromkeys(long, pa.string()))
+            if schema is not None:
+                self._check_long(chunk, data, opening.names)
         except pa.ArrowInvalid:
             return self._fault(data, opening.names, kinds)
+        return chunk
+
+    def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
+        both = joined_type(first, second)
+        return pa.string() if both is None else both  # which holds every value as it is written
 
     def finished(self, schema: Schema, path: str) -> Schema:
         for name, _ in self.types:
@@ -164,7 +166,7 @@ class _ReadCsv(LineSource):
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
         """Find the first record that cannot be parsed, and why. Slower than parsing, so it runs only after parsing has failed."""
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
-        start, end = first_failure(ends, lambda stop: self._table(data[:stop], names, kinds))
+        start, end = first_failure(ends, lambda stop: self._checked(data[:stop], names, kinds))
         record = data[start:end]
         fields = split_fields(record.decode(), self.delimiter, self.quote)
         if len(fields) != len(names):
@@ -173,10 +175,23 @@ class _ReadCsv(LineSource):
             cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, which gives as many"
             return Fault(start, what, f"{cure}, or correct the record.")
         typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
-        alone = {name: partial(self._table, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
+        alone = {name: partial(self._checked, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
         name, text = next((name, text) for name, text in typed if fails(alone[name]))
         what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         return Fault(start, what, f"Declare the type, as in schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+
+    def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
+        self._check_long(self._table(data, names, kinds, wanted), data, names)
+
+    def _check_long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> None:
+        if self._long(chunk, data, names):
+            raise pa.ArrowInvalid("an integer is too long for float64")
+
+    def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
+        """Return the columns, except declared ones, with integers that float64 would round: they are seldom numbers to calculate with."""
+        rounded = rounding_columns(chunk, self.types)
+        texts = self._table(data, names, dict.fromkeys(rounded, pa.string()), rounded) if rounded else chunk
+        return [name for name in rounded if any(abs(int(text)) > LONGEST_EXACT for text in _long_integers(texts.column(name)))]
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
         """Parse records that have the columns `names`; return the wanted ones, or all."""
@@ -196,10 +211,15 @@ class _ReadCsv(LineSource):
         return one_chunk(table)
 
 
+def _long_integers(texts: pa.Array) -> list[str]:
+    found: list[str] = texts.filter(pc.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$")).to_pylist()
+    return found
+
+
 def _wider(text: str) -> pa.DataType:
     """Return a type that the value fits."""
     try:
-        float(text)
+        rounds = abs(float(text)) >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()
     except ValueError:
         return pa.string()
-    return pa.float64()
+    return pa.string() if rounds else pa.float64()

@@ -5,63 +5,46 @@ from the first block that has a record. Every block, including that one, is then
 always an error and never changes a type.
 """
 
+import os
 import re
 from abc import abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
+from typing import TypeVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import field, frozen
-from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import DataError, MissingFileError, SchemaError
+from mlxfp.core.errors import DataError, MlxfpError, SchemaError
 from mlxfp.core.sources import Position
 from mlxfp.data.sources.column_names import check_names, check_same_names
-from mlxfp.data.sources.column_types import Types, schema_argument, settled
+from mlxfp.data.sources.column_types import (
+    LONGEST_EXACT,
+    TEXT_OF_JSON,
+    Types,
+    joined_type,
+    schema_argument,
+    schema_code,
+    settled,
+    shown,
+)
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
+from mlxfp.data.sources.line_blocks import MARK, Block, Fault, Opening, count_lines
 from mlxfp.data.sources.remote_files import FileStamp
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
+_LONG = pa.decimal128(19, 0)  # how a scan marks a column of integers that float64 does not hold: it joins with integers only
+A = TypeVar("A")
+B = TypeVar("B")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8
-_MARK = b"\xef\xbb\xbf"  # the byte order mark that some programs put in front of UTF-8
-LF, CR = 10, 13
-PIECE = 1 << 16  # bytes looked at together: so few that numpy's results stay in the CPU's cache
-
-
-@frozen
-class Opening:
-    """What comes before the first record of a file: a byte order mark, a header."""
-
-    offset: int
-    line: int = 1
-    names: tuple[str, ...] = ()  # the columns in the order of the file, where it has a header
-
-
-@frozen
-class Block:
-    """Whole records of a file, and where they are."""
-
-    data: bytes
-    opening: Opening
-    path: str
-    line: int  # of the first record
-    next_line: int
-    end: int | None  # the offset after them; None: the file ends here
-
-
-@frozen
-class Fault:
-    """Why a block cannot be parsed: the offset of the record in the block, what is wrong with what we got, and what to do."""
-
-    at: int
-    what: str
-    cure: str
 
 
 @frozen(repr=False)
@@ -69,6 +52,7 @@ class LineSource(FileSource):
     """Files of records that end at newlines. A format has `suffixes`, and says how to parse a block or why a block cannot be parsed."""
 
     types: Types = field(default=(), kw_only=True, repr=False)
+    scan: bool = field(default=False, kw_only=True, repr=False)  # whether all files are read for the columns and types
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
     @abstractmethod
@@ -78,7 +62,7 @@ class LineSource(FileSource):
     def opening(self, path: str) -> Opening:
         """Read what comes before the first record."""
         with open_bytes(path) as stream:
-            return Opening(len(_MARK) if read_bytes(stream, len(_MARK), path) == _MARK else 0)
+            return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
 
     def cut(self, data: bytes) -> int:
         """Return how many of the bytes are whole records, whatever bytes follow."""
@@ -91,15 +75,23 @@ class LineSource(FileSource):
     def finished(self, schema: Schema, path: str) -> Schema:
         """Complete an inferred schema: with the declared types, and without types that later values seldom fit, such as null."""
         kinds = dict(self.types)
-        return pa.schema([(f.name, kinds.get(f.name) or settled(f.type)) for f in schema])
+        return pa.schema([(f.name, kinds.get(f.name, settled(f.type))) for f in schema])
+
+    def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+        """Return the type that holds the values of both, in a scan; None where there is none."""
+        return joined_type(first, second)
+
+    def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
+        """Find the first record whose value in a column has no type in common with `kind`, where `joined` may return None."""
+        raise NotImplementedError
 
     def schema(self) -> Schema:
-        """Infer the types from the first block with a record in it."""
-        return self.select(self.inferred(self.files())[0])
+        """Return the types that were inferred from the first block with a record in it, or from all blocks by a scan."""
+        return shown(self.select(self.inferred(self.files())[0]))
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
         """Return the schema of all columns, and the path of the file that it was inferred from."""
-        return _infer(attrs.evolve(self, kept=None), files)
+        return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None), files)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""
@@ -117,14 +109,19 @@ class LineSource(FileSource):
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
 
     def notes(self) -> tuple[str, ...]:
-        """Say what resuming in a compressed file costs."""
-        with suppress(MissingFileError):
-            if any(packing(file.path) for file in self.files()):
-                return (*super().notes(), "resuming inside a compressed file decompresses everything before the cursor")
-        return super().notes()
+        """Say what resuming in a compressed file costs, and what a scan has found."""
+        said = [*super().notes()]
+        with suppress(MlxfpError):
+            files = self.files()
+            if any(packing(file.path) for file in files):
+                said.append("resuming inside a compressed file decompresses everything before the cursor")
+            if self.scan:
+                schema, _ = self.inferred(files)
+                said.append(f"reads all files for the types; to do without, give {schema_code((each.name, each.type) for each in schema)}")
+        return tuple(said)
 
     def __repr__(self) -> str:
-        return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=False)})"
+        return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
 
 
 def check_block(source: LineSource, block: Block) -> None:
@@ -150,63 +147,29 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch:
-    check_block(source, block)
-    try:
-        parsed = source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
-        raise SchemaError(
-            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
-        ) from error
+    parsed = _attempt(source, block, schema)
     if isinstance(parsed, Fault):
         raise _data_error(parsed, block)
     return parsed
 
 
-def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
-    r"""Mark the bytes that end a line: \n, the \n of \r\n, and a lone \r; `returns=False` where there is no \r, to be faster."""
-    ends: NDArray[np.bool_] = codes == LF
-    if returns:
-        lone = codes == CR
-        lone[:-1] &= ~ends[1:]
-        ends |= lone
-    return ends
-
-
-def count_lines(data: bytes) -> int:
-    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r."""
-    codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
-    pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))  # with the byte after, which tells a lone \r
-    return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
+def _attempt(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch | Fault:
+    check_block(source, block)
+    try:
+        return source.parse(block.data, block.opening, schema)
+    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
+        raise SchemaError(
+            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
+        ) from error
 
 
 def _data_error(fault: Fault, block: Block) -> DataError:
-    return DataError(f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}. {fault.cure}")
+    return DataError(f"{_said(fault, block)}. {fault.cure}")
 
 
-def guard(data: bytes) -> bytes:
-    """Put a blank line in front where Arrow needs it: Arrow drops a byte order mark at the start, and fails on empty data."""
-    return data if data and not data.startswith(_MARK) else b"\n" + data
-
-
-def fails(parse: Callable[[], object]) -> bool:
-    """Say whether Arrow rejects the data."""
-    try:
-        parse()
-    except pa.ArrowInvalid:
-        return True
-    return False
-
-
-def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[int, int]:
-    """Return (start, end) of the first record with which `parse(end)` fails, given that parsing all records fails."""
-    which = bisect_left(ends, 1, key=lambda end: int(fails(lambda: parse(end))))
-    return (ends[which - 1] if which else 0), ends[which]
-
-
-def shorten(value: object) -> str:
-    """Print a value in at most 80 characters, for messages."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def _said(fault: Fault, block: Block) -> str:
+    """Say what is wrong, and where."""
+    return f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}"
 
 
 @lru_cache(maxsize=256)
@@ -222,7 +185,93 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
     """Yield every block, parsed with inferred types, and the path of its file; at least one block."""
-    for path in (file.path for file in files):
-        opening = source.opening(path)
-        for block in _blocks(source, path, opening, (opening.offset, opening.line), _SAMPLE):
-            yield _parse(source, block, None), path
+    return ((_parse(source, block, None), block.path) for block in _every_block(source, files))
+
+
+@lru_cache(maxsize=64)
+def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+    """Infer the schema that fits every record: each block is parsed with inferred types, in threads, and these are joined by column."""
+    found: dict[str, dict[pa.DataType, Block]] = {}  # the block that each type of a column was first found in
+    faults: dict[str, tuple[Fault, Block]] = {}  # by columns that have several types in one value
+    first: Opening | None = None
+    for block, types, faulty in _in_threads(partial(_types_in, source), _every_block(source, files)):
+        first = first or block.opening
+        check_same_names(block.opening.names, block.path, first.names, files[0].path)
+        for name, kind in types:
+            found.setdefault(name, {}).setdefault(kind, block)
+        for fault in faulty:
+            faults.setdefault(str(fault.column), (fault, block))
+    kinds = {name: None if name in faults else _join_all(source, list(seen)) for name, seen in found.items()}
+    schema = source.finished(pa.schema({name: TEXT_OF_JSON if kind is None else kind for name, kind in kinds.items()}), files[0].path)
+    check_names(schema.names, files[0].path)
+    name = next((name for name, kind in kinds.items() if kind is None), None)
+    if name is not None:
+        what = _said(*faults[name]) if name in faults else _conflict(source, name, found[name])
+        fitting = schema_code((each.name, each.type) for each in schema)
+        raise SchemaError(f"{what}. Make the values of a column one type, or keep them as JSON text: {fitting}")
+    return schema, files[0].path
+
+
+def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
+    """Infer the types of a block: of a column whose values have several types, all of them, or else a fault."""
+    types: list[tuple[str, pa.DataType]] = []
+    faults: list[Fault] = []
+    declared = {name for name, _ in source.types}
+    mixed = set[str]()
+    while isinstance(parsed := _attempt(source, block, None), Fault):
+        if parsed.column is None or parsed.column in declared:
+            raise _data_error(parsed, block)
+        mixed.add(parsed.column)
+        if None in parsed.kinds:
+            faults.append(parsed)
+        types += [(parsed.column, settled(pa.null() if kind is None else kind, pa.null())) for kind in parsed.kinds]
+        source = attrs.evolve(source, types=(*source.types, (parsed.column, TEXT_OF_JSON)))
+    for each, column in zip(parsed.schema, parsed.columns, strict=True):
+        if each.name not in mixed:
+            types.append((each.name, _LONG if _is_long(column) else settled(each.type, pa.null())))
+    return block, types, faults
+
+
+def _is_long(column: pa.Array) -> bool:
+    """Say whether a column has integers that float64 does not hold."""
+    if not pa.types.is_int64(column.type):
+        return False
+    ends = pc.min_max(column).as_py()
+    return ends["min"] is not None and (ends["min"] < -LONGEST_EXACT or ends["max"] > LONGEST_EXACT)
+
+
+def _join_all(source: LineSource, kinds: Sequence[pa.DataType]) -> pa.DataType | None:
+    joined: pa.DataType | None = kinds[0]
+    for kind in kinds[1:]:
+        joined = None if joined is None else source.joined(joined, kind)
+    return pa.int64() if joined == _LONG else joined
+
+
+def _conflict(source: LineSource, name: str, seen: dict[pa.DataType, Block]) -> str:
+    """Say where two rows have values of types that cannot be joined."""
+    pairs = ((one, other) for one in seen for other in seen if joined_type(one, other) is None)
+    one, other = next(pairs)
+    places = []
+    for kind, against in ((one, other), (other, one)):
+        block = seen[kind]
+        at = source.conflicts_at(block.data, name, against)
+        places.append(f"{pa.int64() if kind == _LONG else kind} in line {block.line + count_lines(block.data[:at])} of {block.path}")
+    return f"Two rows have values that no type holds: column {name!r} is {' and '.join(places)}"
+
+
+def _every_block(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[Block]:
+    for file in files:
+        opening = source.opening(file.path)
+        yield from _blocks(source, file.path, opening, (opening.offset, opening.line), _SAMPLE)
+
+
+def _in_threads(call: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    """Yield what a call returns for each item, in order; as many threads as there are cores work ahead."""
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[B]] = deque()
+        for item in items:
+            waiting.append(pool.submit(call, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        yield from (each.result() for each in waiting)

@@ -12,7 +12,7 @@ from mlxfp.core.describing import schema
 from mlxfp.data.sources.column_types import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.line_files import first_failure, shorten
+from mlxfp.data.sources.line_blocks import first_failure, shorten
 from mlxfp.data.sources.text_files import read_text
 
 if TYPE_CHECKING:

@@ -5,10 +5,12 @@ from functools import partial
 from itertools import pairwise
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import as_strings, check_text, check_types
@@ -97,6 +99,9 @@ class _ReadCsv(LineSource):
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)
 
+    def record_ends(self, data: bytes) -> NDArray[np.int64]:
+        return record_ends(data, self.delimiter, self.quote)
+
     def opening(self, path: str) -> Opening:
         start = super().opening(path)
         return self._header(path, start) if self.columns is None else attrs.evolve(start, names=self.columns)
@@ -133,12 +138,12 @@ class _ReadCsv(LineSource):
         """Read the header: the first record that is not blank."""
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
-            check_block(self, Block(data, start, path, line, line, end))
             records = data.lstrip(b"\r\n")
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
+                check_block(self, Block(header, start, path, line, line, end if header == records else len(header)))
                 names = tuple(
                     name or f"column_{place}" for place, name in enumerate(split_fields(header.decode(), self.delimiter, self.quote), 1)
                 )
@@ -157,7 +162,7 @@ class _ReadCsv(LineSource):
         """Find a delimiter that splits the first two records into the same number of fields, more than one."""
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
-            first = [records[start:end].decode().strip("\r\n") for start, end in pairwise(ends[:3])]
+            first = [records[start:end].decode(errors="replace").strip("\r\n") for start, end in pairwise(ends[:3])]
             counts = {len(split_fields(record, other, self.quote)) for record in first if record}
             if len(counts) == 1 and counts != {1}:
                 return other

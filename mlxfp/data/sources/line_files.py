@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
+from numpy.typing import NDArray
 
-from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
 from mlxfp.core.errors import DataError, MlxfpError, SchemaError
 from mlxfp.core.sources import Position
 from mlxfp.data.sources.column_names import check_names, check_same_names
@@ -37,10 +38,12 @@ from mlxfp.data.sources.column_types import (
     shown,
 )
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
-from mlxfp.data.sources.line_blocks import MARK, Block, Fault, Opening, count_lines
+from mlxfp.data.sources.line_blocks import LF, MARK, Block, Fault, Opening, count_lines
 from mlxfp.data.sources.remote_files import FileStamp
+from mlxfp.data.sources.row_chunks import ERROR, REASON
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
+_FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
 _LONG = pa.decimal128(19, 0)  # how a scan marks a column of integers that float64 does not hold: it joins with integers only
 A = TypeVar("A")
 B = TypeVar("B")
@@ -53,6 +56,7 @@ class LineSource(FileSource):
 
     types: Types = field(default=(), kw_only=True, repr=False)
     scan: bool = field(default=False, kw_only=True, repr=False)  # whether all files are read for the columns and types
+    marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
     @abstractmethod
@@ -67,6 +71,10 @@ class LineSource(FileSource):
     def cut(self, data: bytes) -> int:
         """Return how many of the bytes are whole records, whatever bytes follow."""
         return data.rfind(b"\n") + 1
+
+    def record_ends(self, data: bytes) -> NDArray[np.int64]:
+        """Return the offsets at which the records in a block end, int64[N]."""
+        return np.flatnonzero(np.frombuffer(data, np.uint8) == LF) + 1
 
     def unended(self, data: bytes) -> Fault | None:
         """Find a record that the end of the file cuts off."""
@@ -104,7 +112,7 @@ class LineSource(FileSource):
             check_same_names(opening.names or schema.names, path, schema.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, self._block_size):
-                chunk = _parse(self, block, self.select(schema))
+                chunk = (_parse_marked if self.marks else _parse)(self, block, self.select(schema))
                 if chunk.num_rows:
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
 
@@ -126,15 +134,20 @@ class LineSource(FileSource):
 
 def check_block(source: LineSource, block: Block) -> None:
     """Raise `DataError` unless the block is UTF-8 and, at the end of a file, its last record is whole."""
+    fault = _find_fault(source, block)
+    if fault is not None:
+        raise _data_error(fault, block)
+
+
+def _find_fault(source: LineSource, block: Block) -> Fault | None:
+    """Find bytes that are not UTF-8, or a record that the end of the file cuts off."""
     try:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
         at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
         cure = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
-        raise _data_error(Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure), block) from None
-    unended = None if block.end else source.unended(block.data)
-    if unended is not None:
-        raise _data_error(unended, block)
+        return Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure)
+    return None if block.end else source.unended(block.data)
 
 
 def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:
@@ -147,14 +160,63 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 
 
 def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch:
-    parsed = _attempt(source, block, schema)
+    parsed = _without_faults(source, block) if schema is None else _attempt(source, block, schema)
     if isinstance(parsed, Fault):
         raise _data_error(parsed, block)
     return parsed
 
 
+def _parse_marked(source: LineSource, block: Block, schema: Schema) -> RecordBatch:
+    """Parse a block; each record that cannot be parsed becomes a row of nulls, marked with the reason."""
+    parsed = _attempt(source, block, schema)
+    if not isinstance(parsed, Fault):
+        return parsed
+    ends, data = np.append(source.record_ends(block.data), len(block.data)), block.data
+    columns = pa.schema([*shown(schema), (ERROR, REASON)])
+    parts: list[RecordBatch] = []
+    start, stop, failures = 0, len(data), 0
+    after: tuple[int, str] | None = None  # of the record that begins at `stop`: where it ends, and what is wrong with it
+    while start < len(data):
+        following = int(ends[np.searchsorted(ends, start, "right")])
+        some = _part(block, start, stop if failures < _FAULTS else min(stop, following))
+        parsed = _attempt(source, some, schema)
+        if not isinstance(parsed, Fault):
+            parts.append(pa.RecordBatch.from_arrays([*parsed.columns, pa.nulls(parsed.num_rows, REASON)], schema=columns))
+            start += len(some.data)
+        else:
+            which = int(np.searchsorted(ends, start + parsed.at, "right"))
+            stop, after = max(start, int(ends[which - 1]) if which else 0), (int(ends[which]), _said(parsed, some))
+        if after is not None and start == stop:
+            error = pa.array([{"stage": repr(source), "reason": f"DataError: {after[1]}"}], REASON)
+            parts.append(pa.RecordBatch.from_arrays([*(pa.nulls(1, each.type) for each in list(columns)[:-1]), error], schema=columns))
+            start, stop, failures, after = after[0], len(data), failures + 1, None
+    return concat_chunks(parts)
+
+
+def _part(block: Block, start: int, stop: int) -> Block:
+    """Return some records of a block."""
+    line = block.line + count_lines(block.data[:start])
+    return attrs.evolve(block, data=block.data[start:stop], line=line, end=block.end if stop == len(block.data) else stop)
+
+
+def _without_faults(source: LineSource, block: Block) -> RecordBatch | Fault:
+    """Infer the types of a block; where records that cannot be parsed are marked, without these, or if they are many from those before."""
+    first = parsed = _attempt(source, block, None)
+    for number in range(_FAULTS if source.marks else 0):
+        if not isinstance(parsed, Fault) or (parsed.column is not None and source.scan):
+            return parsed
+        ends = np.append(source.record_ends(block.data), len(block.data))
+        which = int(np.searchsorted(ends, parsed.at, "right"))
+        rest = b"" if number == _FAULTS - 1 else block.data[ends[which] :]
+        block = attrs.evolve(block, data=block.data[: ends[which - 1] if which else 0] + rest)
+        parsed = _attempt(source, block, None)
+    return first if isinstance(parsed, Fault) or (source.marks and not parsed.num_rows) else parsed
+
+
 def _attempt(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch | Fault:
-    check_block(source, block)
+    fault = _find_fault(source, block)
+    if fault is not None:
+        return fault
     try:
         return source.parse(block.data, block.opening, schema)
     except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
@@ -218,7 +280,7 @@ def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, 
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}
     mixed = set[str]()
-    while isinstance(parsed := _attempt(source, block, None), Fault):
+    while isinstance(parsed := _without_faults(source, block), Fault):
         if parsed.column is None or parsed.column in declared:
             raise _data_error(parsed, block)
         mixed.add(parsed.column)

@@ -1,5 +1,6 @@
 """CSV files, and other text tables with one delimiter."""
 
+import codecs
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
@@ -43,22 +44,23 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     columns: Sequence[str] | None = None,
     schema: Declared = None,
     null_values: Sequence[str] = NULL_VALUES,
+    encoding: str = "utf-8",
 ) -> Dataset[Example]:
-    r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip and zstd by suffix.
+    r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip, zstd and zip by suffix.
 
     The first record names the columns; an empty name becomes `column_<place>`. For files without a header, give the names with `columns`.
     Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text, and so do
     integers too long for int64. `schema` declares other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as
     a number. `schema="scan"` reads all files once, in threads, before the first row, and finds the types that fit every record. Values in
     `null_values` are null, quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"`
-    reads tab-separated files. Several files need the same columns, in any order. Remote files are named by an address, as in
-    `s3://bucket/a.csv` or `https://...`, with the extra `remote` (fsspec).
+    reads tab-separated files, and `encoding="cp1252"` those of Windows. Several files need the same columns, in any order. Remote files are
+    named by an address, as in `s3://bucket/a.csv` or `https://...`, with the extra `remote` (fsspec).
 
     Memory holds about one block, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a delimiter or
     quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its column, a
-    record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that is not
-    UTF-8, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in `schema` that is not a
-    column; and `MissingFileError` where a path matches no file.
+    record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that is not in
+    the encoding, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in `schema` that
+    is not a column; and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -82,7 +84,8 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     if names is not None:
         check_names(names, "columns=")
     nulls = as_strings("null_values", null_values, unique=False)
-    return Dataset(_ReadCsv(path, delimiter, quote, names, nulls, types=as_types(schema), scan=schema == SCAN))
+    read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=_as_encoding(encoding))
+    return Dataset(read(path, delimiter, quote, names, nulls))
 
 
 @frozen(repr=False)
@@ -92,6 +95,7 @@ class _ReadCsv(LineSource):
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
     suffixes = packed(".csv", ".tsv")
+    transcoding = f"Name its encoding, as in encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, kept=tuple(columns))
@@ -143,10 +147,10 @@ class _ReadCsv(LineSource):
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
-                check_block(self, Block(header, start, path, line, line, end if header == records else len(header)))
-                names = tuple(
-                    name or f"column_{place}" for place, name in enumerate(split_fields(header.decode(), self.delimiter, self.quote), 1)
-                )
+                text = self.as_utf8(header)
+                check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
+                fields = split_fields(text.decode(), self.delimiter, self.quote)
+                names = tuple(name or f"column_{place}" for place, name in enumerate(fields, 1))
                 check_names(names, path)
                 if len(names) == 1 and (other := self._other_delimiter(records)):
                     raise DataError(
@@ -214,6 +218,24 @@ class _ReadCsv(LineSource):
             ),
         )
         return one_chunk(table)
+
+
+def _as_encoding(encoding: str) -> str:
+    """Return the name of an encoding as Python writes it; raise unless delimiters and newlines are found in it by their bytes."""
+    check_text(encoding=encoding)
+    try:
+        name = codecs.lookup(encoding).name
+        text = bytes(range(256)).decode(name, "replace")
+    except (LookupError, UnicodeError):
+        name = text = ""
+    if name in ("utf-8", "utf-8-sig", "ascii"):
+        return "utf-8"
+    if len(text) != 256 or not text.startswith(bytes(range(128)).decode()) or set(text[128:]) == {"\ufffd"}:
+        raise ArgumentError(
+            f"encoding must be utf-8, or one with a byte for each character that begins with ASCII, got {encoding!r}. Use one such as "
+            "'cp1252' or 'latin-1', or convert the file to UTF-8, as with iconv."
+        )
+    return name
 
 
 def _long_integers(texts: pa.Array) -> list[str]:

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import attrs
 import numpy as np
@@ -44,6 +44,7 @@ from mlxfp.data.sources.row_chunks import ERROR, REASON
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
 _FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
+_CONVERT = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
 _LONG = pa.decimal128(19, 0)  # how a scan marks a column of integers that float64 does not hold: it joins with integers only
 A = TypeVar("A")
 B = TypeVar("B")
@@ -56,7 +57,9 @@ class LineSource(FileSource):
 
     types: Types = field(default=(), kw_only=True, repr=False)
     scan: bool = field(default=False, kw_only=True, repr=False)  # whether all files are read for the columns and types
+    transcoding: ClassVar[str] = _CONVERT  # what to do where text is in another encoding
     marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
+    encoding: str = field(default="utf-8", kw_only=True)
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
     @abstractmethod
@@ -65,8 +68,14 @@ class LineSource(FileSource):
 
     def opening(self, path: str) -> Opening:
         """Read what comes before the first record."""
+        if self.encoding != "utf-8":
+            return Opening(0)
         with open_bytes(path) as stream:
             return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
+
+    def as_utf8(self, data: bytes) -> bytes:
+        """Turn bytes of a file into UTF-8. Bytes that mean nothing in the encoding stay, and are no UTF-8, so that they are found later."""
+        return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
         """Return how many of the bytes are whole records, whatever bytes follow."""
@@ -145,8 +154,8 @@ def _find_fault(source: LineSource, block: Block) -> Fault | None:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
         at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
-        cure = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
-        return Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure)
+        encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
+        return Fault(at, f"Text is not {encoding}: got the byte 0x{block.data[at]:02x}", source.transcoding)
     return None if block.end else source.unended(block.data)
 
 
@@ -155,7 +164,7 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
     offset, line = start
     for data, end in blocks(path, offset, source.cut, size):
         next_line = line + count_lines(data)
-        yield Block(data, opening, path, line, next_line, end)
+        yield Block(source.as_utf8(data), opening, path, line, next_line, end)
         line = next_line
 
 

@@ -173,7 +173,7 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
                 f"A key is not a column: got {key!r}, not one of {shorten(known.names)}",
                 f"Declare it, as in {schema_code([(key, kind)])}",
             )
-            return partial(Fault, what=what, cure=f'{cure}, remove it, or leave out such keys with unknown="ignore".')
+            return partial(Fault, what=what, cure=f'{cure}, or leave out such keys with unknown="ignore".')
         if not _fits(key, value, expected):
             what = f"A value does not fit the column {key!r} of {expected}: got {shorten(value)}"
             return partial(Fault, what=what, cure=_cure(key, value, expected, kind), column=key, kinds=(expected, kind))

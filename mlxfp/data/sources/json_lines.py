@@ -2,17 +2,16 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from mlxfp.data.sources.column_types import LONGEST_EXACT
 
-DEEPEST = 64  # levels of a line, as many as Arrow writes to files; on 100,000 its parser overflows the stack
-_SHORT = 1024  # bytes; a shorter line has too few levels to overflow a stack, so its levels are not counted
+DEEPEST = 64  # levels of a line, as many as Arrow writes to files
+_SAFE = 4096  # levels that Arrow parses with 2 MB of stack; with 8 MB it overflows at about 16,000
 
 _LF, _CR, _OPENS, _CLOSES = b"\n\r{}"
 _FOLD = 32  # turns [ and ] into { and }, and no other byte into these
@@ -35,25 +34,21 @@ def count_objects(data: bytes) -> int:
         last = stops - 1
         last -= codes[last] == _CR
         if (codes[last] == _CLOSES).all():  # nearly all files pass this quick test
-            _check_depth(data, codes, starts, stops)
+            long = np.flatnonzero(stops - starts > _SAFE).tolist()
+            _check_depth(data[starts[line] : stops[line]] for line in long)
             return len(starts)
     lines = [line for each in data.split(b"\n") if (line := each.strip(b" \t\r"))]
-    if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines) or depth(b"".join(lines)) > DEEPEST:
-        raise pa.ArrowInvalid("a line is not one object, or it is nested too deep")
+    if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
+        raise pa.ArrowInvalid("a line is not one object")
+    _check_depth(line for line in lines if len(line) > _SAFE)
     return len(lines)
 
 
-def _check_depth(data: bytes, codes: NDArray[np.uint8], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-    """Raise if a line is nested too deep: only lines that have more than `DEEPEST` opening brackets can be."""
-    longest = int((stops - starts).max())
-    if longest <= _SHORT:
-        return
-    opens = np.flatnonzero((codes | _FOLD) == _OPENS)
-    first = opens[:-DEEPEST][opens[DEEPEST:] - opens[:-DEEPEST] < longest]  # others are in a later line when `DEEPEST` more have come
-    which = np.unique(np.searchsorted(starts, first, "right") - 1)
-    # In a line that is not JSON, brackets may not match: levels are wrong from there on, but Arrow does not read on from there, either.
-    if depth(b"".join(data[start:stop] for start, stop in zip(starts[which].tolist(), stops[which].tolist(), strict=True))) > DEEPEST:
-        raise pa.ArrowInvalid("a line is nested too deep")
+def _check_depth(lines: Iterable[bytes]) -> None:
+    """Raise if one of the lines could overflow the stack."""
+    for line in lines:
+        if np.count_nonzero((np.frombuffer(line, np.uint8) | _FOLD) == _OPENS) > _SAFE and depth(line) > DEEPEST:
+            raise pa.ArrowInvalid("a line is nested too deep")
 
 
 def depth(line: bytes) -> int:
@@ -86,7 +81,7 @@ def _with_texts(line: str, names: Collection[str]) -> str:
             if name in names and line[start:at] != "null":
                 parts += line[done:start], json.dumps(line[start:at], ensure_ascii=False)
                 done = at
-    except (StopIteration, ValueError):
+    except (StopIteration, ValueError, RecursionError):
         return line
     return "".join((*parts, line[done:]))
 
@@ -97,8 +92,8 @@ def long_keys(data: bytes, names: Collection[str]) -> set[str]:
     for line in _lines_with(_LONG, data):
         try:
             values = json.loads(line)
-        except ValueError:
-            continue  # Arrow read several objects from it
+        except (ValueError, RecursionError):
+            continue  # it is found wrong later
         found.update(name for name in names if holds_long(values.get(name)))
     return found
 

@@ -162,7 +162,7 @@ def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str):
 
 
 @given(
-    st.integers(1, 90) | st.sampled_from([1_000, 3_000, 100_000]),
+    st.integers(1, 90) | st.sampled_from([1_000, 3_000, 20_000]),
     st.sampled_from(["[", '{"a":', '[{"a":[],"b":', "[\n"]),
     st.sampled_from(["1", '"' + "[" * 99 + '"', r'"\\\"[["']),
     st.integers(0, 2_000),
@@ -176,7 +176,7 @@ def test_lines_of_any_depth_are_read_or_named(
     text = f'{{"a": {opens * count}{value}{closes * count}, "b": "{"x" * padding}"}}\n'
     path = write(tmp_path_factory.mktemp("deep") / "a.jsonl", '{"b": "first"}\n' + text + '{"b": "last"}\n')
     dataset = blocked(read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()} if declared else None), size)
-    levels = 1 + count * len(closes)
+    levels = 1 + count * len(closes) + ("[]" in opens)
     if "\n" in opens:
         message = "A line is not JSON"
     elif levels > 64:

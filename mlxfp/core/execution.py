@@ -91,6 +91,10 @@ class Hooks:
         """The hidden column that they add to rows: rows that are kept with it are kept apart from those without."""
         return "" if self.inner is None else self.inner.marks
 
+    def schema(self, source: Source) -> Callable[[], Schema]:
+        """Return what finds the schema of a source."""
+        return source.schema if self.inner is None else self.inner.schema(source)
+
     def read(self, source: Source) -> Read:
         """Return what reads a source."""
         return source.read if self.inner is None else self.inner.read(source)

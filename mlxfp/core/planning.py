@@ -40,7 +40,7 @@ class Resolved:
 def resolve(dataset: Pipeline[Any]) -> Resolved:
     """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
     stages: list[Stage] = []
-    schemas = [dataset.source.schema()]
+    schemas = [dataset.hooks.schema(dataset.source)()]
     for stage in dataset.stages:
         try:
             declared = dataset.hooks.infer(stage, len(stages))(schemas[-1], lambda: _head(dataset, Resolved(tuple(stages), tuple(schemas))))
@@ -70,7 +70,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     source, said, schema = dataset.source, list[str](), schemas[0]
     if not first:
         source, said = _pushed_down(dataset, [name for name in schema.names if name in needed[0]] or schema.names[:1])
-        schema = source.schema()
+        schema = dataset.hooks.schema(source)()
     steps = _joined(steps, dataset, schema, said)
     out = schemas[-1] if columns is None else reduce(lambda before, step: step.stage.schema(before), steps, schema)
     steps = _merged(steps, needed, said)
@@ -136,7 +136,7 @@ def _pushed_down(dataset: Pipeline[Any], columns: Sequence[str]) -> tuple[Source
     if not conditions and len(columns) == len(names):
         return whole, []
     source = whole.restricted(columns, conditions)
-    less, said = source.schema().names, list[str]()
+    less, said = dataset.hooks.schema(source)().names, list[str]()
     if len(less) < len(names) and not getattr(whole, "keeps_rows", False):  # else the dataset that it holds says it
         said.append(f"{whole!r} reads {len(less)} of {len(names)} columns: {', '.join(map(repr, less))}")
     return source, said + [f"{whole!r} {note}" for note in source.notes() if note not in whole.notes()]

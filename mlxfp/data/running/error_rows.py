@@ -17,8 +17,10 @@ from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.nodes import check_dataset, children
 from mlxfp.core.row_names import Origin, locate, row_name
 from mlxfp.core.stages import Stage, State, check_level
-from mlxfp.data.running.failed_rows import ERROR, MarkFailed, split_failed
+from mlxfp.data.running.failed_rows import MarkFailed, split_failed
 from mlxfp.data.running.replaying import reached
+from mlxfp.data.sources.line_files import LineSource
+from mlxfp.data.sources.row_chunks import ERROR
 
 Policy = Literal["raise", "skip"]
 
@@ -30,9 +32,9 @@ def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Ex
 
     Each is remembered, with the stage and the reason, and `skipped_rows` lists them. Any exception counts, in your functions and in the
     stages of this package; rows are tried again in smaller chunks to find the ones that fail, so functions must be pure. When more than
-    `max_rate` of the rows so far were left out, and more than 10, a `DataError` says so. A malformed line in a file cannot be skipped:
-    where the next row begins is not known. Of a source with random access (a dataset of another library, say), rows that cannot be read
-    are skipped.
+    `max_rate` of the rows so far were left out, and more than 10, a `DataError` says so. Malformed records of CSV, JSON lines and text are
+    skipped too, and their reason names file and line; a quote that is never closed takes the rest of its file along. Of a source with
+    random access (a dataset of another library, say), rows that cannot be read are skipped.
 
     It works on everything before it, through shuffling, joining and loading, so one is enough, and a second one is refused. Put it after
     `shuffle` and before `batch`: what comes out has no random access, for its length is known only by reading.
@@ -110,10 +112,10 @@ class _Skipping:
             raise PipelineError(
                 f"on_error works on everything before it, so one is enough, got a second one after {dataset!r}. Leave one out."
             )
-        if not any(isinstance(part, Stage) or part.indexable for part in parts):
+        if not any(isinstance(part, Stage | LineSource) or part.indexable for part in parts):
             raise PipelineError(
                 f"{self!r} skips rows on which a stage before it fails, and there is no stage: got {dataset!r}. Put it after map and the "
-                "other stages. Lines of a file that cannot be parsed are not skipped, for where the next row begins is not known."
+                "other stages."
             )
         marked = with_hooks(dataset, lambda held: MarkFailed(held.hooks))
         watched = MarkFailed(dataset.hooks, as_written=len(dataset.stages))  # not the stages that come after this one

@@ -8,6 +8,7 @@ a failed row is a row like any other: shuffled, counted, kept by `load`, taken b
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
@@ -20,10 +21,9 @@ from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage, State
+from mlxfp.data.sources.line_files import LineSource
+from mlxfp.data.sources.row_chunks import ERROR, REASON
 
-ERROR = "__error__"
-
-_REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 _LONGEST_REASON = 200  # characters
 _ROWS_RETRIED = 256  # rows taken by number at a time once a source has failed: they may be large
 
@@ -39,8 +39,16 @@ class MarkFailed(Hooks):
         """The column of errors."""
         return ERROR
 
+    def schema(self, source: Source) -> Any:
+        """Find the schema without the records of files that cannot be parsed."""
+        return super().schema(_marking(source))
+
     def read(self, source: Source) -> Any:
-        """Read rows; where a source with random access fails, go on by number, so that rows that cannot be read become failed ones."""
+        """Read rows; records of files that cannot be parsed become failed ones.
+
+        Where a source with random access fails, go on by number, so that rows that cannot be read become failed ones.
+        """
+        source = _marking(source)
         call = super().read(source)
         if children(source):
             return call
@@ -53,7 +61,7 @@ class MarkFailed(Hooks):
                     for chunk, after in call(epoch, inner):
                         numbered = number_as(chunk, epoch, np.arange(at, at + chunk.num_rows))
                         at += chunk.num_rows
-                        yield _well(visible(numbered).schema, numbered), (after, at, False)
+                        yield _as_marked(numbered), (after, at, False)
                 except Exception as error:
                     if not source.indexable:
                         error.add_note(
@@ -161,6 +169,18 @@ class MarkFailed(Hooks):
         return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
+def _marking(source: Source) -> Source:
+    """Return the source that marks records that cannot be parsed, where it knows where the next one begins."""
+    return attrs.evolve(source, marks=True) if isinstance(source, LineSource) else source
+
+
+def _as_marked(chunk: RecordBatch) -> RecordBatch:
+    """Lay out a chunk of a source, whose own marks stay."""
+    if ERROR not in chunk.schema.names:
+        return _well(visible(chunk).schema, chunk)
+    return _with_errors(visible(chunk.drop_columns([ERROR])).schema, chunk, chunk.column(ERROR))
+
+
 def _check_reserved(source: Source) -> None:
     if ERROR in source.schema().names:
         raise SchemaError(f"The column name {ERROR!r} is reserved for on_error; rename the column of {source!r}.")
@@ -209,13 +229,13 @@ def _any(errors: pa.Array) -> bool:
 
 def _well(schema: Schema, chunk: RecordBatch) -> RecordBatch:
     """Mark all rows of a chunk as well."""
-    return _with_errors(schema, chunk, pa.nulls(chunk.num_rows, _REASON))
+    return _with_errors(schema, chunk, pa.nulls(chunk.num_rows, REASON))
 
 
 def _with_errors(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordBatch:
     """Lay out a chunk in one order: its columns, the hidden ones, the errors."""
     columns = [chunk.column(name) for name in (*schema.names, ROW, KEY)]
-    fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, _REASON)]
+    fields = [*schema, pa.field(ROW, pa.int64()), pa.field(KEY, pa.uint64()), pa.field(ERROR, REASON)]
     return pa.RecordBatch.from_arrays([*columns, errors], schema=pa.schema(fields))
 
 
@@ -229,4 +249,4 @@ def _failed_row(schema: Schema, chunk: RecordBatch, errors: pa.Array) -> RecordB
 def _reason(part: str, error: Exception) -> pa.Array:
     text = f"{type(error).__name__}: {error}"
     short = text if len(text) <= _LONGEST_REASON else f"{text[: _LONGEST_REASON - 3]}..."
-    return pa.array([{"stage": part, "reason": short}], _REASON)
+    return pa.array([{"stage": part, "reason": short}], REASON)

@@ -27,7 +27,8 @@ def read_arrow(path: Paths) -> Dataset[Example]:
     without holding them in memory. Compressed buffers are decompressed when they are needed: in files, one batch at a time; in streams, for
     random access, all of them. To shuffle a large compressed stream, put `load` or `cache` before `shuffle`. Views of text, which polars
     writes, become large strings. A remote file, as in `s3://bucket/a.arrow` or `https://...`, needs the extra `remote` (fsspec) and is
-    fetched whole. Several files need the same columns and types. Do not overwrite or truncate a file while it is mapped.
+    fetched whole. Several files need the same columns, and types that those of the first one hold without loss. Do not overwrite or
+    truncate a file while it is mapped.
 
     Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where two differ, and `MissingFileError`
     where a path matches no file.
@@ -133,12 +134,12 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
     for file in files:
         opened = _open(file.path, schema)
         with reading("Arrow IPC", file.path):
-            for number, batch in enumerate(fit(batch, schema) for batch in opened.batches()):
+            for number, batch in enumerate(fit(batch, schema, file.path) for batch in opened.batches()):
                 mapped = _is_mapped(batch, opened.data)
                 all_mapped = all_mapped and mapped
                 rows.append(batch.num_rows)
                 hold = mapped or opened.is_stream
-                batches.append(partial(identity, batch) if hold else partial(_decompress, opened, number, schema))
+                batches.append(partial(identity, batch) if hold else partial(_decompress, opened, number, schema, file.path))
     return Rows(schema, np.cumsum(rows), tuple(batches), all_mapped)
 
 
@@ -148,5 +149,5 @@ def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 
 
-def _decompress(opened: _Mapped, number: int, schema: Schema) -> RecordBatch:
-    return fit(opened.reader.get_batch(number), schema)
+def _decompress(opened: _Mapped, number: int, schema: Schema, path: str) -> RecordBatch:
+    return fit(opened.reader.get_batch(number), schema, path)

@@ -6,7 +6,9 @@ have the same columns and types; positions, which are (file, row group, row); an
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import lru_cache
 from typing import ClassVar
 
 import attrs
@@ -16,11 +18,14 @@ from attrs import field, frozen
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
-from mlxfp.core.errors import DataError, SchemaError, unknown_name
+from mlxfp.core.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.column_names import check_names, check_same_names
+from mlxfp.data.sources.column_names import check_names, check_same_names, check_unique_names
+from mlxfp.data.sources.column_types import Types, joined_type, schema_argument, schema_code
 from mlxfp.data.sources.files import FileSource, find_place, place
 from mlxfp.data.sources.remote_files import FileStamp
+
+_THREADS = 16  # that read headers: each waits for a disk, or for a server
 
 
 @frozen(repr=False)
@@ -28,8 +33,11 @@ class ColumnSource(FileSource):
     """Files that state their columns. A format has `suffixes`, `kind` and the three methods that read a file."""
 
     columns: tuple[str, ...] | None = None  # the columns that the user wants, in this order; None: all
+    types: Types = field(default=(), kw_only=True, repr=False)  # declared ones
+    scan: bool = field(default=False, kw_only=True, repr=False)  # whether the columns and types are those that fit all files
     chunk_rows: int = field(default=CHUNK_ROWS, kw_only=True, repr=False)  # the most rows in a chunk
     kind: ClassVar[str]  # the name of the format, for messages
+    declares: ClassVar[bool] = False  # whether its reader has the argument schema
 
     @abstractmethod
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
@@ -58,15 +66,24 @@ class ColumnSource(FileSource):
         return self.select(self.whole_schema())
 
     def whole_schema(self) -> Schema:
-        """Read the schema of the first file, and choose the columns that the user wants."""
-        first = self.files()[0]
-        schema, _ = self.header_of(first)
-        check_names(schema.names, first.path)
+        """Find the columns and types of the first file, or of all where they are scanned, with the declared ones; choose those wanted."""
+        files = self.files()
+        kinds = dict(_scanned(attrs.evolve(self, kept=None), files) if self.scan else self.types_of(files[0]))
+        check_names([*kinds], files[0].path)
+        for name, _ in self.types:
+            if name not in kinds and not any(name in self.types_of(file) for file in files):
+                raise unknown_name(f"column of {files[0].path}", name, kinds)
+        kinds |= dict(self.types)
         for name in self.columns or ():
-            if name not in schema.names:
-                raise unknown_name(f"column of {first.path}", name, schema.names)
-        wanted = [schema.field(name) for name in self.columns or schema.names]
-        return pa.schema([(f.name, takeable(f.type)) for f in wanted])  # metadata and nullability may differ between files
+            if name not in kinds:
+                raise unknown_name(f"column of {files[0].path}", name, kinds)
+        return pa.schema([(name, kinds[name]) for name in self.columns or kinds])
+
+    def types_of(self, file: FileStamp) -> dict[str, pa.DataType]:
+        """Read the types of the columns; metadata and nullability may differ between files."""
+        schema, _ = self.header_of(file)
+        check_unique_names(schema.names, file.path)
+        return {column.name: takeable(column.type) for column in schema}
 
     def length(self) -> int:
         """Add up the rows of all files."""
@@ -77,17 +94,31 @@ class ColumnSource(FileSource):
         return attrs.evolve(self, kept=tuple(columns))
 
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
-        """Raise `SchemaError` unless a file has the columns and types of the first one; others are ignored where the user chose some."""
-        found, _ = self.header_of(file)
-        names = [name for name in found.names if self.columns is None or name in whole.names]
-        check_same_names(names, file.path, whole.names, first.path)
+        """Raise `SchemaError` unless a file has the columns of the whole, with types that fit without loss.
+
+        Declared and scanned columns may be missing. Others are ignored where the user chose some.
+        """
+        found, declared = self.types_of(file), dict(self.types)
+        needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
+        check_same_names([name for name in found if self.columns is None or name in whole.names], file.path, needed, first.path)
         for column in whole:
-            kind = takeable(found.field(column.name).type)
-            if kind != column.type:
-                raise SchemaError(
-                    f"Two files have different types: column {column.name!r} is {kind} in {file.path} and {column.type} in {first.path}. "
-                    "Read them separately."
+            kind = found.get(column.name, column.type)
+            if column.name not in declared and joined_type(kind, column.type) != column.type:
+                raise _different_types(column.name, (kind, file.path), (column.type, first.path), declares=self.declares)
+
+    def notes(self) -> tuple[str, ...]:
+        """Say what a scan has found."""
+        said = [*super().notes()]
+        with suppress(MlxfpError):
+            if self.scan:
+                schema = self.whole_schema()
+                said.append(
+                    f"reads all headers for the types; to do without, give {schema_code((each.name, each.type) for each in schema)}"
                 )
+        return tuple(said)
+
+    def __repr__(self) -> str:
+        return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield the rows of each row group in chunks, with the position after each."""
@@ -102,7 +133,7 @@ class ColumnSource(FileSource):
                 _, count = self.header_of(file)
                 for group, (rows, chunks) in enumerate(self.row_groups(file, schema, start), start):
                     after = (number, group + 1, 0) if group + 1 != count else (number + 1, 0, 0)
-                    fitting = (fit(chunk, schema) for chunk in chunks)
+                    fitting = (fit(chunk, schema, file.path) for chunk in chunks)
                     for chunk, end in _cut_rows(fitting, row, self.chunk_rows):
                         yield chunk, place(files, *((number, group, end) if end < rows else after))
                     row = 0
@@ -121,10 +152,55 @@ def reading(kind: str, path: str) -> Iterator[None]:
         raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download it again.") from error
 
 
-def fit(chunk: RecordBatch, schema: Schema) -> RecordBatch:
-    """Put the columns into the order of the schema, give them its types, and drop the metadata of the file."""
-    columns = [(chunk.column(column.name), column.type) for column in schema]
-    return pa.RecordBatch.from_arrays([column if column.type == kind else column.cast(kind) for column, kind in columns], schema=schema)
+def fit(chunk: RecordBatch, schema: Schema, path: str) -> RecordBatch:
+    """Give a chunk of a file the columns and types of the schema: nulls where it lacks one; drop the metadata of the file."""
+    return pa.RecordBatch.from_arrays([_fitted(chunk, column, path) for column in schema], schema=schema)
+
+
+def _fitted(chunk: RecordBatch, column: pa.Field, path: str) -> pa.Array:
+    place = chunk.schema.get_field_index(column.name)
+    if place < 0:
+        return pa.nulls(chunk.num_rows, column.type)
+    values = chunk.column(place)
+    try:
+        return values if values.type == column.type else values.cast(column.type)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. Declare another type, or correct it."
+        ) from error
+    except pa.ArrowNotImplementedError as error:
+        raise SchemaError(
+            f"Column {column.name!r} of {values.type} cannot be read as {column.type}: {error}, in {path}. Declare another type."
+        ) from error
+
+
+def _different_types(name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str], *, declares: bool) -> SchemaError:
+    both = joined_type(one[0], other[0])
+    if not declares:
+        cure = "Read them separately."
+    elif both is None:
+        cure = f"Declare one that both can be converted to, as in {schema_code([(name, pa.string())])}, or read them separately."
+    else:
+        cure = f'Give {schema_code([(name, both)])}, or schema="scan" for the types that fit all files.'
+    return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {cure}")
+
+
+@lru_cache(maxsize=64)
+def _scanned(source: ColumnSource, files: tuple[FileStamp, ...]) -> tuple[tuple[str, pa.DataType], ...]:
+    """Return the columns of all files, each with the type that holds its values in all of them."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(source.header_of, files))  # which are then in memory
+    declared = dict(source.types)
+    kinds: dict[str, pa.DataType] = {}
+    where: dict[str, str] = {}  # the file that a type was first found in
+    for file in files:
+        for name, kind in source.types_of(file).items():
+            both = declared[name] if name in declared else joined_type(kinds.get(name, kind), kind)
+            if both is None:
+                raise _different_types(name, (kind, file.path), (kinds[name], where[name]), declares=source.declares)
+            if both != kinds.get(name):
+                kinds[name], where[name] = both, file.path
+    return tuple(kinds.items())
 
 
 def _cut_rows(chunks: Iterable[RecordBatch], first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:

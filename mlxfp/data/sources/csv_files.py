@@ -1,13 +1,17 @@
 """CSV files, and other text tables with one delimiter."""
 
-from collections.abc import Mapping, Sequence
+import codecs
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 
 import attrs
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import as_strings, check_text, check_types
@@ -16,22 +20,11 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns, check_names
+from mlxfp.data.sources.column_types import LONGEST_EXACT, SCAN, Declared, as_types, joined_type, rounding_columns, type_code
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed
-from mlxfp.data.sources.line_files import (
-    Block,
-    Fault,
-    LineSource,
-    Opening,
-    as_types,
-    check_block,
-    count_lines,
-    fails,
-    first_failure,
-    guard,
-    shorten,
-    type_code,
-)
+from mlxfp.data.sources.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
+from mlxfp.data.sources.line_files import LineSource, check_block
 
 # What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
 NULL_VALUES = (
@@ -49,23 +42,25 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     delimiter: str = ",",
     quote: str | None = '"',
     columns: Sequence[str] | None = None,
-    schema: Mapping[str, pa.DataType] | None = None,
+    schema: Declared = None,
     null_values: Sequence[str] = NULL_VALUES,
+    encoding: str = "utf-8",
 ) -> Dataset[Example]:
-    r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip and zstd by suffix.
+    r"""Read CSV files, lazily: one path, several, a pattern such as `"data/*.csv"`, or a folder; gzip, zstd and zip by suffix.
 
     The first record names the columns; an empty name becomes `column_<place>`. For files without a header, give the names with `columns`.
-    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text. `schema` declares
-    other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as a number. Values in `null_values` are null,
-    quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"` reads tab-separated
-    files. Several files need the same columns, in any order. Remote files are named by an address, as in `s3://bucket/a.csv` or
-    `https://...`, with the extra `remote` (fsspec).
+    Types (int64, float64, bool, string) are inferred from the first block, about 1 MB of the first file; dates stay text, and so do
+    integers too long for int64. `schema` declares other types for some columns, as in `{"zip": pa.string()}`: without it, 01234 is read as
+    a number. `schema="scan"` reads all files once, in threads, before the first row, and finds the types that fit every record. Values in
+    `null_values` are null, quoted or not, in text columns too. Blank lines are skipped. `quote=None` reads quotes as text, `delimiter="\t"`
+    reads tab-separated files, and `encoding="cp1252"` those of Windows. Several files need the same columns, in any order. Remote files are
+    named by an address, as in `s3://bucket/a.csv` or `https://...`, with the extra `remote` (fsspec).
 
     Memory holds about one block, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a delimiter or
     quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its column, a
-    record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that is not
-    UTF-8, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in `schema` that is not a
-    column; and `MissingFileError` where a path matches no file.
+    record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that is not in
+    the encoding, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in `schema` that
+    is not a column; and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -88,7 +83,9 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     names = as_columns(columns)
     if names is not None:
         check_names(names, "columns=")
-    return Dataset(_ReadCsv(path, delimiter, quote, names, as_strings("null_values", null_values, unique=False), types=as_types(schema)))
+    nulls = as_strings("null_values", null_values, unique=False)
+    read = partial(_ReadCsv, types=as_types(schema), scan=schema == SCAN, encoding=_as_encoding(encoding))
+    return Dataset(read(path, delimiter, quote, names, nulls))
 
 
 @frozen(repr=False)
@@ -98,12 +95,16 @@ class _ReadCsv(LineSource):
     columns: tuple[str, ...] | None = None
     null_values: tuple[str, ...] = NULL_VALUES
     suffixes = packed(".csv", ".tsv")
+    transcoding = f"Name its encoding, as in encoding='cp1252', or {LineSource.transcoding[0].lower()}{LineSource.transcoding[1:]}"
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, kept=tuple(columns))
 
     def cut(self, data: bytes) -> int:
         return last_record_end(data, self.delimiter, self.quote)
+
+    def record_ends(self, data: bytes) -> NDArray[np.int64]:
+        return record_ends(data, self.delimiter, self.quote)
 
     def opening(self, path: str) -> Opening:
         start = super().opening(path)
@@ -112,9 +113,18 @@ class _ReadCsv(LineSource):
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
         kinds = dict(self.types) if schema is None else dict(zip(schema.names, schema.types, strict=True))
         try:
-            return self._table(data, opening.names, kinds, () if schema is None else schema.names)
+            chunk = self._table(data, opening.names, kinds, () if schema is None else schema.names)
+            if schema is None and (long := self._long(chunk, data, opening.names)):
+                return self._table(data, opening.names, kinds | dict.fromkeys(long, pa.string()))
+            if schema is not None:
+                self._check_long(chunk, data, opening.names)
         except pa.ArrowInvalid:
             return self._fault(data, opening.names, kinds)
+        return chunk
+
+    def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType:
+        both = joined_type(first, second)
+        return pa.string() if both is None else both  # which holds every value as it is written
 
     def finished(self, schema: Schema, path: str) -> Schema:
         for name, _ in self.types:
@@ -132,15 +142,15 @@ class _ReadCsv(LineSource):
         """Read the header: the first record that is not blank."""
         offset, line = start.offset, start.line
         for data, end in blocks(path, offset, self.cut, _HEADER_BLOCK):
-            check_block(self, Block(data, start, path, line, line, end))
             records = data.lstrip(b"\r\n")
             blank = data[: len(data) - len(records)]
             offset, line = offset + len(blank), line + count_lines(blank)
             if records:
                 header = records[: next(iter(record_ends(records, self.delimiter, self.quote)), len(records))]
-                names = tuple(
-                    name or f"column_{place}" for place, name in enumerate(split_fields(header.decode(), self.delimiter, self.quote), 1)
-                )
+                text = self.as_utf8(header)
+                check_block(self, Block(text, start, path, line, line, end if header == records else len(header)))
+                fields = split_fields(text.decode(), self.delimiter, self.quote)
+                names = tuple(name or f"column_{place}" for place, name in enumerate(fields, 1))
                 check_names(names, path)
                 if len(names) == 1 and (other := self._other_delimiter(records)):
                     raise DataError(
@@ -156,7 +166,7 @@ class _ReadCsv(LineSource):
         """Find a delimiter that splits the first two records into the same number of fields, more than one."""
         for other in _DELIMITERS:
             ends = [0, *record_ends(records, other, self.quote)[:2].tolist(), len(records)]
-            first = [records[start:end].decode().strip("\r\n") for start, end in pairwise(ends[:3])]
+            first = [records[start:end].decode(errors="replace").strip("\r\n") for start, end in pairwise(ends[:3])]
             counts = {len(split_fields(record, other, self.quote)) for record in first if record}
             if len(counts) == 1 and counts != {1}:
                 return other
@@ -165,7 +175,7 @@ class _ReadCsv(LineSource):
     def _fault(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType]) -> Fault:
         """Find the first record that cannot be parsed, and why. Slower than parsing, so it runs only after parsing has failed."""
         ends = [*record_ends(data, self.delimiter, self.quote).tolist(), len(data)]
-        start, end = first_failure(ends, lambda stop: self._table(data[:stop], names, kinds))
+        start, end = first_failure(ends, lambda stop: self._checked(data[:stop], names, kinds))
         record = data[start:end]
         fields = split_fields(record.decode(), self.delimiter, self.quote)
         if len(fields) != len(names):
@@ -174,10 +184,23 @@ class _ReadCsv(LineSource):
             cure = f"Quote fields that hold {self.delimiter!r}" if other is None else f"Give delimiter={other!r}, which gives as many"
             return Fault(start, what, f"{cure}, or correct the record.")
         typed = [(name, text) for name, text in zip(names, fields, strict=True) if name in kinds]
-        alone = {name: partial(self._table, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
+        alone = {name: partial(self._checked, record, names, {name: kinds[name]}, [name]) for name, _ in typed}
         name, text = next((name, text) for name, text in typed if fails(alone[name]))
         what = f"A value does not fit the column {name!r} of {kinds[name]}: got {shorten(text)}"
         return Fault(start, what, f"Declare the type, as in schema={{{name!r}: {type_code(_wider(text))}}}, or correct the value.")
+
+    def _checked(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> None:
+        self._check_long(self._table(data, names, kinds, wanted), data, names)
+
+    def _check_long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> None:
+        if self._long(chunk, data, names):
+            raise pa.ArrowInvalid("an integer is too long for float64")
+
+    def _long(self, chunk: RecordBatch, data: bytes, names: Sequence[str]) -> list[str]:
+        """Return the columns, except declared ones, with integers that float64 would round: they are seldom numbers to calculate with."""
+        rounded = rounding_columns(chunk, self.types)
+        texts = self._table(data, names, dict.fromkeys(rounded, pa.string()), rounded) if rounded else chunk
+        return [name for name in rounded if any(abs(int(text)) > LONGEST_EXACT for text in _long_integers(texts.column(name)))]
 
     def _table(self, data: bytes, names: Sequence[str], kinds: dict[str, pa.DataType], wanted: Sequence[str] = ()) -> RecordBatch:
         """Parse records that have the columns `names`; return the wanted ones, or all."""
@@ -197,10 +220,33 @@ class _ReadCsv(LineSource):
         return one_chunk(table)
 
 
+def _as_encoding(encoding: str) -> str:
+    """Return the name of an encoding as Python writes it; raise unless delimiters and newlines are found in it by their bytes."""
+    check_text(encoding=encoding)
+    try:
+        name = codecs.lookup(encoding).name
+        text = bytes(range(256)).decode(name, "replace")
+    except (LookupError, UnicodeError):
+        name = text = ""
+    if name in ("utf-8", "utf-8-sig", "ascii"):
+        return "utf-8"
+    if len(text) != 256 or not text.startswith(bytes(range(128)).decode()) or set(text[128:]) == {"\ufffd"}:
+        raise ArgumentError(
+            f"encoding must be utf-8, or one with a byte for each character that begins with ASCII, got {encoding!r}. Use one such as "
+            "'cp1252' or 'latin-1', or convert the file to UTF-8, as with iconv."
+        )
+    return name
+
+
+def _long_integers(texts: pa.Array) -> list[str]:
+    found: list[str] = texts.filter(pc.match_substring_regex(texts, r"^\s*[+-]?\d{16,}\s*$")).to_pylist()
+    return found
+
+
 def _wider(text: str) -> pa.DataType:
     """Return a type that the value fits."""
     try:
-        float(text)
+        rounds = abs(float(text)) >= LONGEST_EXACT and text.strip().lstrip("+-").isdecimal()
     except ValueError:
         return pa.string()
-    return pa.float64()
+    return pa.string() if rounds else pa.float64()

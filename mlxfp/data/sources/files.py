@@ -5,27 +5,31 @@ dataset is: paths come in the order given, the files of a folder or a pattern so
 """
 
 import os
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from glob import glob, has_magic
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
+from zipfile import BadZipFile, ZipFile
 
 import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.chunks import Schema
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, open_remote
+from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 BLOCK = 1 << 19  # bytes parsed at a time: CSV, JSON and text are fastest from 256 KB to 1 MB (measured: 64 KB to 4 MB)
 LARGEST_RECORD = 1 << 28  # bytes; a longer record is probably a quote that is never closed, and must not fill the memory
 
-_PACKINGS = {".gz": "gzip", ".zst": "zstd"}
+_PACKINGS = {".gz": "gzip", ".zst": "zstd", ".zip": "zip"}
 
 
 def as_paths(path: Any) -> tuple[str, ...]:
@@ -59,7 +63,19 @@ def packed(*suffixes: str) -> tuple[str, ...]:
 
 def packing(path: str) -> str | None:
     """Return how a file is compressed, by its suffix; to read from the middle of it, everything before must be decompressed."""
-    return _PACKINGS.get(Path(path).suffix.lower())
+    within = ".zip/" in path.lower() and not is_remote(path) and archive_of(Path(path)) is not None
+    return "zip" if within else _PACKINGS.get(Path(path).suffix.lower())
+
+
+def archive_of(path: Path) -> Path | None:
+    """Return the zip archive that a path leads into, as in `data.zip/train.csv`, or None."""
+    return next((parent for parent in path.parents if parent.suffix.lower() == ".zip" and parent.is_file()), None)
+
+
+def _members(archive: ZipFile) -> list[str]:
+    """Name the files in an archive, without those that programs add."""
+    names = [each.filename for each in archive.infolist() if not each.is_dir()]
+    return [name for name in names if is_shown(name) and not name.startswith("__MACOSX/")]
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
@@ -71,6 +87,9 @@ def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileS
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if path.is_file():
         return [path]
+    archive = archive_of(path) if any(suffix.endswith(".zip") for suffix in suffixes) else None
+    if archive is not None:
+        return _expand_within(archive, path.relative_to(archive).as_posix())
     if path.is_dir():
         entries = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
         found = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
@@ -92,9 +111,20 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     return found
 
 
+def _expand_within(archive: Path, name: str) -> list[Path]:
+    with _open_zip(str(archive), archive) as opened:
+        members = _members(opened)
+    found = [archive / member for member in sorted(members) if member == name or fnmatchcase(member, name)]
+    if not found:
+        raise MissingFileError(
+            f"No file in the archive {str(archive)!r} is named {name!r}.{suggest(name, members)} It has: {listed(members)}."
+        )
+    return found
+
+
 def look_up(path: Path) -> FileStamp:
-    """Look a local file up."""
-    found = path.stat()
+    """Look a local file up; of a file in an archive, the archive is what can change."""
+    found = (archive_of(path) or path).stat()
     return FileStamp(str(path), found.st_size, found.st_mtime_ns)
 
 
@@ -123,6 +153,14 @@ class FileSource(Source):
     def version(self) -> tuple[FileStamp, ...]:
         """Return path, size and time of every file."""
         return self.files()
+
+    def notes(self) -> tuple[str, ...]:
+        """Say where folders have names that other readers make columns of."""
+        with suppress(MissingFileError):
+            for folder in chain.from_iterable(Path(file.path).parts[:-1] for file in self.files()):
+                if "=" in folder:
+                    return (f"the folder names, as in {folder!r}, do not become columns",)
+        return ()
 
     def __repr__(self) -> str:
         return show_call(super().__repr__(), self.paths)
@@ -157,12 +195,41 @@ def find_place(files: tuple[FileStamp, ...], position: Position) -> tuple[int, i
     return number, at, rest
 
 
-def open_bytes(path: str) -> pa.NativeFile:
+def open_bytes(path: str) -> Any:
     """Open a local or remote file for reading, decompressed."""
+    if packing(path) == "zip":
+        return _open_member(path)
     if not is_remote(path):
         return pa.input_stream(path, compression=packing(path))
     opened = open_remote(path)
     return opened if packing(path) is None else pa.input_stream(opened, compression=packing(path))
+
+
+def _open_zip(path: str, opened: Any) -> ZipFile:
+    try:
+        return ZipFile(opened)
+    except BadZipFile as error:
+        raise _damaged(error, path) from error
+
+
+def _open_member(path: str) -> Any:
+    """Open a file in an archive: the one that the path names, or else the only one."""
+    archive = None if is_remote(path) else archive_of(Path(path))
+    opened = _open_zip(path, open_remote(path) if is_remote(path) else archive or path)
+    members = _members(opened) if archive is None else [Path(path).relative_to(archive).as_posix()]
+    if len(members) != 1:
+        raise ArgumentError(
+            f"An archive must have one file, or a path must name one in it, got {listed(members)} in {path}. "
+            f"Write {f'{path}/{members[0]}' if members else 'the path of another archive'!r}."
+        )
+    try:
+        return opened.open(members[0])
+    except (NotImplementedError, RuntimeError) as error:  # another compression, a password
+        raise _damaged(error, path) from error
+
+
+def _damaged(error: Exception, path: str) -> DataError:
+    return DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download it again.")
 
 
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
@@ -211,8 +278,8 @@ def read_bytes(stream: Any, size: int, path: str) -> bytes:
     """Read at most `size` bytes; raise `DataError` for a compressed file that is damaged."""
     try:
         data: bytes = stream.read(size)
-    except OSError as error:
+    except (OSError, BadZipFile, zlib.error, EOFError) as error:
         if packing(path) is None:
             raise
-        raise DataError(f"A compressed file is damaged: {error}, in {path}. Compress or download it again.") from error
+        raise _damaged(error, path) from error
     return data

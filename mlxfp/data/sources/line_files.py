@@ -5,65 +5,50 @@ from the first block that has a record. Every block, including that one, is then
 always an error and never changes a type.
 """
 
+import os
 import re
 from abc import abstractmethod
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain
-from typing import Any
+from typing import ClassVar, TypeVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import RecordBatch, Schema
-from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, SchemaError
+from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
+from mlxfp.core.errors import DataError, MlxfpError, SchemaError
 from mlxfp.core.sources import Position
 from mlxfp.data.sources.column_names import check_names, check_same_names
+from mlxfp.data.sources.column_types import (
+    LONGEST_EXACT,
+    TEXT_OF_JSON,
+    Types,
+    joined_type,
+    schema_argument,
+    schema_code,
+    settled,
+    shown,
+)
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
+from mlxfp.data.sources.line_blocks import LF, MARK, Block, Fault, Opening, count_lines
 from mlxfp.data.sources.remote_files import FileStamp
-
-Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
+from mlxfp.data.sources.row_chunks import ERROR, REASON
 
 _SAMPLE = 1 << 20  # bytes that types are inferred from
+_FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
+_CONVERT = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
+_LONG = pa.decimal128(19, 0)  # how a scan marks a column of integers that float64 does not hold: it joins with integers only
+A = TypeVar("A")
+B = TypeVar("B")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8
-_MARK = b"\xef\xbb\xbf"  # the byte order mark that some programs put in front of UTF-8
-LF, CR = 10, 13
-PIECE = 1 << 16  # bytes looked at together: so few that numpy's results stay in the CPU's cache
-
-
-@frozen
-class Opening:
-    """What comes before the first record of a file: a byte order mark, a header."""
-
-    offset: int
-    line: int = 1
-    names: tuple[str, ...] = ()  # the columns in the order of the file, where it has a header
-
-
-@frozen
-class Block:
-    """Whole records of a file, and where they are."""
-
-    data: bytes
-    opening: Opening
-    path: str
-    line: int  # of the first record
-    next_line: int
-    end: int | None  # the offset after them; None: the file ends here
-
-
-@frozen
-class Fault:
-    """Why a block cannot be parsed: the offset of the record in the block, what is wrong with what we got, and what to do."""
-
-    at: int
-    what: str
-    cure: str
 
 
 @frozen(repr=False)
@@ -71,6 +56,10 @@ class LineSource(FileSource):
     """Files of records that end at newlines. A format has `suffixes`, and says how to parse a block or why a block cannot be parsed."""
 
     types: Types = field(default=(), kw_only=True, repr=False)
+    scan: bool = field(default=False, kw_only=True, repr=False)  # whether all files are read for the columns and types
+    transcoding: ClassVar[str] = _CONVERT  # what to do where text is in another encoding
+    marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
+    encoding: str = field(default="utf-8", kw_only=True)
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
 
     @abstractmethod
@@ -79,12 +68,22 @@ class LineSource(FileSource):
 
     def opening(self, path: str) -> Opening:
         """Read what comes before the first record."""
+        if self.encoding != "utf-8":
+            return Opening(0)
         with open_bytes(path) as stream:
-            return Opening(len(_MARK) if read_bytes(stream, len(_MARK), path) == _MARK else 0)
+            return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
+
+    def as_utf8(self, data: bytes) -> bytes:
+        """Turn bytes of a file into UTF-8. Bytes that mean nothing in the encoding stay, and are no UTF-8, so that they are found later."""
+        return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
         """Return how many of the bytes are whole records, whatever bytes follow."""
         return data.rfind(b"\n") + 1
+
+    def record_ends(self, data: bytes) -> NDArray[np.int64]:
+        """Return the offsets at which the records in a block end, int64[N]."""
+        return np.flatnonzero(np.frombuffer(data, np.uint8) == LF) + 1
 
     def unended(self, data: bytes) -> Fault | None:
         """Find a record that the end of the file cuts off."""
@@ -93,15 +92,23 @@ class LineSource(FileSource):
     def finished(self, schema: Schema, path: str) -> Schema:
         """Complete an inferred schema: with the declared types, and without types that later values seldom fit, such as null."""
         kinds = dict(self.types)
-        return pa.schema([(f.name, kinds.get(f.name) or settled(f.type)) for f in schema])
+        return pa.schema([(f.name, kinds.get(f.name, settled(f.type))) for f in schema])
+
+    def joined(self, first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+        """Return the type that holds the values of both, in a scan; None where there is none."""
+        return joined_type(first, second)
+
+    def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
+        """Find the first record whose value in a column has no type in common with `kind`, where `joined` may return None."""
+        raise NotImplementedError
 
     def schema(self) -> Schema:
-        """Infer the types from the first block with a record in it."""
-        return self.select(self.inferred(self.files())[0])
+        """Return the types that were inferred from the first block with a record in it, or from all blocks by a scan."""
+        return shown(self.select(self.inferred(self.files())[0]))
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
         """Return the schema of all columns, and the path of the file that it was inferred from."""
-        return _infer(attrs.evolve(self, kept=None), files)
+        return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None), files)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""
@@ -114,33 +121,42 @@ class LineSource(FileSource):
             check_same_names(opening.names or schema.names, path, schema.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, self._block_size):
-                chunk = _parse(self, block, self.select(schema))
+                chunk = (_parse_marked if self.marks else _parse)(self, block, self.select(schema))
                 if chunk.num_rows:
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
 
     def notes(self) -> tuple[str, ...]:
-        """Say what resuming in a compressed file costs."""
-        with suppress(MissingFileError):
-            if any(packing(file.path) for file in self.files()):
-                return ("resuming inside a compressed file decompresses everything before the cursor",)
-        return ()
+        """Say what resuming in a compressed file costs, and what a scan has found."""
+        said = [*super().notes()]
+        with suppress(MlxfpError):
+            files = self.files()
+            if any(packing(file.path) for file in files):
+                said.append("resuming inside a compressed file decompresses everything before the cursor")
+            if self.scan:
+                schema, _ = self.inferred(files)
+                said.append(f"reads all files for the types; to do without, give {schema_code((each.name, each.type) for each in schema)}")
+        return tuple(said)
 
     def __repr__(self) -> str:
-        types = f", schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in self.types)}}}" if self.types else ""
-        return f"{super().__repr__().removesuffix(')')}{types})"
+        return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
 
 
 def check_block(source: LineSource, block: Block) -> None:
     """Raise `DataError` unless the block is UTF-8 and, at the end of a file, its last record is whole."""
+    fault = _find_fault(source, block)
+    if fault is not None:
+        raise _data_error(fault, block)
+
+
+def _find_fault(source: LineSource, block: Block) -> Fault | None:
+    """Find bytes that are not UTF-8, or a record that the end of the file cuts off."""
     try:
         pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
     except pa.ArrowInvalid:
         at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
-        cure = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
-        raise _data_error(Fault(at, f"Text is not UTF-8: got the byte 0x{block.data[at]:02x}", cure), block) from None
-    unended = None if block.end else source.unended(block.data)
-    if unended is not None:
-        raise _data_error(unended, block)
+        encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
+        return Fault(at, f"Text is not {encoding}: got the byte 0x{block.data[at]:02x}", source.transcoding)
+    return None if block.end else source.unended(block.data)
 
 
 def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:
@@ -148,103 +164,83 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
     offset, line = start
     for data, end in blocks(path, offset, source.cut, size):
         next_line = line + count_lines(data)
-        yield Block(data, opening, path, line, next_line, end)
+        yield Block(source.as_utf8(data), opening, path, line, next_line, end)
         line = next_line
 
 
 def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch:
-    check_block(source, block)
-    try:
-        parsed = source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
-        raise SchemaError(
-            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
-        ) from error
+    parsed = _without_faults(source, block) if schema is None else _attempt(source, block, schema)
     if isinstance(parsed, Fault):
         raise _data_error(parsed, block)
     return parsed
 
 
-def line_ends(codes: NDArray[np.uint8], *, returns: bool = True) -> NDArray[np.bool_]:
-    r"""Mark the bytes that end a line: \n, the \n of \r\n, and a lone \r; `returns=False` where there is no \r, to be faster."""
-    ends: NDArray[np.bool_] = codes == LF
-    if returns:
-        lone = codes == CR
-        lone[:-1] &= ~ends[1:]
-        ends |= lone
-    return ends
+def _parse_marked(source: LineSource, block: Block, schema: Schema) -> RecordBatch:
+    """Parse a block; each record that cannot be parsed becomes a row of nulls, marked with the reason."""
+    parsed = _attempt(source, block, schema)
+    if not isinstance(parsed, Fault):
+        return parsed
+    ends, data = np.append(source.record_ends(block.data), len(block.data)), block.data
+    columns = pa.schema([*shown(schema), (ERROR, REASON)])
+    parts: list[RecordBatch] = []
+    start, stop, failures = 0, len(data), 0
+    after: tuple[int, str] | None = None  # of the record that begins at `stop`: where it ends, and what is wrong with it
+    while start < len(data):
+        following = int(ends[np.searchsorted(ends, start, "right")])
+        some = _part(block, start, stop if failures < _FAULTS else min(stop, following))
+        parsed = _attempt(source, some, schema)
+        if not isinstance(parsed, Fault):
+            parts.append(pa.RecordBatch.from_arrays([*parsed.columns, pa.nulls(parsed.num_rows, REASON)], schema=columns))
+            start += len(some.data)
+        else:
+            which = int(np.searchsorted(ends, start + parsed.at, "right"))
+            stop, after = max(start, int(ends[which - 1]) if which else 0), (int(ends[which]), _said(parsed, some))
+        if after is not None and start == stop:
+            error = pa.array([{"stage": repr(source), "reason": f"DataError: {after[1]}"}], REASON)
+            parts.append(pa.RecordBatch.from_arrays([*(pa.nulls(1, each.type) for each in list(columns)[:-1]), error], schema=columns))
+            start, stop, failures, after = after[0], len(data), failures + 1, None
+    return concat_chunks(parts)
 
 
-def count_lines(data: bytes) -> int:
-    r"""Return the number of lines that end in the data: at \n, \r\n or a lone \r."""
-    codes, returns = np.frombuffer(data, np.uint8), b"\r" in data
-    pieces = (codes[first : first + PIECE + 1] for first in range(0, len(codes), PIECE))  # with the byte after, which tells a lone \r
-    return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
+def _part(block: Block, start: int, stop: int) -> Block:
+    """Return some records of a block."""
+    line = block.line + count_lines(block.data[:start])
+    return attrs.evolve(block, data=block.data[start:stop], line=line, end=block.end if stop == len(block.data) else stop)
+
+
+def _without_faults(source: LineSource, block: Block) -> RecordBatch | Fault:
+    """Infer the types of a block; where records that cannot be parsed are marked, without these, or if they are many from those before."""
+    first = parsed = _attempt(source, block, None)
+    for number in range(_FAULTS if source.marks else 0):
+        if not isinstance(parsed, Fault) or (parsed.column is not None and source.scan):
+            return parsed
+        ends = np.append(source.record_ends(block.data), len(block.data))
+        which = int(np.searchsorted(ends, parsed.at, "right"))
+        rest = b"" if number == _FAULTS - 1 else block.data[ends[which] :]
+        block = attrs.evolve(block, data=block.data[: ends[which - 1] if which else 0] + rest)
+        parsed = _attempt(source, block, None)
+    return first if isinstance(parsed, Fault) or (source.marks and not parsed.num_rows) else parsed
+
+
+def _attempt(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch | Fault:
+    fault = _find_fault(source, block)
+    if fault is not None:
+        return fault
+    try:
+        return source.parse(block.data, block.opening, schema)
+    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
+        raise SchemaError(
+            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
+        ) from error
 
 
 def _data_error(fault: Fault, block: Block) -> DataError:
-    return DataError(f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}. {fault.cure}")
+    return DataError(f"{_said(fault, block)}. {fault.cure}")
 
 
-def guard(data: bytes) -> bytes:
-    """Put a blank line in front where Arrow needs it: Arrow drops a byte order mark at the start, and fails on empty data."""
-    return data if data and not data.startswith(_MARK) else b"\n" + data
-
-
-def fails(parse: Callable[[], object]) -> bool:
-    """Say whether Arrow rejects the data."""
-    try:
-        parse()
-    except pa.ArrowInvalid:
-        return True
-    return False
-
-
-def first_failure(ends: Sequence[int], parse: Callable[[int], object]) -> tuple[int, int]:
-    """Return (start, end) of the first record with which `parse(end)` fails, given that parsing all records fails."""
-    which = bisect_left(ends, 1, key=lambda end: int(fails(lambda: parse(end))))
-    return (ends[which - 1] if which else 0), ends[which]
-
-
-def settled(kind: pa.DataType) -> pa.DataType:
-    """Return the type for a column that was inferred as `kind`: dates and times stay text, and a column of nulls becomes text."""
-    if pa.types.is_null(kind) or pa.types.is_temporal(kind):
-        return pa.string()
-    if pa.types.is_list(kind):
-        return pa.list_(settled(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(f.name, settled(f.type)) for f in kind])
-    return kind
-
-
-def type_code(kind: pa.DataType) -> str:
-    """Write a type as the code that makes it, for messages."""
-    if pa.types.is_list(kind):
-        return f"pa.list_({type_code(kind.value_type)})"
-    if pa.types.is_struct(kind):
-        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
-    name, _, unit = str(kind).removesuffix("]").partition("[")
-    name = {"double": "float64", "float": "float32", "bool": "bool_"}.get(name, name)
-    arguments = "" if unit in ("", "day") else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
-    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"
-
-
-def shorten(value: object) -> str:
-    """Print a value in at most 80 characters, for messages."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def as_types(schema: Any) -> Types:
-    """Check declared types: a mapping of column names to Arrow types."""
-    if schema is not None and not isinstance(schema, Mapping):
-        raise ArgumentTypeError(f"schema must map column names to Arrow types, got {type(schema).__name__}: {schema!r:.60}.")
-    for name, kind in (schema or {}).items():
-        if not isinstance(name, str) or not isinstance(kind, pa.DataType):
-            raise ArgumentTypeError(
-                f"schema must map column names to Arrow types, as in {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
-            )
-    return tuple((schema or {}).items())
+def _said(fault: Fault, block: Block) -> str:
+    """Say what is wrong, and where."""
+    return f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}"
 
 
 @lru_cache(maxsize=256)
@@ -260,7 +256,93 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
     """Yield every block, parsed with inferred types, and the path of its file; at least one block."""
-    for path in (file.path for file in files):
-        opening = source.opening(path)
-        for block in _blocks(source, path, opening, (opening.offset, opening.line), _SAMPLE):
-            yield _parse(source, block, None), path
+    return ((_parse(source, block, None), block.path) for block in _every_block(source, files))
+
+
+@lru_cache(maxsize=64)
+def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
+    """Infer the schema that fits every record: each block is parsed with inferred types, in threads, and these are joined by column."""
+    found: dict[str, dict[pa.DataType, Block]] = {}  # the block that each type of a column was first found in
+    faults: dict[str, tuple[Fault, Block]] = {}  # by columns that have several types in one value
+    first: Opening | None = None
+    for block, types, faulty in _in_threads(partial(_types_in, source), _every_block(source, files)):
+        first = first or block.opening
+        check_same_names(block.opening.names, block.path, first.names, files[0].path)
+        for name, kind in types:
+            found.setdefault(name, {}).setdefault(kind, block)
+        for fault in faulty:
+            faults.setdefault(str(fault.column), (fault, block))
+    kinds = {name: None if name in faults else _join_all(source, list(seen)) for name, seen in found.items()}
+    schema = source.finished(pa.schema({name: TEXT_OF_JSON if kind is None else kind for name, kind in kinds.items()}), files[0].path)
+    check_names(schema.names, files[0].path)
+    name = next((name for name, kind in kinds.items() if kind is None), None)
+    if name is not None:
+        what = _said(*faults[name]) if name in faults else _conflict(source, name, found[name])
+        fitting = schema_code((each.name, each.type) for each in schema)
+        raise SchemaError(f"{what}. Make the values of a column one type, or keep them as JSON text: {fitting}")
+    return schema, files[0].path
+
+
+def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, pa.DataType]], list[Fault]]:
+    """Infer the types of a block: of a column whose values have several types, all of them, or else a fault."""
+    types: list[tuple[str, pa.DataType]] = []
+    faults: list[Fault] = []
+    declared = {name for name, _ in source.types}
+    mixed = set[str]()
+    while isinstance(parsed := _without_faults(source, block), Fault):
+        if parsed.column is None or parsed.column in declared:
+            raise _data_error(parsed, block)
+        mixed.add(parsed.column)
+        if None in parsed.kinds:
+            faults.append(parsed)
+        types += [(parsed.column, settled(pa.null() if kind is None else kind, pa.null())) for kind in parsed.kinds]
+        source = attrs.evolve(source, types=(*source.types, (parsed.column, TEXT_OF_JSON)))
+    for each, column in zip(parsed.schema, parsed.columns, strict=True):
+        if each.name not in mixed:
+            types.append((each.name, _LONG if _is_long(column) else settled(each.type, pa.null())))
+    return block, types, faults
+
+
+def _is_long(column: pa.Array) -> bool:
+    """Say whether a column has integers that float64 does not hold."""
+    if not pa.types.is_int64(column.type):
+        return False
+    ends = pc.min_max(column).as_py()
+    return ends["min"] is not None and (ends["min"] < -LONGEST_EXACT or ends["max"] > LONGEST_EXACT)
+
+
+def _join_all(source: LineSource, kinds: Sequence[pa.DataType]) -> pa.DataType | None:
+    joined: pa.DataType | None = kinds[0]
+    for kind in kinds[1:]:
+        joined = None if joined is None else source.joined(joined, kind)
+    return pa.int64() if joined == _LONG else joined
+
+
+def _conflict(source: LineSource, name: str, seen: dict[pa.DataType, Block]) -> str:
+    """Say where two rows have values of types that cannot be joined."""
+    pairs = ((one, other) for one in seen for other in seen if joined_type(one, other) is None)
+    one, other = next(pairs)
+    places = []
+    for kind, against in ((one, other), (other, one)):
+        block = seen[kind]
+        at = source.conflicts_at(block.data, name, against)
+        places.append(f"{pa.int64() if kind == _LONG else kind} in line {block.line + count_lines(block.data[:at])} of {block.path}")
+    return f"Two rows have values that no type holds: column {name!r} is {' and '.join(places)}"
+
+
+def _every_block(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[Block]:
+    for file in files:
+        opening = source.opening(file.path)
+        yield from _blocks(source, file.path, opening, (opening.offset, opening.line), _SAMPLE)
+
+
+def _in_threads(call: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    """Yield what a call returns for each item, in order; as many threads as there are cores work ahead."""
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[B]] = deque()
+        for item in items:
+            waiting.append(pool.submit(call, item))
+            if len(waiting) > 2 * threads:
+                yield waiting.popleft().result()
+        yield from (each.result() for each in waiting)

@@ -14,6 +14,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_names import as_columns
 from mlxfp.data.sources.column_source import ColumnSource, reading
+from mlxfp.data.sources.column_types import SCAN, Declared, as_types
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
@@ -28,17 +29,20 @@ _ORDERED = (
 )  # statistics are values in Arrow's order, as of integers
 
 
-def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Example]:
+def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: Declared = None) -> Dataset[Example]:
     """Read Parquet files, lazily: one path, several, a pattern such as `"data/*.parquet"`, or a folder.
 
-    `columns` reads only these columns, in this order. Several files need the same columns and types. Partition values in folder names, as
-    in `year=2024/a.parquet`, do not become columns. Memory holds about 1 MB of the file for each column (4 MB of a remote file) and one
-    chunk of rows; resuming starts at a row group. A remote file, as in `s3://bucket/a.parquet` or `https://...`, needs the extra `remote`
-    (fsspec); only the parts that are needed are fetched.
+    `columns` reads only these columns, in this order. Several files need the same columns, and types that those of the first one hold
+    without loss, as int64 holds int32. `schema` declares other types for some columns, which may then be missing in a file: `{"n":
+    pa.float64()}`. `schema="scan"` reads the headers of all files before the first row, and takes all their columns, each with the type
+    that holds its values in all files. What a file lacks is null, and a value that the type cannot hold exactly is an error. Partition
+    values in folder names, as in `year=2024/a.parquet`, do not become columns. Memory holds about 1 MB of the file for each column (4 MB of
+    a remote file) and one chunk of rows; resuming starts at a row group. A remote file, as in `s3://bucket/a.parquet` or `https://...`,
+    needs the extra `remote` (fsspec); only the parts that are needed are fetched.
 
-    Raises `ArgumentError` where `columns` is empty or repeats a name. Reading raises `DataError` for a file that is not Parquet,
-    `SchemaError` naming both files where two differ, `UnknownNameError` for a name in `columns` that the file does not have, and
-    `MissingFileError` where a path matches no file.
+    Raises `ArgumentError` where `columns` is empty or repeats a name. Reading raises `DataError` for a file that is not Parquet and a value
+    that does not fit its column, `SchemaError` naming both files where two differ, `UnknownNameError` for a name in `columns` or `schema`
+    that no file has, and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -49,7 +53,7 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None) -> Datase
 
     See also: `read_arrow` for random access.
     """
-    return Dataset(_ReadParquet(path, as_columns(columns)))
+    return Dataset(_ReadParquet(path, as_columns(columns), types=as_types(schema), scan=schema == SCAN))
 
 
 @lru_cache(maxsize=4096)
@@ -64,6 +68,7 @@ class _ReadParquet(ColumnSource):
     conditions: tuple[Condition, ...] = field(default=(), kw_only=True, repr=False)  # rows that do not meet them may be nulls
     suffixes = (".parquet",)
     kind = "Parquet"
+    declares = True
 
     def header_of(self, file: FileStamp) -> tuple[Schema, int]:
         return _read_footer(file)[:2]
@@ -72,10 +77,11 @@ class _ReadParquet(ColumnSource):
         return _read_footer(file)[2]
 
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
+        kinds = self.types_of(file)  # statistics of another type than the column's are not compared with its values
         with _open_parquet(file.path) as opened:
             for number in range(first, opened.num_row_groups):
                 group = opened.metadata.row_group(number)
-                if _may_meet(group, schema, self.conditions):
+                if _may_meet(group, schema, [each for each in self.conditions if kinds.get(each.column) == schema.field(each.column).type]):
                     yield group.num_rows, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=schema.names)
                 else:
                     yield group.num_rows, _null_chunks(schema, group.num_rows, self.chunk_rows)
@@ -85,10 +91,10 @@ class _ReadParquet(ColumnSource):
 
     def notes(self) -> tuple[str, ...]:
         conditions = " and ".join(f"{each.column} {each.operator} {each.value!r}" for each in self.conditions)
-        return (f"skips row groups where no row meets {conditions}",) if conditions else ()
+        return (*super().notes(), f"skips row groups where no row meets {conditions}") if conditions else super().notes()
 
 
-def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: tuple[Condition, ...]) -> bool:
+def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[Condition]) -> bool:
     """Say whether, by its statistics, a row group may have a row that meets the conditions."""
     columns = [group.column(place) for place in range(group.num_columns)] if conditions else []
     statistics = {column.path_in_schema: column.statistics for column in columns if column.is_stats_set}

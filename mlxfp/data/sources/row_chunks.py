@@ -11,6 +11,8 @@ from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
 
+ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
+REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 ROWS_PULLED = 256  # rows of a chunk: user code and remote streams may be slow, so the first batch should not wait for thousands
 
 

@@ -2,15 +2,18 @@
 
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.files import Paths, packed
-from mlxfp.data.sources.line_files import LineSource, Opening
+from mlxfp.data.sources.line_blocks import Opening
+from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.remote_files import FileStamp
 
 _NAME = "text"
@@ -46,6 +49,9 @@ class _ReadText(LineSource):
 
     def cut(self, data: bytes) -> int:
         return super().cut(data) if self.by == "line" else 0
+
+    def record_ends(self, data: bytes) -> NDArray[np.int64]:
+        return super().record_ends(data) if self.by == "line" else np.empty(0, np.int64)
 
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch:
         texts = _split_lines(data) if self.by == "line" else pa.array([data.decode()])

@@ -34,7 +34,6 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import FORGIVEN, OnError, SkippedRow, on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
-from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
@@ -432,14 +431,6 @@ def test_a_source_that_needs_too_much_memory_is_not_skipped():
             list(pipe(dataset, on_error("skip")))
 
 
-def test_lines_that_cannot_be_parsed_are_errors_and_it_says_why(tmp_path):
-    (tmp_path / "a.jsonl").write_text('{"x": 1}\n' * 200_000 + '{"x": \n')  # beyond the block that names are read from
-    dataset = pipe(read_jsonl(tmp_path / "a.jsonl", schema={"x": pa.int64()}), map(dict, schema=NUMBERS), on_error("skip"))
-    with pytest.raises(DataError, match=r"a\.jsonl") as caught:
-        list(dataset)
-    assert any("on_error cannot skip this: where the next row" in note for note in caught.value.__notes__)
-
-
 def test_a_stage_that_makes_rows_anew_out_of_groups_is_refused():
     @frozen(repr=False)
     class Anew(Stage):
@@ -512,7 +503,7 @@ def test_the_cache_of_a_guarded_pipeline_is_another_one(tmp_path):
         (lambda: on_error("skip", max_rate="1%"), ArgumentTypeError, "max_rate must be int or float, got str: '1%'."),
         (lambda: pipe(numbers(3), batch(2), on_error("skip")), PipelineError, "takes examples, got groups from batch"),
         (lambda: pipe(numbers(3), map(dict), on_error("skip"), map(dict), on_error("skip")), PipelineError, "a second one after pipe"),
-        (lambda: pipe(from_iterable(lambda: iter(())), on_error("skip")), PipelineError, "there is no stage: got pipe.* Lines of a file"),
+        (lambda: pipe(from_iterable(lambda: iter(())), on_error("skip")), PipelineError, "there is no stage: got pipe.* Put it after map"),
         (
             lambda: skipped_rows(numbers(3), next(iterate(numbers(3)))[1]),
             PipelineError,

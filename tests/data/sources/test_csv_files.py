@@ -243,7 +243,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
         ("__row__,b\n1,2\n", SchemaError, r"A column has a reserved name: got '__row__', in .*a\.csv\."),
         ('a,b\n1,2\n3,"x\n4,5\n', DataError, r"A quote is never closed: got '\"x.*', in line 3 of .* Close it, or read quotes"),
         ('"a,b\n1,2\n', DataError, r"A quote is never closed: got .*, in line 1 of"),
-        (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* Convert the file to UTF-8"),
+        (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* onvert the file to UTF-8"),
         (b"a,\xe9\n1,2\n", DataError, r"Text is not UTF-8: got the byte 0xe9, in line 1 of"),
         ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields where there are 2 columns: got .*, in line 4 .* Quote fields that hold ','"),
         ("a;b;c\n1;2,5;3\n", DataError, r"several: got 'a;b;c', in line 1 of .*a\.csv\. Give delimiter=';', or rename the column\."),
@@ -310,7 +310,7 @@ def test_a_missing_file_is_named_when_it_is_read_and_not_before(tmp_path: Path):
         ({"columns": ["__key__"]}, SchemaError, "reserved name: got '__key__', in columns="),
         ({"columns": "ab"}, ArgumentTypeError, "columns must be a list of strings"),
         ({"null_values": "NA"}, ArgumentTypeError, "null_values must be a list of strings"),
-        ({"schema": [("a", pa.int64())]}, ArgumentTypeError, r"schema must map column names to Arrow types, got list"),
+        ({"schema": [("a", pa.int64())]}, ArgumentTypeError, r"schema must map column names to Arrow types, or be \"scan\", got list"),
         ({"schema": {"a": int}}, ArgumentTypeError, r"as in \{'age': pa\.float64\(\)\}, got \{'a': <class 'int'>\}"),
     ],
 )

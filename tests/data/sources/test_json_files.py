@@ -115,14 +115,15 @@ def test_every_bad_line_is_named(tmp_path: Path, bad: str, message: str):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (['{"n": 1}', '{"n": "x"}'], "A value does not fit the column 'n' of int64: got 'x', in line 2 .* Make the values of a column"),
+        (['{"n": 1}', '{"n": "x"}'], "A value does not fit the column 'n' of int64: got 'x', in line 2 .* schema={'n': pa.json_\\(\\)}"),
         (['{"n": "x"}', '{"n": [1]}'], "A value does not fit the column 'n' of string: got "),
-        (['{"n": [1, "x"]}'], r"A line cannot be read \(.*changed from number to string.*\)"),
+        (['{"n": [1, "x"]}'], r"A value has parts of several types \(.*number to string\): got \[1, 'x'\] in the column 'n', in line 1"),
         (["null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 1"),
         (["", " null", '{"n": 1}'], "A line is not a JSON object: got 'null', in line 2"),
         (['{"n":', "1}"], "A line is not JSON .* in line 1"),
         (["["] * 3, "A line is not JSON"),
-        (["[" * 100_000], "A line cannot be read|A line is not JSON"),
+        (["[" * 100_000], "A line is nested too deep: got 100,000 levels, more than 64, in line 1 .* Flatten it, or remove it"),
+        (['{"n":{"a":' + "[" * 3_000], "A line is nested too deep: got 3,002 levels"),
         (['{"n": 1e999}'], r"A line cannot be read \(.*too big.*\)"),
         ([b'{"n": "\xff"}'.decode("latin-1")], None),
     ],
@@ -139,12 +140,12 @@ def test_a_bad_line_in_the_first_block_is_named(tmp_path: Path, lines: list[str]
 @pytest.mark.parametrize(
     ("value", "cure"),
     [
-        ('{"n": 1.5}', r"Declare the type, as in schema=\{'n': pa\.float64\(\)\}, or make the values of a column one type\."),
+        ('{"n": 1.5}', r"Declare the type, as in schema=\{'n': pa\.float64\(\)\}, or find those that fit all lines with schema=\"scan\"\."),
         ('{"o": {"y": "z"}}', r"Declare the type, as in schema=\{'o': pa\.struct\(\{'x': pa\.int64\(\), 'y': pa\.string\(\)\}\)\}, or"),
-        ('{"l": ["a"]}', r"Make the values of a column one type\."),
+        ('{"l": ["a"]}', r"Make the values of a column one type, or keep them as JSON text, as in schema=\{'l': pa\.json_\(\)\}\."),
         (
             '{"new": {"a": [true]}}',
-            r"Declare it, as in schema=\{'new': pa\.struct\(\{'a': pa\.list_\(pa\.bool_\(\)\)\}\)\}, or remove it\.",
+            r"Declare it, as in schema=\{'new': pa\.struct\(\{'a': pa\.list_\(pa\.bool_\(\)\)\}\)\}, or leave out such keys with unknown=",
         ),
     ],
 )
@@ -155,9 +156,43 @@ def test_the_cure_of_a_bad_line_works(tmp_path: Path, value: str, cure: str):
     if "schema=" in cure:
         with pytest.raises(DataError) as raised:
             list(read_jsonl(paths))
-        declared = str(raised.value).partition("schema=")[2].partition(", or ")[0]
+        declared = str(raised.value).partition("schema=")[2].partition(", or ")[0].removesuffix(".")
         row = list(read_jsonl(paths, schema=eval(declared, {"pa": pa})))[-1]
-        assert {name: row[name] for name in json.loads(value)} in (json.loads(value), {"o": {"x": None, "y": "z"}})
+        assert {name: row[name] for name in json.loads(value)} in (json.loads(value), {"o": {"x": None, "y": "z"}}, {"l": '["a"]'})
+
+
+@given(
+    st.integers(1, 90) | st.sampled_from([1_000, 3_000, 20_000]),
+    st.sampled_from(["[", '{"a":', '[{"a":[],"b":', "[\n"]),
+    st.sampled_from(["1", '"' + "[" * 99 + '"', r'"\\\"[["']),
+    st.integers(0, 2_000),
+    SIZES,
+    st.booleans(),
+)
+def test_lines_of_any_depth_are_read_or_named(
+    tmp_path_factory: pytest.TempPathFactory, count: int, opens: str, value: str, padding: int, size: int, declared: bool
+):
+    closes = "".join({"[": "]", "{": "}"}[mark] for mark in reversed(opens.replace("[]", "")) if mark in "[{")
+    text = f'{{"a": {opens * count}{value}{closes * count}, "b": "{"x" * padding}"}}\n'
+    path = write(tmp_path_factory.mktemp("deep") / "a.jsonl", '{"b": "first"}\n' + text + '{"b": "last"}\n')
+    dataset = blocked(read_jsonl(path, schema={"a": pa.int64(), "b": pa.string()} if declared else None), size)
+    levels = 1 + count * len(closes) + ("[]" in opens)
+    if "\n" in opens:
+        message = "A line is not JSON"
+    elif levels > 64:
+        message = f"A line is nested too deep: got {levels:,} levels, more than 64"
+    elif declared:
+        message = "A value does not fit the column 'a' of int64"
+    else:
+        assert [row["b"] for row in dataset] == ["first", "x" * padding, "last"]
+        return
+    with pytest.raises(DataError, match=rf"{message}.*, in line 2 of .*a\.jsonl\. "):
+        list(dataset)
+
+
+def test_brackets_in_text_are_no_levels(tmp_path: Path):
+    lines = [{"t": "[" * 5_000}, {"t": '"' + "{" * 70}, {"t": '\\"' * 70 + "[" * 2_000}, {"n": [[]] * 3_000}]
+    assert list(read_jsonl(write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, lines)))))[2] == {**lines[2], "n": None}
 
 
 def test_text_that_is_not_utf8_is_named(tmp_path: Path):
@@ -209,7 +244,7 @@ def test_reserved_names_and_types_that_cannot_be_read_are_refused(tmp_path: Path
         schema(read_jsonl(path, schema={"__key__": pa.dictionary(pa.int8(), pa.string())}))
 
 
-@pytest.mark.parametrize(("declared", "error"), [(3, ArgumentTypeError), ({"a": "int"}, ArgumentTypeError)])
+@pytest.mark.parametrize(("declared", "error"), [(3, ArgumentTypeError), ({"a": "int"}, ArgumentTypeError), ("scam", ArgumentTypeError)])
 def test_arguments_are_checked_when_the_dataset_is_built(declared: Any, error: type[MlxfpError]):
     with pytest.raises(error, match="schema must map column names to Arrow types"):
         read_jsonl("a.jsonl", schema=declared)
@@ -240,7 +275,7 @@ def test_resuming_reads_nothing_that_stands_before(tmp_path: Path):
 def test_a_column_that_was_only_null_is_to_be_declared(tmp_path: Path, nothing: str, value: Any, kind: str):
     paths = [write(tmp_path / "a.jsonl", f'{{"n": {nothing}}}'), write(tmp_path / "b.jsonl", json.dumps({"n": value}))]
     with pytest.raises(
-        DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all earlier values are null, or make"
+        DataError, match=rf"Declare the type, as in schema={{'n': {re.escape(kind)}}}, if all earlier values are null, or find"
     ):
         list(read_jsonl(paths))
     assert list(read_jsonl(paths, schema={"n": eval(kind, {"pa": pa})}))[-1] == {"n": value}

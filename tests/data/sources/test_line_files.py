@@ -9,9 +9,10 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.describing import schema
+from mlxfp.data.sources.column_types import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.line_files import first_failure, settled, shorten, type_code
+from mlxfp.data.sources.line_blocks import first_failure, shorten
 from mlxfp.data.sources.text_files import read_text
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 _PEAK_AFTER_EACH = """
 import resource, sys
+from mlxfp.data.sources.column_types import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text
@@ -77,6 +79,12 @@ def _at_most(budget: int) -> Any:
         (pa.timestamp("us", "UTC"), "pa.timestamp('us', 'UTC')"),
         (pa.decimal128(5, 2), "pa.decimal128(5, 2)"),
         (pa.list_(pa.struct({"a b": pa.string()})), "pa.list_(pa.struct({'a b': pa.string()}))"),
+        (pa.large_list(pa.list_(pa.float16(), 3)), "pa.large_list(pa.list_(pa.float16(), 3))"),
+        (pa.dictionary(pa.int8(), pa.large_string()), "pa.dictionary(pa.int8(), pa.large_string())"),
+        (pa.fixed_shape_tensor(pa.uint8(), (2, 3)), "pa.fixed_shape_tensor(pa.uint8(), (2, 3))"),
+        (pa.binary(3), "pa.binary(3)"),
+        (pa.date64(), "pa.date64()"),
+        (pa.json_(), "pa.json_()"),
     ],
 )
 def test_types_print_as_the_code_that_makes_them(kind: pa.DataType, code: str):

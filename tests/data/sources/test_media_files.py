@@ -1,6 +1,9 @@
 """Folders of images and sound: rows are files, sorted, labelled by their folder, read when they are asked for."""
 
+import struct
+import tracemalloc
 import wave
+import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators.collating import collate
+from mlxfp.collators.images import vision
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.execution import take_rows
 from mlxfp.core.identity import fingerprint
@@ -151,6 +156,28 @@ def test_what_is_no_wave_file_is_named(tmp_path: Path):
         (tmp_path / "a.wav").write_bytes(damaged)
         with pytest.raises(DataError, match=r"A file cannot be read as WAV: .+, in '.*a\.wav'\. Convert it to samples of"):
             list(read_audio(tmp_path))
+
+
+def test_a_header_that_declares_more_sound_than_there_is_takes_no_memory(tmp_path: Path):
+    write_wave(tmp_path / "a.wav", np.zeros(100, "<i2"))
+    data = (tmp_path / "a.wav").read_bytes()
+    (tmp_path / "a.wav").write_bytes(data[:40] + b"\xf0\xff\xff\xff" + data[44:])
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"A file ends early: got 200 bytes of sound where its header says 4,294,967,280, in '.*a\.wav'"):
+        list(read_audio(tmp_path))
+    assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    tracemalloc.stop()
+
+
+def test_an_image_that_declares_a_huge_size_is_not_decoded(tmp_path: Path):
+    pytest.importorskip("PIL.Image", reason="Pillow is not installed: the extra vision")
+    size = struct.pack(">4sIIBBBBB", b"IHDR", 20_000, 20_000, 8, 2, 0, 0, 0)
+    bomb = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + size + struct.pack(">I", zlib.crc32(size))
+    pixels = zlib.compress(b"\0" * 100)
+    bomb += struct.pack(">I", len(pixels)) + b"IDAT" + pixels + struct.pack(">I", zlib.crc32(b"IDAT" + pixels))
+    images = pipe(read_images(write(tmp_path, {"a.png": bomb})), batch(1), collate(vision(mode="rgb")))
+    with pytest.raises(DataError, match=r"cannot be decoded as an image: Image size \(400000000 pixels\) exceeds limit"):
+        list(images)
 
 
 def test_real_images_are_read_shuffled_and_previewed(data_folder: Path):

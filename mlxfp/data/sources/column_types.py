@@ -1,0 +1,149 @@
+"""Types of columns: those that a user declares, how they are written, and one for a column that has several types."""
+
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from mlxfp.core.arrow.types import is_binary, is_large, is_list_like, is_tensor, is_text, value_type
+from mlxfp.core.errors import ArgumentTypeError
+
+Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # what `schema=` of a reader takes
+Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
+
+SCAN = "scan"
+LONGEST_EXACT = 1 << 53  # float64 holds every integer up to this one
+TEXT_OF_JSON = pa.json_()  # a column that keeps whatever a line of JSON says as its text
+
+
+def as_types(schema: Any) -> Types:
+    """Check declared types: a mapping of column names to Arrow types; none where "scan" finds them."""
+    if schema is None or (isinstance(schema, str) and schema == SCAN):
+        return ()
+    if not isinstance(schema, Mapping):
+        raise ArgumentTypeError(f'schema must map column names to Arrow types, or be "scan", got {type(schema).__name__}: {schema!r:.60}.')
+    for name, kind in schema.items():
+        if not isinstance(name, str) or not isinstance(kind, pa.DataType):
+            raise ArgumentTypeError(
+                f"schema must map column names to Arrow types, as in {{'age': pa.float64()}}, got {{{name!r}: {kind!r:.60}}}."
+            )
+    return tuple(schema.items())
+
+
+def schema_argument(types: Types, *, scan: bool) -> str:
+    """Write the argument `schema` of a reader, for what it prints; nothing where none was given."""
+    if scan:
+        return f", schema={SCAN!r}"
+    return f", {schema_code(types)}" if types else ""
+
+
+def schema_code(types: Iterable[tuple[str, pa.DataType]]) -> str:
+    """Write declared types as the argument that declares them, to print and paste.
+
+    >>> schema_code([("age", pa.float64())])
+    "schema={'age': pa.float64()}"
+    """
+    return f"schema={{{', '.join(f'{name!r}: {type_code(kind)}' for name, kind in types)}}}"
+
+
+def type_code(kind: pa.DataType) -> str:  # noqa: PLR0911  # one for each way that a type is made
+    """Write a type as the code that makes it, for messages."""
+    if kind == TEXT_OF_JSON:
+        return "pa.json_()"
+    if is_tensor(kind):
+        return f"pa.fixed_shape_tensor({type_code(kind.value_type)}, {tuple(kind.shape)})"
+    if is_list_like(kind):
+        size = f", {kind.list_size}" if pa.types.is_fixed_size_list(kind) else ""
+        return f"pa.{'large_list' if is_large(kind) else 'list_'}({type_code(kind.value_type)}{size})"
+    if pa.types.is_struct(kind):
+        return f"pa.struct({{{', '.join(f'{f.name!r}: {type_code(f.type)}' for f in kind)}}})"
+    if pa.types.is_dictionary(kind):
+        return f"pa.dictionary({type_code(kind.index_type)}, {type_code(kind.value_type)})"
+    if pa.types.is_fixed_size_binary(kind):
+        return f"pa.binary({kind.byte_width})"
+    name, _, unit = str(kind).removesuffix("]").partition("[")
+    name = {"double": "float64", "float": "float32", "halffloat": "float16", "bool": "bool_"}.get(name, name)
+    arguments = "" if unit in ("", "day") or name == "date64" else repr(tuple(unit.split(", tz="))).removesuffix(",)").strip("()")
+    return f"pa.{name}({arguments})" if name.isidentifier() else f"pa.{name}"
+
+
+def settled(kind: pa.DataType, null: pa.DataType | None = None) -> pa.DataType:
+    """Return the type for a column that was inferred as `kind`: dates and times stay text, and nulls become `null`, or else text."""
+    if pa.types.is_null(kind):
+        return pa.string() if null is None else null
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(settled(kind.value_type, null))
+    if pa.types.is_struct(kind):
+        return pa.struct([(f.name, settled(f.type, null)) for f in kind])
+    return kind
+
+
+def shown(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of the rows: JSON that is kept as text is a column of strings."""
+    return pa.schema([each.with_type(pa.string()) if each.type == TEXT_OF_JSON else each for each in schema])
+
+
+def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
+    """Return the columns, except declared ones, with a float64 so large that it may have been an integer of more digits."""
+    names = {name for name, _ in declared}
+    return [each.name for each, column in zip(chunk.schema, chunk.columns, strict=True) if each.name not in names and _may_round(column)]
+
+
+def _may_round(column: pa.Array) -> bool:
+    kind = column.type
+    if pa.types.is_float64(kind):
+        values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
+        large = np.abs(values) >= LONGEST_EXACT  # false for NaN; in the place of a null stands anything
+        return bool(large.any()) and bool(np.isfinite(values[large]).any())
+    if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
+        return _may_round(column.values)
+    return pa.types.is_struct(kind) and any(_may_round(column.field(place)) for place in range(kind.num_fields))
+
+
+def joined_type(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:  # noqa: PLR0911  # one for each kind of types
+    """Return the type that holds the values of both; None where there is none without loss.
+
+    Integers and floats may be joined to float64, unsigned integers of 64 bits to signed ones, and times to a finer unit: a value that the
+    joined type cannot hold exactly is an error when it is converted.
+    """
+    if first == second:
+        return first
+    if TEXT_OF_JSON in (first, second):
+        return TEXT_OF_JSON
+    first, second = value_type(first), value_type(second)
+    if pa.types.is_struct(first) and pa.types.is_struct(second):
+        return _joined_structs(first, second)
+    if is_list_like(first) and is_list_like(second):
+        return _joined_lists(first, second)
+    for one, other in ((first, second), (second, first)):
+        if is_text(one) and (is_binary(other) or pa.types.is_fixed_size_binary(other)):
+            return None
+        if pa.types.is_floating(one) and pa.types.is_decimal(other):
+            return None
+        if pa.types.is_floating(one) and pa.types.is_integer(other) and other.bit_width > 16:
+            return pa.float64()
+    try:
+        return pa.unify_schemas([pa.schema({"": first}), pa.schema({"": second})], promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):  # the second one for decimals of more than 76 digits
+        return None
+
+
+def _joined_structs(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    fields: dict[str, pa.DataType | None] = {}
+    for field in chain(first, second):
+        old = fields.get(field.name, field.type)
+        fields[field.name] = None if old is None else joined_type(old, field.type)
+    return None if None in fields.values() else pa.struct(fields)
+
+
+def _joined_lists(first: pa.DataType, second: pa.DataType) -> pa.DataType | None:
+    values = joined_type(first.value_type, second.value_type)
+    if values is None:
+        return None
+    if pa.types.is_fixed_size_list(first) and pa.types.is_fixed_size_list(second) and first.list_size == second.list_size:
+        return pa.list_(values, first.list_size)
+    return pa.large_list(values) if is_large(first) or is_large(second) else pa.list_(values)

@@ -8,9 +8,12 @@ A function that watches a run, or changes how the parts are called (`profile`, `
 """
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from math import inf
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import RecordBatch, Schema, number_as, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.epochs import check_ends, warn_redrawn
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
@@ -28,6 +32,8 @@ from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Level, Stage, State
 
 ALL_STAGES = 1 << 30  # more than any pipeline has
+_SILENT_ROWS = 100_000  # rows without an item after which a stage that leaves them all out is named; at least a second of reading
+_SILENT_SECONDS = 20.0  # the same for slow rows
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
@@ -137,7 +143,8 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     """Yield every item with the cursor after it; a cursor that is given continues exactly where it stands.
 
     Items are dicts before `batch`, `Examples` after it, and `dict[str, mx.array]` after `collate`. `epoch` selects the order and the
-    randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline.
+    randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline. Warns where an epoch
+    after the first has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> numbers = from_examples([{"x": i} for i in range(4)])
@@ -150,6 +157,8 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     """
     check_dataset(dataset, iterate)
     check_not_negative(epoch=epoch)
+    if epoch:
+        warn_redrawn(dataset, f"iterate(epoch={epoch})", stacklevel=2)
     if cursor is None:
         return _items(dataset, beginning(dataset, epoch=epoch))
     _check_cursor(dataset, cursor)
@@ -161,8 +170,8 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
     return Cursor(Snapshot(epoch), 0, dataset)
 
 
-async def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
-    """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own.
+def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
+    """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own. Without cursors: `async for x in dataset`.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> async def total():
@@ -170,12 +179,16 @@ async def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epo
     >>> asyncio.run(total())
     3
     """
-    items: Any = iterate(dataset, cursor, epoch=epoch)
+    return in_a_thread(iterate(dataset, cursor, epoch=epoch))
+
+
+async def in_a_thread(items: Any) -> AsyncIterator[Any]:
+    """Yield what a generator yields, each item made in one thread of its own."""
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread: MLX arrays that are not evaluated must not change threads
         try:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
-                yield item  # type: ignore[misc]  # not `end`, so what iterate yields
+                yield item
         finally:
             worker.submit(items.close).result()
 
@@ -198,7 +211,7 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
     by_row, arrow = plan.level == "examples", source.level != "batches"
     states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
     calls = [(step, hooks.step(step)) for step in steps]
-    rows = base.rows
+    rows, silence = base.rows, _Silence()
     for chunk, after in hooks.read(source)(base.epoch, base.position):
         if arrow:
             numbered, rows = number_rows(chunk, base.epoch, rows), rows + chunk.num_rows
@@ -207,7 +220,11 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
         before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
         if steps or by_row or done:
             try:
-                done = yield from _emit(_push(calls, states, (numbered,)), before, done, owner, by_row=by_row)
+                came = yield from _emit(_push(calls, states, (numbered,)), before, done, owner, by_row=by_row)
+                if came:
+                    done, silence.rows = max(0, done - came), 0
+                elif silence.lasts(numbered):
+                    silence.explain(plan, base.epoch, _leaving_out(calls, states, numbered))
             except Exception as error:
                 if (file := source.file_of(before.position)) is not None:
                     error.add_note(f"with rows of {file}")
@@ -224,7 +241,8 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0) -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch, or its batches after `collate`."""
+    """Yield the chunks of an epoch, or its batches after `collate`. Raises `PipelineError` where an epoch is known to have no end."""
+    check_ends(dataset, "This function")
     with closing(run(dataset, start(epoch, None))) as items:
         for item, _ in items:
             yield item
@@ -286,7 +304,7 @@ def _flush(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: li
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
-    """Count the items that come out after a snapshot, leaving out the first `skip`; return how many of these are still to come."""
+    """Yield the items that come out after a snapshot, leaving out the first `skip`; return how many came out, with these."""
     done = 0
     for chunk in chunks:
         size = chunk.num_rows if by_row else 1
@@ -294,7 +312,52 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
         if done > skip and size:
             fresh = min(size, done - skip)
             yield chunk if fresh == size else chunk.slice(size - fresh), Cursor(base, done, owner)
-    return max(0, skip - done)
+    return done
+
+
+class _Silence:
+    """Notices that no item comes out for long. Running machinery, never part of a value."""
+
+    def __init__(self) -> None:
+        self.rows = 0  # read since the last item came out
+        self._since = 0.0
+        self._rows, self._seconds = float(_SILENT_ROWS), _SILENT_SECONDS
+
+    def lasts(self, chunk: Any) -> bool:
+        """Count a chunk of which nothing came out; return whether it is time to say so."""
+        now = monotonic()
+        self._since = self._since if self.rows else now
+        self.rows += getattr(chunk, "num_rows", 1)
+        return self.rows >= self._rows or now - self._since >= self._seconds
+
+    def explain(self, plan: Plan, epoch: int, found: tuple[Step, int] | None) -> None:
+        """Warn once, if a stage leaves out all rows; if one holds them instead, look again when it took twice as long."""
+        if found is None:
+            self._rows, self._seconds = 2 * self._rows, 2 * self._seconds
+            return
+        self._rows, self._seconds = inf, inf
+        step, count = found
+        warnings.warn(
+            f"Nothing came out of the last {self.rows:,} rows of {plan.text}, in epoch {epoch}: of the last {count:,} that reached it, "
+            f"{step.text} kept 0. Reading goes on to the end of the data; if rows should pass, try the stage on the rows before it with preview.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _leaving_out(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: Sequence[State], chunk: Any) -> tuple[Step, int] | None:
+    """Return the step that leaves out all rows of a chunk, and how many reached it; None where a step keeps them in its state."""
+    if not getattr(chunk, "num_rows", 1):
+        return None
+    chunks = [chunk]
+    for step, call in calls:  # again, which is no more than a resumed run does: steps are pure
+        state = states[step.place]
+        made = [each for fed in chunks for each in call(state, fed)[1] if getattr(each, "num_rows", 1)]
+        if not made:
+            held = not isinstance(state, tuple) or bool(state)
+            return None if held else (step, sum(getattr(fed, "num_rows", 1) for fed in chunks))
+        chunks = made
+    return None
 
 
 def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:

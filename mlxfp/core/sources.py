@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.nodes import Part
+from mlxfp.core.nodes import Part, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
 
 Position = Any
@@ -60,6 +60,21 @@ class Source(Part, ABC):
     def indexable(self) -> bool:
         """Whether `take` and `length` work without reading everything before the rows."""
         return False
+
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch is known to have no end."""
+        return any(held.endless for held in children(self))
+
+    @property
+    def reorders(self) -> bool:
+        """Whether rows come in another order in each epoch."""
+        return any(held.reorders for held in children(self))
+
+    @property
+    def redraws(self) -> bool:
+        """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
+        return any(held.redraws for held in children(self))
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""

@@ -16,6 +16,7 @@ from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, columns_t
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
+from mlxfp.core.epochs import check_ends, warn_redrawn
 from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
 from mlxfp.core.execution import row_count, run, start, take_rows
 from mlxfp.core.nodes import check_dataset, leaves
@@ -38,7 +39,10 @@ def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     >>> list(concat([from_examples([{"x": 1}]), from_examples([{"x": 2}])]))
     [{'x': 1}, {'x': 2}]
     """
-    return Dataset(_Concat(_joinable(datasets, "concat")))
+    joined = _joinable(datasets, "concat")
+    for dataset in joined[:-1]:
+        check_ends(dataset, "concat")
+    return Dataset(_Concat(joined))
 
 
 def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
@@ -80,6 +84,9 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise ArgumentError(f"weights must be at least 0 and not all 0, got {list(weights)}.")
     if by == "tokens" and joined[0].level != "examples":
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
+    if stop == "restart":
+        for dataset in joined:
+            warn_redrawn(dataset, 'mix(stop="restart")', stacklevel=2)
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 
@@ -172,6 +179,12 @@ class Mix(_Joined):
     weights: tuple[float, ...]
     by: Measure
     stop: Stop
+
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch is known to have no end: it starts datasets again, or those that it waits for have none."""
+        held = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
+        return self.stop == "restart" or (all if self.stop == "first" else any)(held)
 
     def schema(self) -> Schema:
         """Return the schema that the datasets share."""

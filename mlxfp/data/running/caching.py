@@ -79,6 +79,10 @@ def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Example]], Dataset[
 class _Stored(Wrapper):
     """Rows in a table with their hidden columns, as they were in epoch 0."""
 
+    gathers = True
+    reorders = False  # nor do they change with the epoch, whatever stands before
+    redraws = False
+
     @property
     def hidden(self) -> tuple[str, ...]:
         """The names of what is kept with the columns."""

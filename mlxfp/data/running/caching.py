@@ -1,6 +1,7 @@
 """Keeping rows: `load` in memory, `cache` in a memory-mapped Arrow file."""
 
 import os
+import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, large_chunks, rows_of
+from mlxfp.core.arrow.messages import is_compressed
 from mlxfp.core.atomic_files import written_whole
 from mlxfp.core.chunks import (
     CHUNK_ROWS,
@@ -36,6 +38,8 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.rows.row_views import rows_at_once
+
+_MAGIC_BYTES = 8  # of an Arrow file, before its first message
 
 
 def load() -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -170,8 +174,12 @@ class _Cache(_Stored):
             _write(self.dataset, file)
         try:
             with pa.memory_map(str(file)) as mapped:
-                return pa.ipc.open_file(mapped).read_all()
-        except (pa.ArrowInvalid, OSError) as error:
+                rows = pa.ipc.open_file(mapped)
+                mapped.seek(_MAGIC_BYTES)
+                if is_compressed(mapped):
+                    raise pa.ArrowInvalid("it is compressed, which a cache never is, and could fill the memory")  # noqa: TRY301  # as below
+                return rows.read_all()
+        except (pa.ArrowInvalid, OSError, struct.error) as error:
             raise DataError(f"The cache file {file} cannot be read: {error}. Delete it: it is made again at the next use.") from error
 
     def schema(self) -> Schema:

@@ -5,7 +5,7 @@ randomness derives from. User functions never see them.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -213,7 +213,7 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     """Turn the values of one column into an Arrow array, as `from_rows` does."""
     arrays = {each for each in set(map(type, values)) if is_array(each)}  # a check of each value would be slow
     if any(not issubclass(each, np.ndarray | np.generic) for each in arrays):
-        values = [_array(value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)]
+        values = [_read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)]
     shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if arrays else ()
     if is_tensor(kind) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
@@ -222,7 +222,8 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     try:
         return pa.array(values, kind)
     except MISFITS as error:
-        plain = [nested(value) for value in values]  # arrays in lists and mappings: looked for only now, as a look at every value is slow
+        # Arrays in lists and mappings are looked for only now, as a look at every value is slow.
+        plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
         if not _fails(plain, kind):
             return pa.array(plain, kind)
         place = bisect_left(range(len(plain)), 1, key=lambda place: _fails(plain[: place + 1], kind))
@@ -239,9 +240,9 @@ def _misfit(values: list[Any], place: int, kind: pa.DataType | None) -> str:
     return f"does not fit the type {wanted}. Make the values of a column one type, or declare it with schema=."
 
 
-def _array(value: Any, name: str, number: int) -> Any:
+def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any:
     try:
-        return as_numpy(value)
+        return read(value)
     except SchemaError as error:
         raise SchemaError(f"Column {name!r} of row {number}: {error}") from error.__cause__
 

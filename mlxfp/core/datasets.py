@@ -227,9 +227,10 @@ class Combinator:
     def __call__(self, dataset: Dataset[Any]) -> Dataset[Any]:
         """Wrap the dataset."""
         check_level(dataset, self, self.accepts)
-        if getattr(self.source, "gathers", False):
+        source = self.source(dataset, **dict(self.options))
+        if getattr(source, "gathers", False):
             check_ends(dataset, self)
-        return Dataset(self.source(dataset, **dict(self.options)))
+        return Dataset(source)
 
     def __repr__(self) -> str:
         return f"{label(self.source)}({', '.join(f'{name}={brief(value)}' for name, value in self.options)})"

@@ -17,7 +17,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
 from mlxfp.core.epochs import check_ends, warn_redrawn
-from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
+from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
 from mlxfp.core.execution import row_count, run, start, take_rows
 from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import head
@@ -62,7 +62,8 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
 
     `by="tokens"` counts the tokens in `input_ids` instead of examples, and works before `batch`. When a dataset ends, the mixture ends
     (`stop="first"`), goes on without it ("all"), or starts it again with its next epoch, endlessly ("restart"). A dataset of weight 0
-    gives nothing. Shares are exact at every moment to within one item of each dataset.
+    gives nothing. Shares are exact at every moment to within one item of each dataset. Raises `DataError` where a dataset that restarts
+    has no items; warns where each of its epochs has other rows (see `take`).
 
     >>> from itertools import islice
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -284,15 +285,19 @@ class _Reader:
 
     def fill(self) -> bool:
         """Hold at least one item; False when the dataset has ended for good."""
-        fresh = False
         while self._chunk is None:
             item = next(self._chunks, None)
             if item is not None:
                 self._hold(self._mixture.marked(item[0], self._place), item[1])
-            elif self._mixture.stop != "restart" or fresh:  # fresh: a whole pass gave nothing
+            elif self._mixture.stop != "restart":
                 return False
+            elif self._after is None:  # a whole pass gave nothing
+                raise DataError(
+                    f"A mixture that restarts would go on without one of its datasets: an epoch of {self._mixture.datasets[self._place]!r} has no "
+                    'items. Look at what it reads; leave it out, give it the weight 0, or end the mixture with stop="all" or "first".'
+                )
             else:
-                self.passes, self.cursor, self._after, fresh = self.passes + 1, None, None, True
+                self.passes, self.cursor, self._after = self.passes + 1, None, None
                 self._chunks = self._run(None)
         return True
 

@@ -63,7 +63,7 @@ class ColumnSource(FileSource):
         schema, _ = self.header_of(first)
         check_names(schema.names, first.path)
         for name in self.columns or ():
-            if name not in schema.names:
+            if schema.get_field_index(name) < 0:
                 raise unknown_name(f"column of {first.path}", name, schema.names)
         wanted = [schema.field(name) for name in self.columns or schema.names]
         return pa.schema([(f.name, takeable(f.type)) for f in wanted])  # metadata and nullability may differ between files
@@ -79,7 +79,7 @@ class ColumnSource(FileSource):
     def check_fit(self, file: FileStamp, whole: Schema, first: FileStamp) -> None:
         """Raise `SchemaError` unless a file has the columns and types of the first one; others are ignored where the user chose some."""
         found, _ = self.header_of(file)
-        names = [name for name in found.names if self.columns is None or name in whole.names]
+        names = [name for name in found.names if self.columns is None or whole.get_field_index(name) >= 0]
         check_same_names(names, file.path, whole.names, first.path)
         for column in whole:
             kind = takeable(found.field(column.name).type)

@@ -11,16 +11,16 @@ def check_ends(dataset: Pipeline[Any], reader: object) -> None:
     """Raise `PipelineError` where `reader`, which reads a whole epoch, is used on a dataset that is known to have no end."""
     if dataset.endless:
         raise PipelineError(
-            f"{reader} reads a whole epoch first, and the data has no end: {_without_end(dataset)!r} goes on for ever, in "
+            f"{reader} needs data that ends: {_without_end(dataset)!r} goes on for ever, in "
             f"{dataset!r}. Put take(count) before it, or move it before what repeats; shuffle works on such data with buffer=."
         )
 
 
-def warn_redrawn(dataset: Pipeline[Any], reader: str, *, stacklevel: int) -> None:
-    """Warn where more than one epoch is read of a dataset that has other rows in each."""
+def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
+    """Warn where more than one epoch is read of a dataset that has other rows in each. `stacklevel` is that of `warnings.warn`."""
     if dataset.redraws:
         warnings.warn(
-            f"{reader} reads other rows in each epoch of {dataset!r}: take, skip and select choose by place, and the shuffle before them "
+            f"Each epoch has other rows in {dataset!r}: take, skip and select choose by place, and the shuffle before them "
             "gives every row another place in each epoch. Rows that you keep for validation would come into training. For parts that stay "
             "apart use split or train_valid_test, and shuffle after it; where other rows in each epoch are meant, say take(..., redraw=True).",
             RuntimeWarning,

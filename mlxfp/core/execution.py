@@ -158,7 +158,7 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     check_dataset(dataset, iterate)
     check_not_negative(epoch=epoch)
     if epoch:
-        warn_redrawn(dataset, f"iterate(epoch={epoch})", stacklevel=2)
+        warn_redrawn(dataset, stacklevel=2)
     if cursor is None:
         return _items(dataset, beginning(dataset, epoch=epoch))
     _check_cursor(dataset, cursor)

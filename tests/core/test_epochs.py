@@ -6,12 +6,14 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+import mlx.core as mx
 import pyarrow as pa
 import pytest
 from attrs import frozen
 from hypothesis import given
-from hypothesis import strategies as st
+from mlx import nn
 
+from mlxfp.collators.collating import collate
 from mlxfp.core import execution
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, length
@@ -34,6 +36,11 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.testing import laws
 from mlxfp.testing.strategies import pipelines
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.losses import mse
+from mlxfp.training.optimization.optimizers import adamw
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
 
 ROWS = from_examples([{"x": i} for i in range(10)])
 SCHEMA = pa.schema({"x": pa.int64()})
@@ -91,7 +98,7 @@ READERS: dict[str, Callable[[Dataset[Any]], Any]] = {
 @pytest.mark.parametrize("dataset", ENDLESS.values(), ids=ENDLESS)
 def test_what_reads_a_whole_epoch_refuses_data_without_an_end(dataset, reader):
     assert dataset.endless
-    with pytest.raises(PipelineError, match=r"reads a whole epoch first, and the data has no end: .* goes on for ever, in .*Put take\(count\)"):
+    with pytest.raises(PipelineError, match=r"needs data that ends: .* goes on for ever, in .*Put take\(count\)"):
         reader(dataset)
 
 
@@ -105,7 +112,7 @@ def test_the_message_names_the_part_without_an_end():
     with pytest.raises(PipelineError) as caught:
         pipe(ROWS, repeat(None), filter(bool), load())
     assert str(caught.value).startswith(
-        "load() reads a whole epoch first, and the data has no end: repeat(epochs=None) goes on for ever, in pipe(from_examples(10 rows), "
+        "load() needs data that ends: repeat(epochs=None) goes on for ever, in pipe(from_examples(10 rows), "
     )
 
 
@@ -174,7 +181,7 @@ def test_other_rows_in_each_epoch_are_pointed_out(stage):
     assert "behind a shuffle: other rows in each epoch; for parts that stay apart use split" in explain(dataset)
     list(dataset)  # one epoch is no reason to warn
     for read in (repeat(2), repeat(None), lambda dataset: iterate(dataset, epoch=1), lambda dataset: mix([dataset], [1])):
-        with pytest.warns(RuntimeWarning, match=r"reads other rows in each epoch .* use split or train_valid_test, .*redraw=True"):
+        with pytest.warns(RuntimeWarning, match=r"Each epoch has other rows in .* use split or train_valid_test, .*redraw=True"):
             read(dataset)
 
 
@@ -195,8 +202,18 @@ def test_parts_cut_by_place_behind_a_shuffle_leak_which_is_why_it_warns():
     assert set.union(*rows_of_epochs(train)) & rows_of_epochs(valid)[0]
 
 
+def test_training_for_several_epochs_points_it_out():
+    model, optimizer = nn.Linear(1, 1), adamw(0.1)
+    step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["x"]), optimizer)
+    to_batch = collate(lambda group: {"x": mx.array([[float(row["x"])] for row in group])})
+    batches = pipe(ROWS, shuffle(0), take(6), batch(3), to_batch)
+    last(fit(step, train_state(model, optimizer), batches, epochs=1))
+    with pytest.warns(RuntimeWarning, match="Each epoch has other rows"):
+        last(fit(step, train_state(model, optimizer), batches, epochs=2))
+
+
 def test_the_warning_points_to_the_line_that_reads_several_epochs():
-    with pytest.warns(RuntimeWarning, match="reads other rows") as caught:
+    with pytest.warns(RuntimeWarning, match="Each epoch has other rows") as caught:
         pipe(ROWS, shuffle(0), take(3), repeat(2))
         iterate(pipe(ROWS, shuffle(0), take(3)), epoch=1)
     assert [warning.filename for warning in caught] == [__file__] * 2

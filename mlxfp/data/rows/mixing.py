@@ -87,7 +87,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
     if stop == "restart":
         for dataset in joined:
-            warn_redrawn(dataset, 'mix(stop="restart")', stacklevel=2)
+            warn_redrawn(dataset, stacklevel=2)
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 

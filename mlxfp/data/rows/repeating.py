@@ -35,7 +35,7 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
 
 def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
     if epochs != 1:
-        warn_redrawn(dataset, f"repeat({epochs})", stacklevel=5)  # the line with pipe
+        warn_redrawn(dataset, stacklevel=5)  # the line with pipe
     return _Repeat(dataset, epochs)
 
 

@@ -24,14 +24,13 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import known_length, length
-from mlxfp.core.epochs import check_ends
 from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, in_a_thread, iterate, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
 from mlxfp.core.nodes import Item, Part, Pipeline, brief, children, flat_parts, label
 from mlxfp.core.planning import Resolved, head, plan, resolve
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
 
 

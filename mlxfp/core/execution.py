@@ -23,12 +23,11 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import RecordBatch, Schema, number_as, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
-from mlxfp.core.epochs import check_ends, warn_redrawn
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
 from mlxfp.core.stages import Level, Stage, State
 
 ALL_STAGES = 1 << 30  # more than any pipeline has

@@ -32,7 +32,7 @@ class Pipeline(Generic[Item]):
     source: Any
     stages: tuple[Any, ...]
     level: Any
-    endless: Any  # these two: see `epochs.py`
+    endless: Any  # these two: see `sources.py`
     redraws: Any
     identity: Any  # see `identity.py`
     resolved: Any  # see `planning.py`

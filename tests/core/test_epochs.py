@@ -19,6 +19,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, length
 from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.execution import iterate, read_all
+from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.sources import Source
 from mlxfp.data.inspection.checksums import checksum
@@ -34,7 +35,6 @@ from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
-from mlxfp.testing import laws
 from mlxfp.testing.strategies import pipelines
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
@@ -220,7 +220,11 @@ def test_the_warning_points_to_the_line_that_reads_several_epochs():
 
 
 def test_that_it_is_meant_changes_no_fingerprint():
-    laws.assert_same_value(pipe(ROWS, take(3)), pipe(ROWS, take(3, redraw=True)))
+    plain, meant = pipe(ROWS, take(3)), pipe(ROWS, take(3, redraw=True))
+    assert plain == meant
+    assert fingerprint(plain) == fingerprint(meant)
+    _, cursor = next(iterate(plain))
+    assert [row["x"] for row, _ in iterate(meant, cursor)] == [1, 2]
 
 
 # Filters that nothing passes

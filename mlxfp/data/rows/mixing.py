@@ -16,12 +16,11 @@ from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, columns_t
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
-from mlxfp.core.epochs import check_ends, warn_redrawn
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
 from mlxfp.core.execution import row_count, run, start, take_rows
 from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import head
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
 from mlxfp.core.stages import Level
 from mlxfp.data.rows.repeating import FOREVER
 

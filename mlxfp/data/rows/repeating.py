@@ -8,10 +8,9 @@ from attrs import frozen
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.epochs import warn_redrawn
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, warn_redrawn
 
 Item = TypeVar("Item")
 

@@ -13,12 +13,11 @@ from mlxfp.core.checks import check_columns, check_integer, check_text, check_ty
 from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visible
 from mlxfp.core.datasets import Dataset, Wrapper, check_indexable
 from mlxfp.core.describing import schema
-from mlxfp.core.epochs import check_ends
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.row_views import ByPlace, View

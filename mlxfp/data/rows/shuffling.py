@@ -12,11 +12,10 @@ from mlxfp.core.arrow.gathering import large_chunks, rows_in
 from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.epochs import check_ends
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.randomness import fold_in, fold_into_rows
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, check_level
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View

@@ -32,7 +32,7 @@ CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: e
 
 
 _TENSORS = "iuf"
-MISFITS = (pa.ArrowException, OverflowError, UnicodeError)
+MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
@@ -213,7 +213,9 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
     """Turn the values of one column into an Arrow array, as `from_rows` does."""
     arrays = {each for each in set(map(type, values)) if is_array(each)}  # a check of each value would be slow
     if any(not issubclass(each, np.ndarray | np.generic) for each in arrays):
-        values = [_read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)]
+        values = [
+            _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
+        ]
     shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if arrays else ()
     if is_tensor(kind) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
@@ -233,8 +235,8 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
 def _misfit(values: list[Any], place: int, kind: pa.DataType | None) -> str:
     if kind is None and not place:
         return (
-            "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array of "
-            "these, before it becomes a value of a row."
+            "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array "
+            "of these, before it becomes a value of a row."
         )
     wanted = f"{pa.array(values[:place]).type} of the rows before it" if kind is None else kind
     return f"does not fit the type {wanted}. Make the values of a column one type, or declare it with schema=."

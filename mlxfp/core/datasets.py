@@ -107,7 +107,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         raise ArgumentTypeError(f"A dataset is not awaited, got await on {self!r}. Iterate: `async for item in dataset`, or aiterate.")
 
     def __len__(self) -> int:
-        """Return how many items an iteration gives, as `length` does; raises `ArgumentTypeError` where that is not known without reading."""
+        """Return how many items an iteration gives; raises `ArgumentTypeError` where that is not known without reading."""
         if self.endless:
             raise ArgumentTypeError(f"This dataset has no length, as it has no end: {self!r}. Put take(count) after it.")
         count = known_length(self)

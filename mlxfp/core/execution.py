@@ -38,6 +38,7 @@ _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes litt
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
 Take = Callable[[int, NDArray[np.int64]], RecordBatch]
 Fed = tuple[State, Iterable[Any]]
+Calls = Sequence[tuple["Step", Callable[[State, Any], Fed]]]
 Rows = Callable[[], Iterator[RecordBatch]]
 
 
@@ -210,7 +211,7 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
     by_row, arrow = plan.level == "examples", source.level != "batches"
     states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
     calls = [(step, hooks.step(step)) for step in steps]
-    rows, silence = base.rows, _Silence()
+    rows, silence = base.rows, _Silence(calls)
     for chunk, after in hooks.read(source)(base.epoch, base.position):
         if arrow:
             numbered, rows = number_rows(chunk, base.epoch, rows), rows + chunk.num_rows
@@ -219,11 +220,11 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
         before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
         if steps or by_row or done:
             try:
-                came = yield from _emit(_push(calls, states, (numbered,)), before, done, owner, by_row=by_row)
+                came = yield from _emit(_push(silence.calls, states, (numbered,)), before, done, owner, by_row=by_row)
                 if came:
                     done, silence.rows = max(0, done - came), 0
-                elif silence.lasts(numbered):
-                    silence.explain(plan, base.epoch, _leaving_out(calls, states, numbered))
+                else:
+                    silence.lasts(numbered, plan, base.epoch)
             except Exception as error:
                 if (file := source.file_of(before.position)) is not None:
                     error.add_note(f"with rows of {file}")
@@ -275,7 +276,7 @@ def blame(error: Exception, stages: str) -> None:
         error.add_note(f"while running {stages}")
 
 
-def _push(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
+def _push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
     """Feed chunks to the first step, and what comes out to the steps after it; `states` is updated in place.
 
     Lazy: a chunk is fed to a step when what comes out of it is asked for.
@@ -296,7 +297,7 @@ def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], ch
         yield from out
 
 
-def _flush(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: list[State], hooks: Hooks) -> Iterator[Any]:
+def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
     """Finish every step in turn, feeding what it still held to the steps after it."""
     for number, (step, _) in enumerate(calls, 1):
         yield from _push(calls[number:], states, hooks.finish(step)(states[step.place]))
@@ -315,48 +316,55 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
 
 
 class _Silence:
-    """Notices that no item comes out for long. Running machinery, never part of a value."""
+    """Notices that no item comes out for long, and finds out why. Running machinery, never part of a value."""
 
-    def __init__(self) -> None:
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls  # what to feed the next chunk to
         self.rows = 0  # read since the last item came out
-        self._since = 0.0
+        self._plain, self._counts, self._since = calls, list[list[int]](), 0.0
         self._rows, self._seconds = float(_SILENT_ROWS), _SILENT_SECONDS
 
-    def lasts(self, chunk: Any) -> bool:
-        """Count a chunk of which nothing came out; return whether it is time to say so."""
+    def lasts(self, chunk: Any, plan: Plan, epoch: int) -> None:
+        """Take note of a chunk of which nothing came out. After many or much time, count what each step makes of one chunk, and say it."""
         now = monotonic()
         self._since = self._since if self.rows else now
-        self.rows += getattr(chunk, "num_rows", 1)
-        return self.rows >= self._rows or now - self._since >= self._seconds
+        self.rows += _size(chunk)
+        if self._counts:
+            self._explain(plan, epoch)
+            self.calls, self._counts = self._plain, []
+        elif self.rows >= self._rows or now - self._since >= self._seconds:
+            self._counts = [[0, 0] for _ in self._plain]
+            self.calls = [(step, _counted(call, count)) for (step, call), count in zip(self._plain, self._counts, strict=True)]
 
-    def explain(self, plan: Plan, epoch: int, found: tuple[Step, int] | None) -> None:
-        """Warn once, if a stage leaves out all rows; if one holds them instead, look again when it took twice as long."""
-        if found is None:
+    def _explain(self, plan: Plan, epoch: int) -> None:
+        """Warn once, if a step leaves out all rows; if one holds them instead, look again when it took twice as long."""
+        found = next((pair for pair in zip(self._plain, self._counts, strict=True) if pair[1][0] and not pair[1][1]), None)
+        if found is None or found[0][0].stage.start(epoch) != ():
             self._rows, self._seconds = 2 * self._rows, 2 * self._seconds
             return
-        self._rows, self._seconds = inf, inf
-        step, count = found
+        self._rows = self._seconds = inf
         warnings.warn(
-            f"Nothing came out of the last {self.rows:,} rows of {plan.text}, in epoch {epoch}: of the last {count:,} that reached it, "
-            f"{step.text} kept 0. Reading goes on to the end of the data; if rows should pass, try the stage on the rows before it with preview.",
+            f"Nothing came out of the last {self.rows:,} rows of {plan.text}, in epoch {epoch}: of the last {found[1][0]:,} that "
+            f"reached it, {found[0][0].text} kept 0. Reading goes on to the end of the data; if rows should pass, preview those before it.",
             RuntimeWarning,
             stacklevel=2,
         )
 
 
-def _leaving_out(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: Sequence[State], chunk: Any) -> tuple[Step, int] | None:
-    """Return the step that leaves out all rows of a chunk, and how many reached it; None where a step keeps them in its state."""
-    if not getattr(chunk, "num_rows", 1):
-        return None
-    chunks = [chunk]
-    for step, call in calls:  # again, which is no more than a resumed run does: steps are pure
-        state = states[step.place]
-        made = [each for fed in chunks for each in call(state, fed)[1] if getattr(each, "num_rows", 1)]
-        if not made:
-            held = not isinstance(state, tuple) or bool(state)
-            return None if held else (step, sum(getattr(fed, "num_rows", 1) for fed in chunks))
-        chunks = made
-    return None
+def _counted(call: Callable[[State, Any], Fed], count: list[int]) -> Callable[[State, Any], Fed]:
+    """Let a call add the rows that go in and come out to a count."""
+
+    def counted(state: State, chunk: Any) -> Fed:
+        state, out = call(state, chunk)
+        made = list(out)
+        count[:] = count[0] + _size(chunk), count[1] + sum(map(_size, made))
+        return state, made
+
+    return counted
+
+
+def _size(chunk: Any) -> int:
+    return int(getattr(chunk, "num_rows", 1))  # a batch has none, and counts as one
 
 
 def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:

@@ -132,7 +132,7 @@ def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
         warnings.warn(
             f"Each epoch has other rows in {dataset!r}: take, skip and select choose by place, and the shuffle before them "
             "gives every row another place in each epoch. Rows that you keep for validation would come into training. For parts that stay "
-            "apart use split or train_valid_test, and shuffle after it; where other rows in each epoch are meant, say take(..., redraw=True).",
+            "apart use split or train_valid_test, and shuffle after it; where other rows in each epoch are meant, say redraw=True.",
             RuntimeWarning,
             stacklevel=stacklevel + 1,
         )

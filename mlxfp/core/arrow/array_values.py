@@ -15,6 +15,7 @@ from mlxfp.core.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")
 _PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times keep their unit
+_DAYS = np.dtype("datetime64[D]")  # but for these, which Arrow takes as dates of Python only
 
 
 @lru_cache(maxsize=256)
@@ -50,7 +51,7 @@ def unboxed(value: Any) -> Any:
     """
     if not isinstance(value, np.ndarray | np.generic) or value.shape:
         return value
-    return value.item() if value.dtype.kind in _PLAIN else value[()]
+    return value.item() if value.dtype.kind in _PLAIN or value.dtype == _DAYS else value[()]
 
 
 def without_arrays(value: Any) -> Any:

@@ -292,8 +292,9 @@ class _Reader:
                 return False
             elif self._after is None:  # a whole pass gave nothing
                 raise DataError(
-                    f"A mixture that restarts would go on without one of its datasets: an epoch of {self._mixture.datasets[self._place]!r} has no "
-                    'items. Look at what it reads; leave it out, give it the weight 0, or end the mixture with stop="all" or "first".'
+                    "A mixture that restarts would go on without one of its datasets: an epoch of "
+                    f"{self._mixture.datasets[self._place]!r} has no items. "
+                    'Look at what it reads; leave it out, give it the weight 0, or end the mixture with stop="all" or "first".'
                 )
             else:
                 self.passes, self.cursor, self._after = self.passes + 1, None, None

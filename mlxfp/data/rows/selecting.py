@@ -183,7 +183,8 @@ class _Splitting:
             check_ends(dataset, repr(self))
             if dataset.reorders and dataset.indexable:
                 raise PipelineError(
-                    f"{self!r} cuts each value by the places of its rows, which are others in each epoch, in {dataset!r}. Put shuffle behind it."
+                    f"{self!r} cuts each value by the places of its rows, which are others in each epoch, in {dataset!r}. "
+                    "Put shuffle behind it."
                 )
         return tuple(Dataset(_Split(dataset, part, **attrs.asdict(self))) for part in range(len(self.fractions)))
 

@@ -301,4 +301,8 @@ def _write(dataset: Dataset[Any], file: Path) -> None:
 
 def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:
     """Give the rows the keys of an epoch: those of epoch 0 are stored."""
-    return chunk if epoch == 0 or KEY not in chunk.schema.names else set_column(chunk, KEY, pa.array(fold_into_rows(row_keys(chunk), "epoch", epoch)))
+    return (
+        chunk
+        if epoch == 0 or KEY not in chunk.schema.names
+        else set_column(chunk, KEY, pa.array(fold_into_rows(row_keys(chunk), "epoch", epoch)))
+    )

@@ -28,6 +28,9 @@ class Tensor:
 
     dtype = property(lambda self: self.values.dtype)
 
+    def __len__(self) -> int:
+        return len(self.values)
+
     def detach(self) -> "Tensor":
         return Tensor(self.values, "detached")
 
@@ -64,7 +67,9 @@ WAYS = {
     "from_examples": from_examples,
     "from_iterable": from_iterable,
     "map": lambda rows: pipe(from_examples([{"place": place} for place in range(len(rows))]), map(lambda row: rows[row["place"]])),
-    "flat_map": lambda rows: pipe(from_examples([{"place": place} for place in range(len(rows))]), flat_map(lambda row: [rows[row["place"]]])),
+    "flat_map": lambda rows: pipe(
+        from_examples([{"place": place} for place in range(len(rows))]), flat_map(lambda row: [rows[row["place"]]])
+    ),
     "from_torch": from_torch,
     "from_table": lambda rows: from_table({name: [row[name] for row in rows] for name in rows[0]}),
 }
@@ -115,7 +120,9 @@ def test_whole_columns_of_other_libraries_are_columns():
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_what_numpy_has_no_type_for_is_named_with_its_cure(way: Any):
     rows = [{"x": mx.array([1.0]).astype(mx.bfloat16)}] * 2
-    with pytest.raises(SchemaError, match=r"numpy cannot read an array of mlx.core.array of mlx.core.bfloat16: .*bfloat16, which .* to float32\."):
+    with pytest.raises(
+        SchemaError, match=r"numpy cannot read an array of mlx.core.array of mlx.core.bfloat16: .*bfloat16, which .* to float32\."
+    ):
         list(way(rows))
     nested = [{"x": [rows[0]["x"]]}]
     with pytest.raises(SchemaError, match=r"bfloat16, which numpy does not have, to float32"):
@@ -124,5 +131,7 @@ def test_what_numpy_has_no_type_for_is_named_with_its_cure(way: Any):
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_what_is_no_value_at_all_is_named_with_what_is(way: Any):
-    with pytest.raises(SchemaError, match=r"Column 'x' of row 0: .* does not fit the type of any Arrow column\. Make it a number of at most 64"):
+    with pytest.raises(
+        SchemaError, match=r"Column 'x' of row 0: .* does not fit the type of any Arrow column\. Make it a number of at most 64"
+    ):
         list(way([{"x": object()}]))

@@ -95,7 +95,12 @@ BEFORE = {
     "mix": lambda rows: mix([shuffle(1)(rows), rows], [1, 2], stop="all"),
     "prefetch": compose(shuffle(1), prefetch(2)),
 }
-AFTER = {"nothing": lambda rows: rows, "shuffle": shuffle(3), "shuffle, map": compose(shuffle(3), map(labelled)), "buffer": shuffle(3, buffer=4)}
+AFTER = {
+    "nothing": lambda rows: rows,
+    "shuffle": shuffle(3),
+    "shuffle, map": compose(shuffle(3), map(labelled)),
+    "buffer": shuffle(3, buffer=4),
+}
 
 
 @pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)

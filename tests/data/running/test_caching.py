@@ -287,7 +287,9 @@ def test_loaded_batches_are_made_once_and_cannot_be_changed_by_who_reads_them():
 
 
 def test_groups_are_cached_before_collate_and_not_behind_it(tmp_path: Path):
-    with pytest.raises(PipelineError, match=r"cache\(path=.*\) takes examples or groups, got batches from collate\(.*Move it before collate"):
+    with pytest.raises(
+        PipelineError, match=r"cache\(path=.*\) takes examples or groups, got batches from collate\(.*Move it before collate"
+    ):
         pipe(TOKENS, batch(2), collate(to_batch), cache(tmp_path))
     batches = pipe(TOKENS, batch(7), cache(tmp_path), collate(to_batch))
     assert same(list(batches), list(pipe(TOKENS, batch(7), collate(to_batch))))
@@ -301,7 +303,10 @@ def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stage
     (file,) = tmp_path.iterdir()
     with pa.memory_map(str(file)) as whole:
         table = pa.ipc.open_file(whole).read_all()
-    with pa.OSFile(str(file), "wb") as out, pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with (
+        pa.OSFile(str(file), "wb") as out,
+        pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
+    ):
         writer.write_table(table)
     with pytest.raises(DataError, match=r"The cache file .* cannot be read: it is compressed, which a cache never is.*Delete it"):
         list(pipe(ROWS, *stages, cache(tmp_path)))

@@ -102,7 +102,8 @@ items = opened(
 import mlx.core as mx
 collate = fp.collate(lambda group: {"x": mx.array([row["x"] for row in group])})
 items = opened(
-    fp.pipe(stream, fp.batch(3), collate), fp.pipe(stream, fp.batch(3), collate, fp.prefetch(3)), fp.pipe(rows, fp.batch(3), collate, fp.load()),
+    fp.pipe(stream, fp.batch(3), collate), fp.pipe(stream, fp.batch(3), collate, fp.prefetch(3)),
+    fp.pipe(rows, fp.batch(3), collate, fp.load()),
 )
 """,
     "aiterate": """
@@ -131,7 +132,8 @@ batches = fp.pipe(rows, fp.batch(3), collate, fp.prefetch(2))
 o = fp.observers
 events = fp.pipe(
     fp.fit(step, fp.train_state(model, optimizer), batches, epochs=100),
-    o.evaluate_every(lambda state: {"loss": 1.0}, steps=2), o.early_stopping("loss", patience=100, mode="min"), o.log_metrics(folder + "/log.jsonl"),
+    o.evaluate_every(lambda state: {"loss": 1.0}, steps=2), o.early_stopping("loss", patience=100, mode="min"),
+    o.log_metrics(folder + "/log.jsonl"),
     o.checkpoint(folder + "/checkpoints", steps=1), o.on_event(fp.events.Stepped, lambda event: None), o.progress(file=io.StringIO()),
 )
 for _ in range(9):

@@ -24,7 +24,7 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import known_length, length
-from mlxfp.core.errors import ArgumentTypeError, PipelineError
+from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, in_a_thread, iterate, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
@@ -110,7 +110,10 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Return how many items an iteration gives; raises `ArgumentTypeError` where that is not known without reading."""
         if self.endless:
             raise ArgumentTypeError(f"This dataset has no length, as it has no end: {self!r}. Put take(count) after it.")
-        count = known_length(self)
+        try:
+            count = known_length(self)
+        except (MlxfpError, OSError) as error:  # list() asks for the length first, and goes on after a TypeError: iterating says more
+            raise ArgumentTypeError(f"The length of {self!r} cannot be found: {error}") from error
         if count is None:
             raise ArgumentTypeError(
                 f"len() reads no data, and only reading tells how many items this dataset gives: {self!r}. Count them with "

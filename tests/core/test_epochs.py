@@ -17,7 +17,7 @@ from mlxfp.collators.collating import collate
 from mlxfp.core import execution
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain, known_length, length
-from mlxfp.core.errors import ArgumentTypeError, PipelineError
+from mlxfp.core.errors import ArgumentTypeError, MissingFileError, PipelineError
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import compose, pipe
@@ -35,6 +35,7 @@ from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing.strategies import pipelines
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
@@ -138,6 +139,14 @@ def test_the_length_of_a_dataset_is_the_number_of_items_or_a_sentence(dataset):
             len(dataset)
     else:
         assert len(dataset) == count
+
+
+def test_a_list_of_what_cannot_be_read_fails_as_a_loop_does(tmp_path):
+    missing = read_parquet(tmp_path / "missing.parquet")
+    with pytest.raises(ArgumentTypeError, match=r"The length of pipe\(read_parquet\(.*\) cannot be found: .*missing.parquet"):
+        len(missing)
+    with pytest.raises(MissingFileError):
+        list(missing)
 
 
 def test_a_dataset_is_iterated_asynchronously_and_not_awaited():

@@ -38,6 +38,9 @@ class Tensor:
         assert self.device == "detached"
         return Tensor(self.values, "cpu")
 
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.values.__dlpack__(**options)
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         assert self.device == "cpu", "a tensor on another device has no numpy array"
         return self.values

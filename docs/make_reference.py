@@ -4,8 +4,10 @@ Run `python docs/make_reference.py` after a change of a public name or of the fi
 """
 
 import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import TypeVar
 
 import mlxfp as fp
 
@@ -38,22 +40,34 @@ def reference() -> str:
 
 def members(module: ModuleType) -> list[str]:
     """List the names in a family: its `__all__`, or else what it defines."""
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    own = [
+        name
+        for name, value in vars(module).items()
+        if getattr(value, "__module__", None) == module.__name__ and not isinstance(value, TypeVar)  # those are for type checkers
+    ]
     return sorted((name for name in getattr(module, "__all__", own) if not name.startswith("_")), key=str.casefold)
 
 
 def _entry(name: str, value: object) -> str:
     call = ""
     if inspect.isfunction(value):
-        names = inspect.signature(value).parameters.values()
-        call = f"({', '.join(_argument(parameter) for parameter in names)})"
+        call = f"({', '.join(_arguments(inspect.signature(value)))})"
     return f"- `{name}{call}`: {_first(value)}"
 
 
-def _argument(parameter: inspect.Parameter) -> str:
-    if parameter.default is inspect.Parameter.empty:
-        return ("*" if parameter.kind is parameter.VAR_POSITIONAL else "") + parameter.name
-    return f"{parameter.name}={parameter.default!r}"
+def _arguments(signature: inspect.Signature) -> Iterator[str]:
+    """Yield the arguments without their types, with `/` after those by place alone and `*` before those by name alone."""
+    before = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    for parameter in signature.parameters.values():
+        if before is parameter.POSITIONAL_ONLY and parameter.kind is not before:
+            yield "/"
+        if parameter.kind is parameter.KEYWORD_ONLY and before not in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL):
+            yield "*"
+        before = parameter.kind
+        mark = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(before, "")
+        yield mark + parameter.name + ("" if parameter.default is inspect.Parameter.empty else f"={parameter.default!r}")
+    if before is inspect.Parameter.POSITIONAL_ONLY:
+        yield "/"
 
 
 def _first(value: object) -> str:

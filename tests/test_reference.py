@@ -32,6 +32,20 @@ def test_every_public_name_is_in_the_reference():
     assert not missing
 
 
+def test_signatures_show_what_goes_by_place_and_what_by_name():
+    def function(a, /, b, *, c=1):
+        pass
+
+    arguments = load_maker()._arguments
+    assert list(arguments(inspect.signature(function))) == ["a", "/", "b", "*", "c=1"]
+    assert list(arguments(inspect.signature(lambda a, /: a))) == ["a", "/"]
+    assert list(arguments(inspect.signature(lambda *rest, a, **more: a))) == ["*rest", "a", "**more"]
+
+
+def test_type_variables_are_not_in_the_reference():
+    assert "E" not in load_maker().members(fp.events)
+
+
 def test_every_name_on_a_page_is_there():
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]
     named = {(page.name, name) for page in pages for name in re.findall(r"`(?:fp|mlxfp)\.(\w+(?:\.\w+)*)[`(]", page.read_text("utf-8"))}

@@ -45,12 +45,13 @@ class _Default(Part):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        if not view.names:
+        names = dict.fromkeys(view.names)
+        if not names:
             raise SchemaError(f"{_NAME} needs at least one column, got examples without any.")
         batch: dict[str, Any] = {}
-        for name in view.names:
+        for name in names:
             made = self._column(view, name)
-            taken = next((each for each in made if each != name and each in view.names), None)
+            taken = next((each for each in made if each != name and each in names), None)
             if taken is not None:
                 raise SchemaError(f"{_NAME}: the mask of column {name!r} would replace the column {taken!r}. Rename that one.")
             batch |= made

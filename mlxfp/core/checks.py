@@ -1,5 +1,6 @@
 """Checks of arguments, run when a stage is built: a mistake must not wait for the first row."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
@@ -59,7 +60,8 @@ def check_choice(choices: Collection[str], **values: object) -> None:
 
 def check_columns(wanted: Collection[str], present: Collection[str], stage: str) -> None:
     """Raise `SchemaError` unless every wanted column is present."""
-    missing = [name for name in wanted if name not in present]
+    known = frozenset(present)  # there may be thousands of each
+    missing = [name for name in wanted if name not in known]
     if missing:
         plural = "columns" if len(missing) > 1 else "column"
         verb = "are" if len(missing) > 1 else "is"
@@ -100,6 +102,6 @@ def as_strings(argument: str, values: object, *, unique: bool = True, empty: boo
 def check_unique(values: Mapping[str, Collection[str]]) -> None:
     """Raise `ArgumentError` where a list of names has a duplicate."""
     for name, items in values.items():
-        doubled = sorted({item for item in items if list(items).count(item) > 1})
+        doubled = sorted(item for item, count in Counter(items).items() if count > 1)
         if doubled:
             raise ArgumentError(f"{name} repeats {', '.join(map(repr, doubled))}; each name may appear once.")

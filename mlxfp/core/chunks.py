@@ -5,7 +5,7 @@ randomness derives from. User functions never see them.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.array_values import as_numpy, is_array, nested, unboxed
 from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
@@ -30,9 +31,8 @@ LEAF_BITS = 44  # where datasets are joined, `__row__` holds the number of the l
 CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: enough to amortise Arrow calls, few enough to resume quickly
 
 
-_PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times keep their unit
 _TENSORS = "iuf"
-_MISFITS = (pa.ArrowException, OverflowError, UnicodeError)
+MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
 def number_rows(chunk: RecordBatch, epoch: int, first: int) -> RecordBatch:
@@ -144,7 +144,7 @@ def from_rows(rows: Sequence[Example], schema: Schema | None, numbers: Sequence[
                 "Declare it with schema=, or return the same columns for every row."
             )
     kinds = [None] * len(names) if schema is None else schema.types
-    columns = [_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
+    columns = [to_column([row.get(name) for row in rows], kind, name, numbers) for name, kind in zip(names, kinds, strict=True)]
     if not columns:
         return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
     fields = schema if schema is not None else pa.schema([pa.field(n, c.type) for n, c in zip(names, columns, strict=True)])
@@ -209,28 +209,50 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
-    from_numpy = any(issubclass(each, np.ndarray | np.generic) for each in set(map(type, values)))  # a check of each value would be slow
-    shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if from_numpy else ()
+def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
+    """Turn the values of one column into an Arrow array, as `from_rows` does."""
+    arrays = {each for each in set(map(type, values)) if is_array(each)}  # a check of each value would be slow
+    if any(not issubclass(each, np.ndarray | np.generic) for each in arrays):
+        values = [
+            _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
+        ]
+    shape = next((v.shape for v in values if isinstance(v, np.ndarray)), ()) if arrays else ()
     if is_tensor(kind) or (kind is None and len(shape) > 1):
         return _tensors(values, kind, name, numbers)
-    if from_numpy:
-        values = [v.item() if isinstance(v, np.generic) and v.dtype.kind in _PLAIN else v for v in values]
+    if arrays:
+        values = [unboxed(value) for value in values]
     try:
         return pa.array(values, kind)
-    except _MISFITS as error:
-        place = bisect_left(range(len(values)), 1, key=lambda place: _fails(values[: place + 1], kind))
-        wanted = kind if kind is not None else f"{pa.array(values[:place]).type} of the rows before it" if place else "of any Arrow column"
-        raise SchemaError(
-            f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} does not fit the type {wanted}. "
-            "Make the values of a column one type, or declare it with schema=."
-        ) from error
+    except MISFITS as error:
+        # Arrays in lists and mappings are looked for only now, as a look at every value is slow.
+        plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
+        if not _fails(plain, kind):
+            return pa.array(plain, kind)
+        place = bisect_left(range(len(plain)), 1, key=lambda place: _fails(plain[: place + 1], kind))
+        raise SchemaError(f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} {_misfit(plain, place, kind)}") from error
+
+
+def _misfit(values: list[Any], place: int, kind: pa.DataType | None) -> str:
+    if kind is None and not place:
+        return (
+            "does not fit the type of any Arrow column. Make it a number of at most 64 bits, text, bytes, a time, or a list, dict or array "
+            "of these, before it becomes a value of a row."
+        )
+    wanted = f"{pa.array(values[:place]).type} of the rows before it" if kind is None else kind
+    return f"does not fit the type {wanted}. Make the values of a column one type, or declare it with schema=."
+
+
+def _read(read: Callable[[Any], Any], value: Any, name: str, number: int) -> Any:
+    try:
+        return read(value)
+    except SchemaError as error:
+        raise SchemaError(f"Column {name!r} of row {number}: {error}") from error.__cause__
 
 
 def _fails(values: list[Any], kind: pa.DataType | None) -> bool:
     try:
         pa.array(values, kind)
-    except _MISFITS:
+    except MISFITS:
         return True
     return False
 

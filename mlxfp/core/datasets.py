@@ -11,7 +11,7 @@
   holds datasets (`Wrapper`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, overload
 
@@ -24,13 +24,13 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import known_length, length
-from mlxfp.core.errors import PipelineError
+from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError
 from mlxfp.core.examples import Examples
-from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, iterate, row_count, take_rows
+from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, in_a_thread, iterate, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
 from mlxfp.core.nodes import Item, Part, Pipeline, brief, children, flat_parts, label
 from mlxfp.core.planning import Resolved, head, plan, resolve
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
 
 
@@ -64,6 +64,21 @@ class Dataset(Pipeline[Item], Generic[Item]):
         """Whether rows can be taken by their number: the source can, and every stage turns one row into one row."""
         return self.source.indexable and all(stage.rowwise for stage in self.stages)
 
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch is known to have no end."""
+        return self.source.endless
+
+    @property
+    def reorders(self) -> bool:
+        """Whether items come in another order in each epoch."""
+        return self.source.reorders or any(stage.reorders for stage in self.stages)
+
+    @property
+    def redraws(self) -> bool:
+        """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
+        return self.source.redraws
+
     @cached_property
     def resolved(self) -> Resolved:
         """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
@@ -82,6 +97,33 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def __iter__(self) -> Iterator[Item]:
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""
         return (item for item, _ in iterate(self))
+
+    def __aiter__(self) -> AsyncIterator[Item]:
+        """Yield the same for `async for`: they are made in one thread of its own."""
+        return in_a_thread(iter(self))
+
+    def __await__(self) -> Any:
+        """Raise `ArgumentTypeError`: there is nothing to wait for."""
+        raise ArgumentTypeError(f"A dataset is not awaited, got await on {self!r}. Iterate: `async for item in dataset`, or aiterate.")
+
+    def __len__(self) -> int:
+        """Return how many items an iteration gives; raises `ArgumentTypeError` where that is not known without reading."""
+        if self.endless:
+            raise ArgumentTypeError(f"This dataset has no length, as it has no end: {self!r}. Put take(count) after it.")
+        try:
+            count = known_length(self)
+        except (MlxfpError, OSError) as error:  # list() asks for the length first, and goes on after a TypeError: iterating says more
+            raise ArgumentTypeError(f"The length of {self!r} cannot be found: {error}") from error
+        if count is None:
+            raise ArgumentTypeError(
+                f"len() reads no data, and only reading tells how many items this dataset gives: {self!r}. Count them with "
+                "sum(1 for _ in dataset); or put load() or cache(path) into it, whose rows fp.length(dataset) counts."
+            )
+        return count
+
+    def __bool__(self) -> bool:
+        """Return True, also where there are no items: to know that, data may have to be read."""
+        return True
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
@@ -118,6 +160,8 @@ class Wrapper(Source):
 
     dataset: Dataset[Any]
     advice: ClassVar[str] = ""
+    permutes: ClassVar[bool] = False  # what comes out are all rows of the dataset, as they are, in another order
+    gathers: ClassVar[bool] = False  # it reads a whole epoch of the dataset before the first item comes out
     keeps_rows: ClassVar[bool] = False  # what comes out are rows of the dataset as they are, and none of their columns decides which
 
     @property
@@ -185,7 +229,10 @@ class Combinator:
     def __call__(self, dataset: Dataset[Any]) -> Dataset[Any]:
         """Wrap the dataset."""
         check_level(dataset, self, self.accepts)
-        return Dataset(self.source(dataset, **dict(self.options)))
+        source = self.source(dataset, **dict(self.options))
+        if getattr(source, "gathers", False):
+            check_ends(dataset, self)
+        return Dataset(source)
 
     def __repr__(self) -> str:
         return f"{label(self.source)}({', '.join(f'{name}={brief(value)}' for name, value in self.options)})"
@@ -217,6 +264,7 @@ def check_indexable(dataset: Dataset[Any], stage: object) -> None:
     """Raise `PipelineError` unless the dataset is one of examples with random access."""
     if dataset.level != "examples":
         raise PipelineError(f"{stage} takes examples by number, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
+    check_ends(dataset, stage)
     if not dataset.indexable:
         barrier: Part = next((part for part in dataset.stages if not part.rowwise), dataset.source)
         raise PipelineError(f"{stage} needs random access, and {barrier!r} has none. Put load() or cache(path) after it.")

@@ -28,7 +28,7 @@ def schema(dataset: Pipeline[Any]) -> Schema:
 
 
 def length(dataset: Pipeline[Any]) -> int | None:
-    """Return how many items an iteration gives, or None where only reading the data would tell.
+    """Return how many items an iteration gives, or None where only reading the data would tell and where there is no end.
 
     Rows that `load` or `cache` keep are read for it.
 
@@ -94,6 +94,8 @@ def _lines(dataset: Pipeline[Any], indent: str) -> Iterator[str]:
 
 
 def _length(dataset: Pipeline[Any]) -> str:
+    if dataset.endless:
+        return "no end"
     try:
         items = known_length(dataset)
     except (MlxfpError, OSError):  # the line about columns says what is wrong

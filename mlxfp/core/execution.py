@@ -8,9 +8,12 @@ A function that watches a run, or changes how the parts are called (`profile`, `
 """
 
 import asyncio
+import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from math import inf
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -24,15 +27,18 @@ from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchErro
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
 from mlxfp.core.stages import Level, Stage, State
 
 ALL_STAGES = 1 << 30  # more than any pipeline has
+_SILENT_ROWS = 100_000  # rows without an item after which a stage that leaves them all out is named; at least a second of reading
+_SILENT_SECONDS = 20.0  # the same for slow rows
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
 Take = Callable[[int, NDArray[np.int64]], RecordBatch]
 Fed = tuple[State, Iterable[Any]]
+Calls = Sequence[tuple["Step", Callable[[State, Any], Fed]]]
 Rows = Callable[[], Iterator[RecordBatch]]
 
 
@@ -141,7 +147,8 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     """Yield every item with the cursor after it; a cursor that is given continues exactly where it stands.
 
     Items are dicts before `batch`, `Examples` after it, and `dict[str, mx.array]` after `collate`. `epoch` selects the order and the
-    randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline.
+    randomness of a fresh run; a cursor brings its own. Raises `CursorMismatchError` for a cursor of another pipeline. Warns where an epoch
+    after the first has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> numbers = from_examples([{"x": i} for i in range(4)])
@@ -154,6 +161,8 @@ def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int
     """
     check_dataset(dataset, iterate)
     check_not_negative(epoch=epoch)
+    if epoch:
+        warn_redrawn(dataset, stacklevel=2)
     if cursor is None:
         return _items(dataset, beginning(dataset, epoch=epoch))
     _check_cursor(dataset, cursor)
@@ -165,8 +174,8 @@ def beginning(dataset: Pipeline[Any], *, epoch: int = 0) -> Cursor:
     return Cursor(Snapshot(epoch), 0, dataset)
 
 
-async def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
-    """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own.
+def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> AsyncIterator[tuple[Item, Cursor]]:
+    """Yield what `iterate` yields, for `async for`: the work happens in one thread of its own. Without cursors: `async for x in dataset`.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> async def total():
@@ -174,12 +183,16 @@ async def aiterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epo
     >>> asyncio.run(total())
     3
     """
-    items: Any = iterate(dataset, cursor, epoch=epoch)
+    return in_a_thread(iterate(dataset, cursor, epoch=epoch))
+
+
+async def in_a_thread(items: Any) -> AsyncIterator[Any]:
+    """Yield what a generator yields, each item made in one thread of its own."""
     loop, end = asyncio.get_running_loop(), object()
     with ThreadPoolExecutor(1, "mlxfp-aiterate") as worker:  # one thread: MLX arrays that are not evaluated must not change threads
         try:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
-                yield item  # type: ignore[misc]  # not `end`, so what iterate yields
+                yield item
         finally:
             worker.submit(items.close).result()
 
@@ -202,7 +215,7 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
     by_row, arrow = plan.level == "examples", source.level != "batches"
     states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
     calls = [(step, hooks.step(step)) for step in steps]
-    rows = base.rows
+    rows, silence = base.rows, _Silence(calls)
     for chunk, after in hooks.read(source)(base.epoch, base.position):
         if arrow:
             numbered, rows = number_rows(chunk, base.epoch, rows), rows + chunk.num_rows
@@ -211,7 +224,11 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
         before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
         if steps or by_row or done:
             try:
-                done = yield from _emit(_push(calls, states, (numbered,)), before, done, owner, by_row=by_row)
+                came = yield from _emit(_push(silence.calls, states, (numbered,)), before, done, owner, by_row=by_row)
+                if came:
+                    done, silence.rows = max(0, done - came), 0
+                else:
+                    silence.lasts(numbered, plan, base.epoch)
             except Exception as error:
                 if (file := source.file_of(before.position)) is not None:
                     error.add_note(f"with rows of {file}")
@@ -228,7 +245,8 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
 
 
 def read_all(dataset: Pipeline[Any], *, epoch: int = 0) -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch, or its batches after `collate`."""
+    """Yield the chunks of an epoch, or its batches after `collate`. Raises `PipelineError` where an epoch is known to have no end."""
+    check_ends(dataset, "This function")
     with closing(run(dataset, start(epoch, None))) as items:
         for item, _ in items:
             yield item
@@ -262,7 +280,7 @@ def blame(error: Exception, stages: str) -> None:
         error.add_note(f"while running {stages}")
 
 
-def _push(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
+def _push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
     """Feed chunks to the first step, and what comes out to the steps after it; `states` is updated in place.
 
     Lazy: a chunk is fed to a step when what comes out of it is asked for.
@@ -283,14 +301,14 @@ def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], ch
         yield from out
 
 
-def _flush(calls: Sequence[tuple[Step, Callable[[State, Any], Fed]]], states: list[State], hooks: Hooks) -> Iterator[Any]:
+def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
     """Finish every step in turn, feeding what it still held to the steps after it."""
     for number, (step, _) in enumerate(calls, 1):
         yield from _push(calls[number:], states, hooks.finish(step)(states[step.place]))
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
-    """Count the items that come out after a snapshot, leaving out the first `skip`; return how many of these are still to come."""
+    """Yield the items that come out after a snapshot, leaving out the first `skip`; return how many came out, with these."""
     done = 0
     for chunk in chunks:
         size = chunk.num_rows if by_row else 1
@@ -298,7 +316,59 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
         if done > skip and size:
             fresh = min(size, done - skip)
             yield chunk if fresh == size else chunk.slice(size - fresh), Cursor(base, done, owner)
-    return max(0, skip - done)
+    return done
+
+
+class _Silence:
+    """Notices that no item comes out for long, and finds out why. Running machinery, never part of a value."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls  # what to feed the next chunk to
+        self.rows = 0  # read since the last item came out
+        self._plain, self._counts, self._since = calls, list[list[int]](), 0.0
+        self._rows, self._seconds = float(_SILENT_ROWS), _SILENT_SECONDS
+
+    def lasts(self, chunk: Any, plan: Plan, epoch: int) -> None:
+        """Take note of a chunk of which nothing came out. After many or much time, count what each step makes of one chunk, and say it."""
+        now = monotonic()
+        self._since = self._since if self.rows else now
+        self.rows += _size(chunk)
+        if self._counts:
+            self._explain(plan, epoch)
+            self.calls, self._counts = self._plain, []
+        elif self.rows >= self._rows or now - self._since >= self._seconds:
+            self._counts = [[0, 0] for _ in self._plain]
+            self.calls = [(step, _counted(call, count)) for (step, call), count in zip(self._plain, self._counts, strict=True)]
+
+    def _explain(self, plan: Plan, epoch: int) -> None:
+        """Warn once, if a step leaves out all rows; if one holds them instead, look again when it took twice as long."""
+        found = next((pair for pair in zip(self._plain, self._counts, strict=True) if pair[1][0] and not pair[1][1]), None)
+        if found is None or found[0][0].stage.start(epoch) != ():
+            self._rows, self._seconds = 2 * self._rows, 2 * self._seconds
+            return
+        self._rows = self._seconds = inf
+        warnings.warn(
+            f"Nothing came out of the last {self.rows:,} rows of {plan.text}, in epoch {epoch}: of the last {found[1][0]:,} that "
+            f"reached it, {found[0][0].text} kept 0. Reading goes on to the end of the data; if rows should pass, preview those before it.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+def _counted(call: Callable[[State, Any], Fed], count: list[int]) -> Callable[[State, Any], Fed]:
+    """Let a call add the rows that go in and come out to a count."""
+
+    def counted(state: State, chunk: Any) -> Fed:
+        state, out = call(state, chunk)
+        made = list(out)
+        count[:] = count[0] + _size(chunk), count[1] + sum(map(_size, made))
+        return state, made
+
+    return counted
+
+
+def _size(chunk: Any) -> int:
+    return int(getattr(chunk, "num_rows", 1))  # a batch has none, and counts as one
 
 
 def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:

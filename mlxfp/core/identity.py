@@ -1,21 +1,22 @@
 """Identity: the same value has the same fingerprint, in every process; a different one, another.
 
 The fingerprint of a pipeline is a hash over its parts, each hashed on its own, so two pipelines can be compared part by part. Functions
-are hashed by their name, byte code, constants, defaults, closure and the plain values among the globals that they name; byte code
-changes between versions of Python, and with it the fingerprint.
+are hashed by their name, byte code, constants, defaults, closure and the values of the globals that they name, the functions that they call
+among them, also those of your own modules; byte code changes between versions of Python, and with it the fingerprint.
 """
 
 import datetime as dt
 import dis
 import functools
 import re
+import sysconfig
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from enum import Enum
 from hashlib import blake2b
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 import attrs
@@ -31,6 +32,8 @@ from mlxfp.core.nodes import Pipeline, children, flat_parts
 Identity = tuple[tuple[str, str], ...]  # (text, fingerprint) of every part, in order
 
 _ROWS_HASHED_AT_ONCE = 65_536
+# Where code that is installed lies, this package among it; "<frozen os>" is of Python too.
+_INSTALLED = ("<", str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "platstdlib", "purelib", "platlib")))
 
 
 def fingerprint(value: object) -> str:
@@ -173,11 +176,30 @@ def _function(function: types.FunctionType, inside: tuple[int, ...]) -> Iterator
         yield from _pieces((function.__defaults__, function.__kwdefaults__, cells), inside)
         for name in _global_names(function.__code__):
             yield f"global:{name}".encode()
-            yield from _pieces(function.__globals__.get(name), inside)
+            found = function.__globals__.get(name)
+            yield from _pieces(found, inside)
+            if isinstance(found, types.ModuleType):
+                yield from _helpers(found, function.__code__, inside)
     except FingerprintError as error:
         name = function.__qualname__
         error.add_note(f"which the function {name} uses. Or name the function's version yourself: {name}.__fingerprint__ = 'v1'.")
         raise
+
+
+def _helpers(module: types.ModuleType, code: types.CodeType, inside: tuple[int, ...]) -> Iterator[bytes]:
+    """Hash the functions of the user's own modules that code may ask a module for; those of installed packages are known by their name."""
+    for name in _attribute_names(code):
+        found = vars(module).get(name)
+        if isinstance(found, types.FunctionType) and not found.__code__.co_filename.startswith(_INSTALLED):
+            yield f"attribute:{name}".encode()
+            yield from _pieces(found, inside)
+        elif isinstance(found, types.ModuleType) and found.__name__.startswith(f"{module.__name__}."):  # package.module.function
+            yield from _helpers(found, code, inside)
+
+
+def _attribute_names(code: types.CodeType) -> list[str]:
+    nested = (name for constant in code.co_consts if isinstance(constant, types.CodeType) for name in _attribute_names(constant))
+    return sorted({*code.co_names, *nested})
 
 
 def _cell(cell: types.CellType) -> object:

@@ -32,6 +32,8 @@ class Pipeline(Generic[Item]):
     source: Any
     stages: tuple[Any, ...]
     level: Any
+    endless: Any  # these two: see `sources.py`
+    redraws: Any
     identity: Any  # see `identity.py`
     resolved: Any  # see `planning.py`
     plan: Any  # see `execution.py`

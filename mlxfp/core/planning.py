@@ -110,7 +110,9 @@ class _Head(Hooks):
 
 def _head(dataset: Pipeline[Any], resolved: Resolved) -> Iterator[RecordBatch]:
     """Yield the first chunks as they come out of the stages that are resolved."""
-    so_far = attrs.evolve(_as_written(dataset, resolved), level=LEVELS[1])  # chunks as they are
+    so_far = _as_written(dataset, resolved)
+    if so_far.level != LEVELS[2]:
+        so_far = attrs.evolve(so_far, level=LEVELS[0])  # chunks as they are, but for those without rows
     return (chunk for chunk, _ in execute(so_far, start(0, None), _Head(dataset.hooks)))
 
 

@@ -1,5 +1,6 @@
 """Sources: where chunks come from, and where reading continues."""
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.nodes import Part
+from mlxfp.core.nodes import Part, Pipeline, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
 
 Position = Any
@@ -61,6 +62,21 @@ class Source(Part, ABC):
         """Whether `take` and `length` work without reading everything before the rows."""
         return False
 
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch is known to have no end."""
+        return any(held.endless for held in children(self))
+
+    @property
+    def reorders(self) -> bool:
+        """Whether rows come in another order in each epoch."""
+        return any(held.reorders for held in children(self))
+
+    @property
+    def redraws(self) -> bool:
+        """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
+        return any(held.redraws for held in children(self))
+
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
         raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
@@ -99,3 +115,29 @@ class Source(Part, ABC):
     def children_at(self, position: Position) -> Iterable[tuple[Any, Any]]:
         """Return the datasets that it holds, each with its cursor in this position; none where the position has no cursor of it."""
         return ()
+
+
+def check_ends(dataset: Pipeline[Any], reader: object) -> None:
+    """Raise `PipelineError` where `reader`, which reads a whole epoch, is used on a dataset that is known to have no end."""
+    if dataset.endless:
+        raise PipelineError(
+            f"{reader} needs data that ends: {_without_end(dataset)!r} goes on for ever, in "
+            f"{dataset!r}. Put take(count) before it, or move it before what repeats; shuffle works on such data with buffer=."
+        )
+
+
+def warn_redrawn(dataset: Pipeline[Any], *, stacklevel: int) -> None:
+    """Warn where more than one epoch is read of a dataset that has other rows in each. `stacklevel` is that of `warnings.warn`."""
+    if dataset.redraws:
+        warnings.warn(
+            f"Each epoch has other rows in {dataset!r}: take, skip and select choose by place, and the shuffle before them "
+            "gives every row another place in each epoch. Rows that you keep for validation would come into training. For parts that stay "
+            "apart use split or train_valid_test, and shuffle after it; where other rows in each epoch are meant, say redraw=True.",
+            RuntimeWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _without_end(dataset: Any) -> Any:
+    """Find the innermost source that has no end."""
+    return next((_without_end(held) for held in children(dataset.source) if held.endless), dataset.source)

@@ -90,6 +90,7 @@ class Stage(Part, ABC):
     accepts: ClassVar[frozenset[Level]] = frozenset({"examples"})
     emits: ClassVar[Level | None] = None  # None: the level that came in
     rowwise: ClassVar[bool] = False  # one row in, one row out, whatever the other rows are: random access passes through
+    reorders: ClassVar[bool] = False  # rows come out in another order in each epoch
     lengthens: ClassVar[bool] = True  # whether rows of tokens may come out longer than the longest that went in
     advice: ClassVar[str] = ""  # what `profile` says where this stage takes the most time
 

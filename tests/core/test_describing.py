@@ -46,9 +46,9 @@ def test_an_explanation_names_parts_columns_counts_and_costs():
         "drop_columns(columns=('text',))\n"
         "    examples: x int64; length known only by reading\n"
         "repeat(epochs=None)\n"
-        "    examples: x int64; length known only by reading\n"
+        "    examples: x int64; no end\n"
         "batch(size=2)\n"
-        "    groups: x int64; length known only by reading"
+        "    groups: x int64; no end"
     )
 
 

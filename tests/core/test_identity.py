@@ -1,8 +1,10 @@
 """Fingerprints: one for each value, in every process."""
 
+import importlib
 import json
 import math
 import re
+import shutil
 import subprocess
 import sys
 from collections import OrderedDict
@@ -110,6 +112,35 @@ def test_functions_differ_by_what_they_close_over_and_by_the_globals_they_name(m
     assert fingerprint(double) != before[0]
     assert fingerprint(nested) != before[1], "nested names double, which names FACTOR, and FACTOR itself in a comprehension"
     assert fingerprint(ping) == before[2]
+
+
+def test_functions_differ_by_the_helpers_that_they_call_in_modules_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "cleaning").mkdir()
+    sources = {
+        "cleaning/__init__.py": "from cleaning import deep\n",
+        "cleaning/deep.py": "import cleaning\ndef strip(text):\n    return text.strip(MARKS)\nMARKS = '.'\n",
+        "helping.py": "import os\nimport cleaning\ndef clean(row):\n    return cleaning.deep.strip(row['text']) + os.sep\n",
+        "mapped.py": "import json, helping\ndef function(row):\n    return {'text': helping.clean(row), 'other': json.dumps(row)}\n",
+    }
+
+    def found(**changed: str) -> str:
+        for name, source in sources.items():
+            (tmp_path / name).write_text(changed.get(name, source))
+        for name in ("mapped", "helping", "cleaning.deep", "cleaning"):
+            sys.modules.pop(name, None)
+        importlib.invalidate_caches()
+        for cached in tmp_path.rglob("__pycache__"):
+            shutil.rmtree(cached)
+        return fingerprint(importlib.import_module("mapped").function)
+
+    once = found()
+    assert found() == once
+    for name, source in sources.items():
+        if name != "cleaning/__init__.py":
+            other = source.replace("'.'", "'!'").replace("os.sep", "os.sep * 2").replace("'other'", "'others'")
+            assert (found(**{name: other}) == once) == (other == source), name
+    assert found(**{"cleaning/deep.py": sources["cleaning/deep.py"].replace("strip(MARKS)", "rstrip(MARKS)")}) != once
 
 
 def test_running_a_function_does_not_change_its_fingerprint():

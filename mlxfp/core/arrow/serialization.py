@@ -13,11 +13,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
+from mlxfp.core.arrow.messages import is_compressed
 from mlxfp.core.errors import ArgumentTypeError, CursorError
 
 _MAGIC = b"MLXFPCUR"
 _VERSION = 2
 _HEAD = len(_MAGIC) + 2 + 16 + 4
+_ROWS_WITHOUT_BYTES = 2**20  # so many rows may take no bytes, in columns of nothing but nulls; of others, eight take at least one
 _NUMBERS = "biuf"  # numpy kinds that are plain numbers
 
 
@@ -30,7 +32,7 @@ def pack(value: object, kinds: Mapping[str, type]) -> bytes:
 
 
 def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
-    """Read what `pack` wrote; raise `CursorError` for any other bytes."""
+    """Read what `pack` wrote; raise `CursorError` for any other bytes. The memory that it takes is bounded by a multiple of their size."""
     if not isinstance(data, bytes | bytearray | memoryview):
         raise ArgumentTypeError(f"A cursor is read from bytes, got {type(data).__name__}.")
     data = bytes(data)
@@ -45,7 +47,7 @@ def unpack(data: bytes, kinds: Mapping[str, type]) -> Any:
         raise CursorError(f"The cursor is damaged: its {len(data)} bytes do not have the checksum that was written. Use an earlier cursor.")
     size = int.from_bytes(data[26:30], "little")
     try:
-        return _decode(json.loads(data[30 : 30 + size]), kinds, data[30 + size :])
+        return _decode(json.loads(data[30 : 30 + size]), kinds, _Blobs(data[30 + size :]))
     except CursorError:
         raise
     except Exception as error:  # bytes made by hand with a correct checksum can fail anywhere: they are not a cursor
@@ -82,7 +84,7 @@ def _encode(value: Any, kinds: Mapping[str, type], blobs: list[bytes]) -> Any:  
     )
 
 
-def _decode(value: Any, kinds: Mapping[str, type], blobs: bytes) -> Any:  # noqa: PLR0911  # one case for each kind of value
+def _decode(value: Any, kinds: Mapping[str, type], blobs: "_Blobs") -> Any:  # noqa: PLR0911  # one case for each kind of value
     if isinstance(value, list):
         return tuple(_decode(item, kinds, blobs) for item in value)
     if not isinstance(value, dict):
@@ -93,18 +95,18 @@ def _decode(value: Any, kinds: Mapping[str, type], blobs: bytes) -> Any:  # noqa
         case "dict":
             return {_decode(k, kinds, blobs): _decode(v, kinds, blobs) for k, v in value["items"]}
         case "bytes":
-            return _blob_at(value["at"], blobs)
+            return blobs.take(value["at"])
         case "chunk":
-            return _chunk_from_bytes(_blob_at(value["at"], blobs))
+            return _chunk_from_bytes(blobs.take(value["at"]))
         case "schema":
-            return _with_checked_names(pa.ipc.read_schema(pa.py_buffer(_blob_at(value["at"], blobs))))
+            return _with_checked_names(pa.ipc.read_schema(pa.py_buffer(blobs.take(value["at"]))))
         case "numbers":
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in _NUMBERS:
                 raise CursorError(
                     f"The cursor holds numbers of the type {dtype}, which a cursor never contains. Use what Cursor.to_bytes() returned."
                 )
-            array = np.frombuffer(_blob_at(value["at"], blobs), dtype).reshape(value["shape"])
+            array = np.frombuffer(blobs.take(value["at"]), dtype).reshape(value["shape"])
             return array if value["shape"] else array[()]
     kind = kinds[value["tag"]]
     return kind(*(_decode(item, kinds, blobs) for item in value["fields"]))
@@ -116,11 +118,22 @@ def _add_blob(data: bytes, blobs: list[bytes]) -> list[int]:
     return at
 
 
-def _blob_at(at: list[int], blobs: bytes) -> bytes:
-    start, size = at
-    if not 0 <= start <= start + size <= len(blobs):
-        raise CursorError(f"The cursor refers to bytes {start} to {start + size} of {len(blobs)}. Use what Cursor.to_bytes() returned.")
-    return blobs[start : start + size]
+class _Blobs:
+    """What follows the JSON: read once, in order. So no few bytes stand for many, as they would if all values could share a blob."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._read = data, 0
+
+    def take(self, at: list[int]) -> bytes:
+        """Return the next blob, which is where the JSON says."""
+        start, size = at
+        if start != self._read or not start <= start + size <= len(self._data):
+            raise CursorError(
+                f"The cursor refers to bytes {start} to {start + size} of {len(self._data)}, after {self._read}. "
+                "Use what Cursor.to_bytes() returned."
+            )
+        self._read += size
+        return self._data[start : start + size]
 
 
 def _chunk_to_bytes(chunk: pa.RecordBatch) -> bytes:
@@ -131,8 +144,15 @@ def _chunk_to_bytes(chunk: pa.RecordBatch) -> bytes:
 
 
 def _chunk_from_bytes(data: bytes) -> pa.RecordBatch:
+    if is_compressed(pa.py_buffer(data)):
+        raise CursorError(
+            f"The cursor holds compressed rows, which could fill the memory, in {len(data)} bytes; one that was written here never does. "
+            "Use what Cursor.to_bytes() returned."
+        )
     with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
         chunk = reader.read_next_batch()
+    if chunk.num_rows > max(_ROWS_WITHOUT_BYTES, 8 * len(data)):
+        raise CursorError(f"The cursor has {chunk.num_rows} rows in {len(data)} bytes. Use what Cursor.to_bytes() returned.")
     chunk.validate(full=True)  # in bytes made by hand, offsets could point outside their buffers
     _with_checked_names(chunk.schema)
     return chunk

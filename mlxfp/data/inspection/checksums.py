@@ -11,7 +11,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
-from mlxfp.core.execution import read_all
+from mlxfp.core.execution import run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 
@@ -33,8 +33,8 @@ def checksum(dataset: Dataset[Any], *, steps: int, epoch: int = 0) -> str:
     check_dataset(dataset, checksum)
     check_positive(steps=steps)
     read = _rows if dataset.level == "examples" else _items
-    with closing(read_all(dataset, epoch=epoch)) as items:
-        found = read(items, steps)
+    with closing(run(dataset, start(epoch, None))) as items:
+        found = read((item for item, _ in items), steps)
     if not found:
         raise DataError(f"There is nothing to hash: no item came out of {dataset!r} in epoch {epoch}.")
     return fingerprint((dataset.level, found))

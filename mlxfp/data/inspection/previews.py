@@ -9,7 +9,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import source_rows, to_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
-from mlxfp.core.execution import read_all
+from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.row_names import row_name
 
@@ -50,8 +50,8 @@ def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None 
     check_dataset(dataset, preview)
     check_positive(count=count)
     show = {"examples": _examples, "groups": _groups, "batches": _batches}[dataset.level]
-    with closing(read_all(dataset)) as found:
-        return "\n".join(show(found, count, tokenizer)) or "no items"
+    with closing(run(dataset, start(0, None))) as found:
+        return "\n".join(show((item for item, _ in found), count, tokenizer)) or "no items"
 
 
 def show_value(value: Any) -> str:

@@ -93,7 +93,7 @@ def after(rest: RecordBatch | None, chunk: RecordBatch) -> RecordBatch:
     if rest is None:
         return chunk
     if rest.num_columns != chunk.num_columns:
-        both = [name for name in chunk.schema.names if name in rest.schema.names]
+        both = [name for name in chunk.schema.names if rest.schema.get_field_index(name) >= 0]
         rest, chunk = rest.select(both), chunk.select(both)
     return concat_chunks([rest, chunk])
 

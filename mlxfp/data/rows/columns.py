@@ -1,5 +1,6 @@
 """Stages that choose columns: they say which, so that a reader need not read the others (see `optimize`)."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
@@ -75,14 +76,15 @@ class _DropColumns(RowWise):
     lengthens = False
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        return chunk.select([name for name in chunk.schema.names if name not in self.columns])
+        return chunk.select([name for name, _ in self.projection(chunk.schema.names)])
 
     def projection(self, names: Sequence[str]) -> Projection:
-        return tuple((name, name) for name in names if name not in self.columns)
+        dropped = frozenset(self.columns)
+        return tuple((name, name) for name in names if name not in dropped)
 
     def schema(self, schema: Schema) -> Schema:
         check_columns(self.columns, schema.names, "drop_columns")
-        return pa.schema([field for field in schema if field.name not in self.columns])
+        return pa.schema([schema.field(name) for name, _ in self.projection(schema.names)])
 
 
 @frozen(repr=False)
@@ -101,7 +103,7 @@ class _RenameColumns(RowWise):
         new = dict(self.names)
         check_columns(tuple(new), schema.names, "rename_columns")
         names = [new.get(name, name) for name in schema.names]
-        taken = sorted({name for name in names if names.count(name) > 1 or name in HIDDEN})
+        taken = sorted(name for name, count in Counter(names).items() if count > 1 or name in HIDDEN)
         if taken:
             raise SchemaError(f"rename_columns gives several columns the name {taken[0]!r}, or the name is reserved. Choose another.")
         return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])

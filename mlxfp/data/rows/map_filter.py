@@ -38,7 +38,7 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import RowWise, Stage, State
-from mlxfp.data.rows.row_views import View
+from mlxfp.data.rows.row_views import ByPlace
 from mlxfp.data.rows.thread_map import call, generators, in_order
 
 Item = TypeVar("Item")
@@ -134,8 +134,11 @@ def flat_map(
     return _FlatMap(function, schema)
 
 
-def take(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
+def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Keep the first `count` items: examples, groups or batches. Reading stops there.
+
+    Behind a `shuffle`, the first items are others in each epoch, so `take` and `skip` do not make parts that stay apart: `split` and
+    `train_valid_test` do. Reading more than one epoch then warns, unless `redraw=True` says that this is meant.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -143,11 +146,11 @@ def take(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
     [{'x': 0}, {'x': 1}]
     """
     check_positive(count=count)
-    return Combinator(_Take, {"count": count})
+    return Combinator(_Take, {"count": count} | ({"redraw": True} if redraw else {}))
 
 
-def skip(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Leave out the first `count` items; without reading them where rows can be taken by number.
+def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
+    """Leave out the first `count` items; without reading them where rows can be taken by number. For `redraw` see `take`.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -155,7 +158,7 @@ def skip(count: int) -> Callable[[Dataset[Item]], Dataset[Item]]:
     [{'x': 3}, {'x': 4}]
     """
     check_not_negative(count=count)
-    return Combinator(_Skip, {"count": count})
+    return Combinator(_Skip, {"count": count} | ({"redraw": True} if redraw else {}))
 
 
 @frozen(repr=False)
@@ -240,9 +243,9 @@ class _Filter(Stage):
 
 
 @frozen(repr=False)
-class _Take(View):
+class _Take(ByPlace):
     count: int
-    keeps_rows = True
+    endless = False
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices
@@ -264,9 +267,8 @@ class _Take(View):
 
 
 @frozen(repr=False)
-class _Skip(View):
+class _Skip(ByPlace):
     count: int
-    keeps_rows = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return indices + self.count

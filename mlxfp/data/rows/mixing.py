@@ -16,11 +16,11 @@ from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, columns_t
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
-from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError
+from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
 from mlxfp.core.execution import row_count, run, start, take_rows
 from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import head
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
 from mlxfp.core.stages import Level
 from mlxfp.data.rows.repeating import FOREVER
 
@@ -38,7 +38,10 @@ def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     >>> list(concat([from_examples([{"x": 1}]), from_examples([{"x": 2}])]))
     [{'x': 1}, {'x': 2}]
     """
-    return Dataset(_Concat(_joinable(datasets, "concat")))
+    joined = _joinable(datasets, "concat")
+    for dataset in joined[:-1]:
+        check_ends(dataset, "concat")
+    return Dataset(_Concat(joined))
 
 
 def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
@@ -58,7 +61,8 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
 
     `by="tokens"` counts the tokens in `input_ids` instead of examples, and works before `batch`. When a dataset ends, the mixture ends
     (`stop="first"`), goes on without it ("all"), or starts it again with its next epoch, endlessly ("restart"). A dataset of weight 0
-    gives nothing. Shares are exact at every moment to within one item of each dataset.
+    gives nothing. Shares are exact at every moment to within one item of each dataset. Raises `DataError` where a dataset that restarts
+    has no items; warns where each of its epochs has other rows (see `take`).
 
     >>> from itertools import islice
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -80,6 +84,9 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise ArgumentError(f"weights must be at least 0 and not all 0, got {list(weights)}.")
     if by == "tokens" and joined[0].level != "examples":
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
+    if stop == "restart":
+        for dataset in joined:
+            warn_redrawn(dataset, stacklevel=2)
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 
@@ -172,6 +179,12 @@ class Mix(_Joined):
     weights: tuple[float, ...]
     by: Measure
     stop: Stop
+
+    @property
+    def endless(self) -> bool:
+        """Whether an epoch is known to have no end: it starts datasets again, or those that it waits for have none."""
+        held = [dataset.endless for dataset, weight in zip(self.datasets, self.weights, strict=True) if weight]
+        return self.stop == "restart" or (all if self.stop == "first" else any)(held)
 
     def schema(self) -> Schema:
         """Return the schema that the datasets share."""
@@ -271,15 +284,20 @@ class _Reader:
 
     def fill(self) -> bool:
         """Hold at least one item; False when the dataset has ended for good."""
-        fresh = False
         while self._chunk is None:
             item = next(self._chunks, None)
             if item is not None:
                 self._hold(self._mixture.marked(item[0], self._place), item[1])
-            elif self._mixture.stop != "restart" or fresh:  # fresh: a whole pass gave nothing
+            elif self._mixture.stop != "restart":
                 return False
+            elif self._after is None:  # a whole pass gave nothing
+                raise DataError(
+                    "A mixture that restarts would go on without one of its datasets: an epoch of "
+                    f"{self._mixture.datasets[self._place]!r} has no items. "
+                    'Look at what it reads; leave it out, give it the weight 0, or end the mixture with stop="all" or "first".'
+                )
             else:
-                self.passes, self.cursor, self._after, fresh = self.passes + 1, None, None, True
+                self.passes, self.cursor, self._after = self.passes + 1, None, None
                 self._chunks = self._run(None)
         return True
 

@@ -10,7 +10,7 @@ from mlxfp.core.checks import check_positive
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, Source, warn_redrawn
 
 Item = TypeVar("Item")
 
@@ -20,6 +20,8 @@ FOREVER = 2**32  # epochs of an endless repeat: a repeat around it starts its ne
 def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented differently.
 
+    Warns (`RuntimeWarning`) where every epoch has other rows, because `take`, `skip` or `select` stands behind a `shuffle`.
+
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), repeat(2)))
@@ -27,7 +29,13 @@ def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """
     if epochs is not None:
         check_positive(epochs=epochs)
-    return Combinator(_Repeat, {"epochs": epochs})
+    return Combinator(_repeat, {"epochs": epochs})
+
+
+def _repeat(dataset: Dataset[Any], epochs: int | None) -> Source:
+    if epochs != 1:
+        warn_redrawn(dataset, stacklevel=5)  # the line with pipe
+    return _Repeat(dataset, epochs)
 
 
 @frozen(repr=False)
@@ -47,6 +55,10 @@ class _Repeat(Wrapper):
             if empty and not resumed and self.epochs is None:
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
+
+    @property
+    def endless(self) -> bool:
+        return self.epochs is None or super().endless
 
     def size(self, count: int) -> int | None:
         return None if self.epochs is None else count * self.epochs

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
@@ -83,3 +83,20 @@ class View(Wrapper):
             chunk = self.take(epoch, np.arange(first, min(upto, count)))
             first, size = first + chunk.num_rows, min(_GROWTH * size, rows_at_once(chunk))
             yield chunk, (first, size)
+
+
+@frozen(repr=False)
+class ByPlace(View):
+    """A view of rows that are chosen by their place alone: behind a shuffle these are other rows in each epoch."""
+
+    keeps_rows = True
+    redraw: bool = field(default=False, eq=False, kw_only=True)  # that they are is meant
+
+    @property
+    def redraws(self) -> bool:
+        """Whether each epoch has other rows, and this is not said to be meant."""
+        return (self.dataset.reorders and not self.redraw) or super().redraws
+
+    def notes(self) -> tuple[str, ...]:
+        """Say that each epoch has other rows."""
+        return ("behind a shuffle: other rows in each epoch; for parts that stay apart use split",) if self.dataset.reorders else ()

@@ -11,20 +11,20 @@ from attrs import field, frozen
 
 from mlxfp.core.checks import check_columns, check_integer, check_text, check_types
 from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visible
-from mlxfp.core.datasets import Combinator, Dataset, check_indexable
+from mlxfp.core.datasets import Dataset, Wrapper, check_indexable
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, generator
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, State, check_level
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.data.rows.row_views import View
+from mlxfp.data.rows.row_views import ByPlace, View
 
 
-def select(indices: Sequence[int] | Indices) -> Callable[[Dataset[Example]], Dataset[Example]]:
-    """Take the examples with these numbers, in this order; a number may come twice. Needs random access.
+def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Take the examples with these numbers, in this order; a number may come twice. Needs random access. For `redraw` see `take`.
 
     Raises `ArgumentError` for a negative number, and at the first use for one beyond the last row.
 
@@ -40,13 +40,15 @@ def select(indices: Sequence[int] | Indices) -> Callable[[Dataset[Example]], Dat
         raise ArgumentError("select needs at least one index, got none.")
     if numbers.min() < 0:
         raise ArgumentError(f"indices count from 0, got {numbers.min()}. Count from the end with length(dataset) - n.")
-    return _Selecting(numbers.astype(np.int64))
+    return _Selecting(numbers.astype(np.int64), redraw)
 
 
 def split(
     fractions: Sequence[float], *, seed: int, stratify: str | None = None, group: str | None = None
 ) -> Callable[[Dataset[Example]], tuple[Dataset[Example], ...]]:
     """Cut a dataset at random into disjoint parts that cover it, in proportion to `fractions`; each keeps the order of the rows.
+
+    A row is in the same part in every epoch: behind a `shuffle`, the rows are cut first, and each part is shuffled by itself.
 
     With random access, sizes are exact: n times the fraction, rounded so that they add up. On a stream, each row goes to a part by the
     hash of its number, so sizes are right on average, and every part reads the whole stream. `stratify` names a column of which each
@@ -129,9 +131,8 @@ def train_valid_test(
 
 
 @frozen(repr=False)
-class _Select(View):
+class _Select(ByPlace):
     indices: Indices = field(eq=fingerprint)
-    keeps_rows = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         found: Indices = self.indices[indices]
@@ -153,17 +154,18 @@ class _Select(View):
 @frozen(repr=False)
 class _Selecting:
     indices: Indices = field(eq=fingerprint)
+    redraw: bool
 
     def __call__(self, dataset: Dataset[Example]) -> Dataset[Example]:
         check_level(dataset, self, frozenset({"examples"}))
         check_indexable(dataset, repr(self))
-        return Dataset(_Select(dataset, self.indices))
+        return Dataset(_Select(dataset, self.indices, redraw=self.redraw))
 
     def __repr__(self) -> str:
         return f"select({len(self.indices):,} indices)"
 
 
-@frozen
+@frozen(repr=False)
 class _Splitting:
     fractions: tuple[float, ...]
     seed: int
@@ -171,8 +173,24 @@ class _Splitting:
     group: str | None
 
     def __call__(self, dataset: Dataset[Example]) -> tuple[Dataset[Example], ...]:
-        options = attrs.asdict(self)
-        return tuple(Combinator(_Split, {"part": part, **options}, frozenset({"examples"}))(dataset) for part in range(len(self.fractions)))
+        check_level(dataset, self, frozenset({"examples"}))
+        source = dataset.source
+        if isinstance(source, Wrapper) and source.permutes and dataset.indexable:
+            inner = source.dataset  # rows have other places in each epoch: cut before that, with the columns that come after
+            parts = self(attrs.evolve(inner, stages=(*inner.stages, *dataset.stages)))
+            return tuple(attrs.evolve(dataset, source=attrs.evolve(source, dataset=part), stages=()) for part in parts)
+        if self.stratify is not None:
+            check_ends(dataset, repr(self))
+            if dataset.reorders and dataset.indexable:
+                raise PipelineError(
+                    f"{self!r} cuts each value by the places of its rows, which are others in each epoch, in {dataset!r}. "
+                    "Put shuffle behind it."
+                )
+        return tuple(Dataset(_Split(dataset, part, **attrs.asdict(self))) for part in range(len(self.fractions)))
+
+    def __repr__(self) -> str:
+        by = next((f", {name}={value!r}" for name, value in (("stratify", self.stratify), ("group", self.group)) if value), "")
+        return f"split({list(self.fractions)}, seed={self.seed}{by})"
 
 
 @frozen(repr=False)
@@ -182,6 +200,10 @@ class _Split(View):
     seed: int
     stratify: str | None = None
     group: str | None = None
+
+    @property
+    def indexable(self) -> bool:
+        return self.dataset.indexable and not self.dataset.reorders  # else a row is known by its number in the source, as on a stream
 
     @cached_property
     def members(self) -> Indices:

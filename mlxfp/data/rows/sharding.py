@@ -57,7 +57,7 @@ def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset
     """Keep every `count`-th example, from number `index` on: the rows i with i % count == index.
 
     Put it after `shuffle` and before `batch`. With batches of size b on each of `count` ranks, the global batches of b * count rows are
-    the same sets of rows for any `count`, so a run may continue on another number of ranks. If the rows do not divide evenly, the first
+    the same sets of rows for any `count`, so each epoch may run on another number of ranks. If the rows do not divide evenly, the first
     ranks get one row more (`ends="uneven"`); or the last incomplete round is left out ("drop"); or ranks without a row repeat the last
     one ("pad"), and a column `weight` (float32) is added, 0 for such rows and 1 for all others.
 

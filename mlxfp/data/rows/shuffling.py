@@ -15,7 +15,7 @@ from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import read_all, row_count
 from mlxfp.core.randomness import fold_in, fold_into_rows
-from mlxfp.core.sources import Position
+from mlxfp.core.sources import Position, check_ends
 from mlxfp.core.stages import Stage, check_level
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
@@ -65,6 +65,7 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     [0.0, 0.04, 0.34]
     """
     check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))
+    check_ends(dataset, "shuffle_quality")
     with closing(read_all(dataset, epoch=epoch)) as chunks:
         rows = np.concatenate([source_rows(chunk) for chunk in chunks] or [np.empty(0, np.int64)])
     count = len(rows)
@@ -81,7 +82,10 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
 class _Shuffle(View):
     seed: int
     advice = "load() or cache(path) before it makes rows quick to take by number."
+    gathers = True
     keeps_rows = True
+    permutes = True
+    reorders = True
 
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return self._order(indices, row_count(self.dataset), epoch)
@@ -113,6 +117,7 @@ class _ShuffleBuffer(Stage):
 
     seed: int
     buffer: int
+    reorders = True
     lengthens = False
 
     def start(self, epoch: int) -> Any:

@@ -51,6 +51,7 @@ class Prefetch(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Start the thread, and yield what it makes."""
+        _ = self.dataset.plan  # schemas are found here, not while the thread reads: they may need the first rows of the same source
         line = _Line(self.depth, self.max_bytes, self.watch)
         work = context_until(line.is_closed).run  # the caller's context: numpy's errstate, the precision of decimals
         worker = threading.Thread(target=work, args=(_work, self.dataset, start(epoch, position), line), name="mlxfp-prefetch", daemon=True)

@@ -98,9 +98,9 @@ class ColumnSource(FileSource):
 
         Declared and scanned columns may be missing. Others are ignored where the user chose some.
         """
-        found, declared = self.types_of(file), dict(self.types)
+        found, declared, known = self.types_of(file), dict(self.types), frozenset(whole.names)
         needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
-        check_same_names([name for name in found if self.columns is None or name in whole.names], file.path, needed, first.path)
+        check_same_names([name for name in found if self.columns is None or name in known], file.path, needed, first.path)
         for column in whole:
             kind = found.get(column.name, column.type)
             if column.name not in declared and joined_type(kind, column.type) != column.type:

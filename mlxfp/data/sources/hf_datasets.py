@@ -137,10 +137,15 @@ class _FromHfStream(Source):
 
     held: Any = field(eq=_compared)
 
-    def schema(self) -> Schema:
+    @cached_property
+    def found(self) -> Schema:
+        """The schema, found once: a thread that reads ahead needs it too, and must not read the first rows while another one does."""
         if self.held.features is not None:
             return _without_hf_types(self.held.features.arrow_schema.empty_table()).schema
         return infer_schema(_open_stream(self.held, 0))
+
+    def schema(self) -> Schema:
+        return self.found
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         schema, stream = self.schema(), _open_stream(self.held, epoch)
@@ -167,8 +172,13 @@ class _FromHfStream(Source):
 
 
 def _open_stream(held: Any, epoch: int) -> Any:
-    """Return a copy of the stream at the start of an epoch: iterating changes a stream."""
-    stream = copy.deepcopy(held).with_format(None if held.features is None else "arrow")
+    """Return a copy of the stream at the start of an epoch: iterating changes a stream, so each thread iterates over a copy of its own.
+
+    The file systems of the whole process, which a stream refers to, are not copied: copying one in another thread than the one that made
+    it adds one to them.
+    """
+    shared = getattr(held, "_IterableDataset__hffs_cache", None)
+    stream = copy.deepcopy(held, {id(shared): shared}).with_format(None if held.features is None else "arrow")
     stream.set_epoch(epoch)
     return stream
 

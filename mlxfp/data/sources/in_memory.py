@@ -11,9 +11,10 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.array_values import as_numpy
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
-from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
+from mlxfp.core.chunks import MISFITS, Example, RecordBatch, Schema, check_schema, from_rows, to_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
@@ -25,9 +26,9 @@ from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schem
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from a list of mappings, held in memory as an Arrow table.
 
-    The columns are the keys of all examples; a missing key is null. Types are inferred from all values unless `schema` is given. numpy
-    arrays of one shape become tensor columns. Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` naming
-    the first value that does not fit its column.
+    The columns are the keys of all examples; a missing key is null. Types are inferred from all values unless `schema` is given. Arrays
+    (numpy, MLX, torch) of more than one axis become tensor columns, all of one shape; those of one axis become lists, others numbers.
+    Raises `ArgumentTypeError` for an example that is not a mapping, and `SchemaError` naming the first value that does not fit its column.
 
     >>> list(from_examples([{"x": 1, "name": "a"}, {"x": 2}]))
     [{'x': 1, 'name': 'a'}, {'x': 2, 'name': None}]
@@ -43,10 +44,10 @@ def from_table(table: Any) -> Dataset[Example]:
     """Make a dataset from a table of another library, without copying it where the library allows that.
 
     Takes any object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Hugging Face datasets), or a mapping
-    of column names to sequences or numpy arrays of one length; an array of more than one axis becomes a tensor column.
+    of column names to sequences or arrays (numpy, MLX, torch) of one length; an array of more than one axis becomes a tensor column.
 
     Raises `ArgumentTypeError` for anything else, `ArgumentError` for columns of different lengths, and `SchemaError` for a column name that
-    is repeated or reserved.
+    is repeated or reserved and for a value that does not fit its column.
 
     >>> [row["x"] for row in from_table(pa.table({"x": [1, 2]}))]
     [1, 2]
@@ -163,11 +164,16 @@ def _from_columns(columns: Mapping[str, Any]) -> RecordBatch:
     sizes = {name: len(column) for name, column in columns.items()}
     if len(set(sizes.values())) > 1:
         raise ArgumentError(f"The columns of a table must have one length, got {sizes}.")
-    return pa.RecordBatch.from_pydict({name: _to_array(column) for name, column in columns.items()})
+    return pa.RecordBatch.from_pydict({name: _to_array(column, name) for name, column in columns.items()})
 
 
-def _to_array(column: Any) -> pa.Array:
-    if isinstance(column, np.ndarray) and column.ndim > 1:
-        return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
-    made = pa.array(column)
+def _to_array(column: Any, name: str) -> pa.Array:
+    if hasattr(column, "__dlpack__") and not isinstance(column, pa.Array):  # arrays of numpy, MLX, torch; columns of tables have none
+        column = as_numpy(column)
+    try:
+        if getattr(column, "ndim", 1) > 1:
+            return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
+        made = pa.array(column)
+    except MISFITS:
+        made = to_column(list(column), None, name, range(len(column)))
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made

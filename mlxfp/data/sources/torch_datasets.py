@@ -9,6 +9,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.array_values import without_arrays
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
@@ -73,7 +74,7 @@ class _Items:
 
     def _example(self, item: Any, index: int) -> Example:
         if isinstance(item, Mapping):
-            return {name: _as_numpy(value) for name, value in item.items()}
+            return {name: without_arrays(value) for name, value in item.items()}
         parts = item if isinstance(item, tuple | list) else (item,)
         if self.columns is None:
             raise ArgumentError(
@@ -85,20 +86,7 @@ class _Items:
                 f"An item has {len(parts)} parts and there are {len(self.columns)} columns, {', '.join(self.columns)}: item {index} of "
                 f"{type(self.held).__name__}. Name every part, or leave some out in the dataset."
             )
-        return {name: _as_numpy(part) for name, part in zip(self.columns, parts, strict=True)}
-
-
-def _as_numpy(value: Any) -> Any:
-    """Turn tensors and images into numpy arrays, and arrays without axes into numbers, also inside mappings, lists and tuples."""
-    if isinstance(value, Mapping):
-        return {name: _as_numpy(part) for name, part in value.items()}
-    if isinstance(value, tuple | list):
-        return [_as_numpy(part) for part in value]
-    if hasattr(value, "detach") and hasattr(value, "cpu"):
-        value = value.detach().cpu().numpy()
-    elif hasattr(value, "__array_interface__"):
-        value = np.asarray(value)
-    return value.item() if isinstance(value, np.ndarray | np.generic) and not value.shape else value
+        return {name: without_arrays(part) for name, part in zip(self.columns, parts, strict=True)}
 
 
 def _identity(value: Any) -> Any:
@@ -107,7 +95,7 @@ def _identity(value: Any) -> Any:
         return {name: _identity(part) for name, part in value.items()}
     if isinstance(value, tuple | list):
         return [_identity(part) for part in value]
-    kind, plain = type(value), _as_numpy(value)
+    kind, plain = type(value), without_arrays(value)
     if plain is not value or hasattr(kind, "__fingerprint__") or not hasattr(value, "__dict__"):
         return plain
     code = [vars(base)[name] for base in kind.__mro__ for name in ("__getitem__", "__iter__") if name in vars(base)]

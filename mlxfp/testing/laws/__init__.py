@@ -38,6 +38,7 @@ from mlxfp.testing.laws.models import assert_rows_stand_alone as assert_rows_sta
 from mlxfp.testing.laws.orders import assert_conserves_tokens as assert_conserves_tokens
 from mlxfp.testing.laws.orders import assert_partitions as assert_partitions
 from mlxfp.testing.laws.orders import assert_shuffles as assert_shuffles
+from mlxfp.testing.laws.orders import assert_stay_apart as assert_stay_apart
 from mlxfp.testing.laws.stages import assert_chunks_do_not_matter as assert_chunks_do_not_matter
 from mlxfp.testing.laws.stages import assert_lazy as assert_lazy
 from mlxfp.testing.laws.stages import assert_pipes as assert_pipes

@@ -46,6 +46,22 @@ def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
     assert not lost + added, f"the parts {list(parts)} are a partition of {whole!r}, but they lose {lost} and add {added}"
 
 
+def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epochs: int = 3) -> None:
+    """Law: in every epoch the parts are a partition of `whole`, and each row of its source is in the same part as in the epochs before.
+
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"x": i} for i in range(20)])
+    >>> assert_stay_apart(fp.pipe(rows, fp.shuffle(0), fp.split([0.5, 0.5], seed=0)), rows)
+    """
+    owners: dict[int, int] = {}
+    for epoch in range(epochs):
+        assert_partitions(parts, whole, epoch=epoch)
+        for number, part in enumerate(parts):
+            for row in collect(part, epoch=epoch)["__row__"].to_pylist():
+                first = owners.setdefault(row, number)
+                assert first == number, f"row {row} is in part {number} in epoch {epoch} and was in part {first}, of {list(parts)}"
+
+
 def assert_conserves_tokens(transform: Transform, dataset: Dataset[Any], *, column: str = "input_ids", epoch: int = 0) -> None:
     """Law: the tokens that come out, in any rows and groups, are those that went in, each as many times.
 

@@ -57,7 +57,7 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
     batch(size=1)
     """
     names = schema(dataset).names
-    choices = [st.builds(take, st.integers(2, 9)) | st.builds(skip, st.integers(0, 3)), st.builds(prefetch, _FEW), _rows(schema(dataset))]
+    choices = [_parts(), st.builds(prefetch, _FEW), _rows(schema(dataset))]
     if names:
         choices += [_columns(names)]
     if longer:
@@ -75,6 +75,11 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
             choices += [_SEEDS.map(lambda salt: flat_map(partial(_copies, salt), schema=_DESCRIBED))]
     chosen: Transform = draw(draw(st.sampled_from(choices)))
     return chosen
+
+
+def _parts() -> st.SearchStrategy[Any]:
+    """Choose rows by their place, after a shuffle too."""
+    return st.builds(take, st.integers(2, 9), redraw=st.just(value=True)) | st.builds(skip, st.integers(0, 3), redraw=st.just(value=True))
 
 
 def _rows(kinds: Schema) -> st.SearchStrategy[Any]:

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentError, PipelineError, SchemaError, UnknownNameError
+from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache
-from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.testing import laws
 
@@ -93,10 +93,19 @@ def test_a_mixture_that_restarts_never_ends_and_shuffles_anew():
 def test_a_dataset_without_rows_or_weight_is_legal():
     empty = from_table(pa.table({"x": pa.array([], pa.string())}))
     assert said(mix([letters("ab"), letters("z")], [1, 0], stop="all")) == "ab"
-    for stop in ("all", "restart"):
-        assert said(mix([letters("ab"), empty], [1, 1], stop=stop), 6) == ("ab" if stop == "all" else "ababab")
-    assert said(mix([empty, empty], [1, 1], stop="restart")) == ""
+    assert said(mix([letters("ab"), empty], [1, 1], stop="all"), 6) == "ab"
+    assert said(mix([letters("ab"), empty], [1, 0], stop="restart"), 6) == "ababab"
     assert said(concat([empty, letters("ab"), empty])) == said(interleave([empty, letters("ab")])) == "ab"
+
+
+@pytest.mark.parametrize("part", ["nothing", "nothing later"])
+def test_a_mixture_that_restarts_does_not_go_on_without_a_dataset(part):
+    passes = [1, 0] if part == "nothing later" else [0]
+    rows = from_iterable(lambda: ({"x": "c"} for _ in range(passes.pop(0))), schema=pa.schema({"x": pa.string()}))
+    with pytest.raises(
+        DataError, match=r"would go on without one of its datasets: an epoch of pipe\(from_iterable.* has no items\. Look at"
+    ):
+        said(mix([letters("ab"), rows], [1, 1]), 6)
 
 
 @pytest.mark.parametrize("join", [concat, interleave, lambda parts: mix(parts, [2, 1], stop="all")])

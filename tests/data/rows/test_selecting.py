@@ -12,11 +12,16 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, PipelineError
 from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows.map_filter import filter
+from mlxfp.core.pipelines import compose, pipe
+from mlxfp.data.rows.map_filter import filter, map, take
+from mlxfp.data.rows.mixing import concat, mix
+from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.selecting import select, split
+from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.testing import laws
 
 SCHEMA = pa.schema({"x": pa.int64(), "kind": pa.string(), "group": pa.int64()})
 
@@ -71,6 +76,62 @@ def test_a_group_stays_in_one_part(source):
     assert not parts[0] & parts[1]
     assert parts[0] | parts[1] == set(range(100))
     assert 30 < len(parts[0]) < 70
+
+
+def labelled(row):
+    return {**row, "odd": row["x"] % 2}
+
+
+BEFORE = {
+    "nothing": lambda rows: rows,
+    "shuffle": shuffle(1),
+    "shuffle, map": compose(shuffle(1), map(labelled)),
+    "two shuffles": compose(map(labelled), shuffle(1), map(labelled), shuffle(2)),
+    "buffer": shuffle(1, buffer=5),
+    "stream, shuffle": compose(filter(lambda row: True), shuffle(1)),
+    "shuffle, take": compose(shuffle(1), take(1000)),
+    "shuffle, load": compose(shuffle(1), load()),
+    "concat": lambda rows: concat([shuffle(1)(rows), rows]),
+    "mix": lambda rows: mix([shuffle(1)(rows), rows], [1, 2], stop="all"),
+    "prefetch": compose(shuffle(1), prefetch(2)),
+}
+AFTER = {
+    "nothing": lambda rows: rows,
+    "shuffle": shuffle(3),
+    "shuffle, map": compose(shuffle(3), map(labelled)),
+    "buffer": shuffle(3, buffer=4),
+}
+
+
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@given(
+    count=st.integers(0, 30),
+    seed=st.integers(0, 9),
+    after=st.sampled_from(list(AFTER)),
+    options=st.sampled_from([{}, {"group": "group"}, {"stratify": "kind"}]),
+)
+def test_a_row_stays_in_its_part_over_all_epochs_whatever_shuffles_before_and_after(before, count, seed, after, options):
+    whole = before(rows(count))
+    if "stratify" in options and (not whole.indexable or (whole.reorders and not whole.source.permutes)):
+        return  # refused: see below
+    parts = tuple(AFTER[after](part) for part in pipe(whole, split([0.6, 0.4], seed=seed, **options)))
+    laws.assert_stay_apart(parts, AFTER[after](whole))
+    twice = [repeat(2)(part) for part in parts]
+    laws.assert_stay_apart(twice, repeat(2)(AFTER[after](whole)), epochs=1)
+
+
+def test_behind_a_shuffle_sizes_are_exact_and_each_epoch_has_its_own_order():
+    train, valid = pipe(rows(100), shuffle(0), split([0.9, 0.1], seed=0))
+    assert (length(train), length(valid)) == (90, 10)
+    epochs = [[row["x"] for row, _ in iterate(train, epoch=epoch)] for epoch in (0, 1)]
+    assert sorted(epochs[0]) == sorted(epochs[1])
+    assert epochs[0] != epochs[1]
+    assert train.indexable
+
+
+def test_a_split_by_place_behind_what_chooses_by_place_cannot_be_stratified():
+    with pytest.raises(PipelineError, match=r"split\(\[0.5, 0.5\], seed=0, stratify='kind'\) cuts each value by the places of its rows"):
+        pipe(rows(9), shuffle(0), take(5), split([0.5, 0.5], seed=0, stratify="kind"))
 
 
 def test_another_seed_cuts_another_way():

@@ -9,28 +9,34 @@ import time
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from mlxfp.collators.collating import collate
 from mlxfp.core.arrow import gathering as taking
 from mlxfp.core.chunks import KEY
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import DataError, FingerprintError
+from mlxfp.core.errors import DataError, FingerprintError, PipelineError
 from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
+from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.inspection.provenance import trace_row
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.bucketing import bucket_by_length
 from mlxfp.data.rows.columns import drop_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
-from mlxfp.data.rows.map_filter import filter, flat_map, map, take
+from mlxfp.data.rows.map_filter import filter, flat_map, map, skip, take
 from mlxfp.data.rows.mixing import concat
+from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing import laws
+from mlxfp.testing.comparing import same
 from mlxfp.testing.probing import from_chunks
 
 ROWS = from_examples([{"x": i, "text": f"row {i}"} for i in range(50)])
@@ -199,3 +205,116 @@ def test_a_cache_before_on_error_has_one_schema_before_and_after_it_is_written(t
     assert list(inverses()) == first
     assert len(first) == 7
     assert trace_row(inverses(), 2).steps[-1].items == ({"y": 1.0},)
+
+
+# Groups and batches
+
+TOKENS = from_examples(
+    [{"x": i, "text": f"row {i}", "input_ids": [i] * (i % 5 + 1), "tensor": np.full((2, 1), i, np.float32)} for i in range(50)]
+)
+
+
+def draw(row, random):
+    return {**row, "drawn": random.random()}
+
+
+def to_batch(examples) -> dict[str, Any]:
+    return {"x": mx.array([row["x"] for row in examples]), "half": mx.ones(3, mx.bfloat16), "text": tuple(row["text"] for row in examples)}
+
+
+GROUPS = {
+    "batch": batch(7),
+    "drop_last": batch(7, drop_last=True),
+    "buckets": bucket_by_length([2, 5], size=4),
+    "shuffled": compose(shuffle(0), batch(7)),
+    "of a stream": compose(filter(odd), batch(4)),
+    "one": batch(100),
+    "none": compose(filter(lambda row: False), batch(4)),
+}
+
+
+@pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
+@pytest.mark.parametrize("grouped", GROUPS.values(), ids=GROUPS)
+def test_groups_that_are_kept_are_what_came_before(keep: Any, grouped: Any, tmp_path: Path):
+    groups = pipe(TOKENS, grouped)
+    kept = pipe(groups, keep(tmp_path))
+    assert kept.level == "groups"
+    laws.assert_same_items(kept, groups)
+    assert length(kept) == sum(1 for _ in groups)
+    laws.assert_repeatable(kept, epoch=1)
+    laws.assert_resumable(kept, epoch=1)
+    laws.assert_described(kept)
+    laws.assert_value(kept)
+    laws.assert_told_apart(kept, pipe(TOKENS, batch(6), keep(tmp_path)))
+    assert [group for group, _ in iterate(kept, epoch=1)] == list(groups)  # drawn once, as in epoch 0
+    assert [file.suffix for file in tmp_path.iterdir()] == ([".arrow"] * 2 if keep is cache else [])
+
+
+@pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
+def test_what_is_random_after_kept_groups_draws_anew_in_each_epoch(keep: Any, tmp_path: Path):
+    drawn = pipe(TOKENS, batch(7), keep(tmp_path), map(draw, seed=0), repeat(2))
+    numbers = [row["drawn"] for group in drawn for row in group]
+    assert len(set(numbers)) == 100
+    assert numbers[:50] == [row["drawn"] for group in pipe(TOKENS, batch(7), map(draw, seed=0)) for row in group]
+    laws.assert_resumable(drawn)
+
+
+@pytest.mark.parametrize("after", [(), (repeat(2),), (skip(2),), (prefetch(2),), (load(),)], ids=repr)
+def test_batches_that_are_loaded_are_what_came_before(after: Any):
+    batches = pipe(TOKENS, shuffle(0), batch(7), collate(to_batch))
+    kept = pipe(batches, load(), *after)
+    assert kept.level == "batches"
+    found = list(iterate(kept, epoch=3))
+    once = [item for item, _ in iterate(batches)]
+    expected = {"(repeat(epochs=2),)": once * 2, "(skip(count=2),)": once[2:]}.get(repr(after), once)
+    assert same([item for item, _ in found], expected)
+    laws.assert_resumable(kept, epoch=1)
+    laws.assert_value(kept)
+
+
+def test_loaded_batches_are_made_once_and_cannot_be_changed_by_who_reads_them():
+    calls: list[int] = []
+
+    def counted(examples) -> dict[str, Any]:
+        calls.append(len(examples))
+        return to_batch(examples)
+
+    kept = pipe(TOKENS, batch(25), collate(counted), load())
+    for made in kept:
+        made.clear()
+    assert [len(made) for made in kept] == [3, 3]
+    assert calls == [25, 25]
+
+
+def test_groups_are_cached_before_collate_and_not_behind_it(tmp_path: Path):
+    with pytest.raises(
+        PipelineError, match=r"cache\(path=.*\) takes examples or groups, got batches from collate\(.*Move it before collate"
+    ):
+        pipe(TOKENS, batch(2), collate(to_batch), cache(tmp_path))
+    batches = pipe(TOKENS, batch(7), cache(tmp_path), collate(to_batch))
+    assert same(list(batches), list(pipe(TOKENS, batch(7), collate(to_batch))))
+    laws.assert_resumable(batches)
+
+
+@pytest.mark.parametrize("stages", [(), (batch(4),)], ids=["rows", "groups"])
+def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stages: Any, tmp_path: Path):
+    kept = pipe(ROWS, *stages, cache(tmp_path))
+    list(kept)
+    (file,) = tmp_path.iterdir()
+    with pa.memory_map(str(file)) as whole:
+        table = pa.ipc.open_file(whole).read_all()
+    with (
+        pa.OSFile(str(file), "wb") as out,
+        pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
+    ):
+        writer.write_table(table)
+    with pytest.raises(DataError, match=r"The cache file .* cannot be read: it is compressed, which a cache never is.*Delete it"):
+        list(pipe(ROWS, *stages, cache(tmp_path)))
+
+
+def test_a_damaged_cache_of_groups_is_named(tmp_path: Path):
+    list(pipe(ROWS, batch(4), cache(tmp_path)))
+    (file,) = tmp_path.iterdir()
+    os.truncate(file, 100)
+    with pytest.raises(DataError, match=r"cannot be read: .* Delete it: it is made again at the next use"):
+        list(pipe(ROWS, batch(4), cache(tmp_path)))

@@ -1,8 +1,9 @@
 """Hugging Face datasets: tables without a copy, streams that resume exactly."""
 
 import sys
+import threading
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -10,9 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import explain
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
+from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.mixing import mix
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.hf_datasets import from_hf
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing import laws
@@ -171,6 +178,62 @@ class Grid(pa.ExtensionType):
         return cls()
 
 
+class FileSystem:
+    """One for each thread, kept for the whole process, and made by copying one of another thread: as in the package huggingface_hub."""
+
+    kept: ClassVar[dict[int, "FileSystem"]] = {}
+
+    def __new__(cls) -> Self:
+        return cls.kept.setdefault(threading.get_ident(), super().__new__(cls))
+
+    def __deepcopy__(self, memo: Any) -> "FileSystem":
+        return FileSystem()
+
+
+class IterableDataset(Stated):
+    """A stream that refers to the file systems of the process, and each copy of which belongs to the thread that iterates over it."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        super().__init__(rows, SkipExamplesIterable())
+        self.__hffs_cache = FileSystem.kept
+        self.owner = 0
+
+    def __iter__(self) -> Any:
+        for row in super().__iter__():
+            FileSystem()
+            self.owner = self.owner or threading.get_ident()
+            assert self.owner == threading.get_ident(), "a stream was iterated in two threads"
+            yield row
+
+    def state_dict(self) -> dict[str, int]:
+        assert self.owner in (0, threading.get_ident()), "a stream was asked in another thread than the one that iterates over it"
+        return super().state_dict()
+
+
+def test_a_stream_is_read_in_each_thread_and_epoch_from_a_copy_of_its_own():
+    FileSystem()
+    stream = IterableDataset([{"x": i} for i in range(600)])
+    dataset = pipe(from_hf(stream), batch(64), prefetch(2))
+    for epoch in range(3):
+        items = [(group, cursor.to_bytes()) for group, cursor in iterate(dataset, epoch=epoch)]
+        assert [row["x"] for group, _ in items for row in group] == list(range(600))
+        rest = [group for group, _ in iterate(dataset, Cursor.from_bytes(items[4][1]))]
+        assert rest == [group for group, _ in items[5:]]
+    both = mix([prefetch(1)(from_hf(stream)), prefetch(1)(from_hf(stream))], [1, 1], stop="all")
+    assert len(list(both)) == 1200
+    assert stream.owner == stream.at == 0  # what was given is not iterated itself
+
+
+def test_the_first_rows_are_read_once_to_find_the_types():
+    stream = Known([{"x": i} for i in range(3)])
+    opened = []
+    stream.with_format = lambda kind: opened.append(kind) or stream  # type: ignore[method-assign]
+    dataset = pipe(from_hf(stream), prefetch(1))
+    for _ in range(2):
+        list(dataset)
+    assert len(opened) == 1 + 2
+
+
 def test_types_that_only_datasets_understands_become_what_they_are_stored_as():
     grids = pa.ExtensionArray.from_storage(Grid(), pa.array([[1, 2], [3]], pa.list_(pa.int8())))
     dataset = from_hf(Rows(pa.table({"grid": grids}, metadata={"huggingface": "{}"}), [1]))
@@ -254,6 +317,20 @@ def test_real_streams_obey_the_laws_of_sources(name: str, epoch: int):
     laws.assert_value(dataset)
     assert fingerprint(dataset) == fingerprint(from_hf(make()))
     assert dataset.source.notes() == (() if exact else ("resuming reads the rows before the cursor again, and drops them",))
+
+
+@needs_datasets
+@pytest.mark.parametrize("name", STREAMS)
+def test_real_streams_are_read_ahead_in_every_epoch(name: str):
+    stream = from_hf(STREAMS[name][0]())
+    for epoch in range(3):
+        alone = [row for row, _ in iterate(stream, epoch=epoch)]
+        ahead = []
+        for place, (row, cursor) in enumerate(iterate(prefetch(2)(stream), epoch=epoch)):
+            ahead.append(row)
+            if place % 100 == 0:
+                cursor.to_bytes()  # names the stream, while the thread reads it
+        assert ahead == alone
 
 
 @needs_datasets

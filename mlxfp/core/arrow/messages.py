@@ -1,0 +1,45 @@
+"""What Arrow data says about itself before it is unpacked: a few compressed bytes can stand for as many gigabytes as somebody likes."""
+
+import struct
+from typing import Any
+
+import pyarrow as pa
+
+_HEADER, _COMPRESSION, _DICTIONARY_DATA = 2, 3, 1  # the numbers of fields, in Message.fbs of the Arrow format
+
+
+def is_compressed(stream: Any) -> bool:
+    """Return whether a batch in an Arrow stream (a buffer, or a file that is open at its first message) is compressed.
+
+    Reads the heads of the messages only. Raises `ArrowInvalid` or `struct.error` for what is no such stream.
+
+    >>> sink = pa.BufferOutputStream()
+    >>> with pa.ipc.new_stream(sink, pa.schema({"x": pa.int64()}), options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    ...     writer.write_batch(pa.record_batch({"x": [0] * 1000}))
+    >>> is_compressed(sink.getvalue())
+    True
+    """
+    return any(_has_compression(message) for message in pa.ipc.MessageReader.open_stream(stream))
+
+
+def _has_compression(message: pa.ipc.Message) -> bool:
+    if message.type not in ("record batch", "dictionary"):
+        return False
+    head = message.metadata.to_pybytes()
+    batch = _follow(head, _field(head, _follow(head, 0), _HEADER))
+    if message.type == "dictionary":
+        batch = _follow(head, _field(head, batch, _DICTIONARY_DATA))
+    return _field(head, batch, _COMPRESSION) > 0
+
+
+def _follow(head: bytes, at: int) -> int:
+    """Return the place that an offset refers to."""
+    return at + int(struct.unpack_from("<I", head, at)[0])
+
+
+def _field(head: bytes, table: int, number: int) -> int:
+    """Return the place of a field of a table (https://flatbuffers.dev/internals/#tables); 0 where it is not there."""
+    fields = table - struct.unpack_from("<i", head, table)[0]
+    inside = 4 + 2 * number
+    offset = struct.unpack_from("<H", head, fields + inside)[0] if inside < struct.unpack_from("<H", head, fields)[0] else 0
+    return table + int(offset) if offset else 0

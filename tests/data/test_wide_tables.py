@@ -1,0 +1,89 @@
+"""Tables of thousands of columns, as competitions have: the work grows with the number of columns, not with its square."""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mlxfp
+from mlxfp.core.checks import as_strings, check_columns
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.text.templates.templates import template
+
+COUNT = 300
+FILES = sorted(Path(mlxfp.__file__).parent.rglob("*.py"))
+
+
+class Name(str):
+    """A name of a column that counts how often it is compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def names() -> list[str]:
+    return [Name(f"column {number}") for number in range(COUNT)]
+
+
+WORK: dict[str, Callable[[list[str]], Any]] = {
+    "check_columns": lambda wanted: check_columns(wanted, names(), "a stage"),
+    "as_strings": lambda wanted: as_strings("columns", wanted),
+    "select_columns": lambda wanted: select_columns(wanted).projection(names()),
+    "drop_columns": lambda wanted: drop_columns(wanted).projection(names()),
+    "rename_columns": lambda wanted: rename_columns({name: f"new {name}" for name in wanted}).projection(names()),
+}
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_names_are_looked_up_and_not_searched_for(work: Callable[[list[str]], Any]):
+    wanted, Name.compared = names(), 0
+    work(wanted)
+    assert Name.compared < 10 * COUNT
+
+
+def loops(tree: ast.AST) -> Iterator[list[ast.expr]]:
+    """Yield the expressions that a comprehension evaluates for each of its items."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            yield [*parts, *(test for each in node.generators for test in each.ifs)]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_no_list_of_all_names_is_made_for_each_name(file: Path):
+    """`schema.names` is a new list each time."""
+    asked = [
+        ast.unparse(part)
+        for parts in loops(ast.parse(file.read_text("utf-8")))
+        for part in parts
+        for node in ast.walk(part)
+        if isinstance(node, ast.Compare) and any(isinstance(side, ast.Attribute) and side.attr == "names" for side in node.comparators)
+    ]
+    assert asked == []
+
+
+def test_a_wide_table_goes_through_a_pipeline():
+    wide = from_table({f"c{number}": [number, -number] for number in range(3000)})
+    dataset = pipe(
+        wide,
+        filter(lambda row: row["c1"] > 0),
+        rename_columns({f"c{number}": f"d{number}" for number in range(1500)}),
+        drop_columns([f"d{number}" for number in range(10, 1500)]),
+        template(" ".join(f"{{d{number}}}" for number in range(10))),
+        select_columns(["text", *(f"c{number}" for number in range(1500, 3000))]),
+        batch(1),
+    )
+    (group,) = dataset
+    assert (len(group.names), group[0]["text"], group[0]["c2999"]) == (1501, "0 1 2 3 4 5 6 7 8 9", 2999)

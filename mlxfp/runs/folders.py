@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from mlxfp.config.classes import RunConfig
+from mlxfp.config.classes import RunConfig, hint
 from mlxfp.core.atomic_files import PARTIAL
 from mlxfp.core.errors import ConfigError, DataError, MissingFileError
 from mlxfp.kaggle.specs.reading import folder_of, hash_file
@@ -125,7 +125,7 @@ def read_config(folder: str | PathLike[str]) -> RunConfig:
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
-    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path))
+    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
 
 
 def _write_config(folder: Path, config: RunConfig) -> None:

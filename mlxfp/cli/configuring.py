@@ -10,7 +10,7 @@ from typing import Any
 from mlxfp.cli.parsing import Commands, add_command, add_group, say, start_mlx
 from mlxfp.config.loading import Choices, Resolved, json_schema, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.errors import ArgumentError, MissingFileError, suggest
+from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError, suggest
 from mlxfp.settings.structuring import flatten, unstructure
 from mlxfp.settings.yaml_files import write_document
 
@@ -102,7 +102,13 @@ def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[t
 
 def _check(options: Namespace) -> int:
     """Check a configuration, and list all mistakes at once, each with its line."""
-    name = loaded(options, known_names()).config.name
+    resolved = loaded(options, known_names())
+    from mlxfp.runs.problems import config_problems
+
+    found = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
+    if found:
+        raise ConfigError(f"{f'{len(found)} mistakes' if len(found) > 1 else 'A mistake'} in the configuration:{''.join(found)}")
+    name = resolved.config.name
     what = options.config if Path(options.config).is_file() else f"The preset {options.config}"
     say(f"{what} is a valid configuration of the run {name!r}.")
     return 0

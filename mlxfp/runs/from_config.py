@@ -14,6 +14,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.rows.row_to_text import Form
 from mlxfp.kaggle.specs.catalogue import named_spec
+from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
@@ -52,7 +53,17 @@ def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
         if spec is None:
             raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
         spec = write_synthetic(spec, path, seed=seed)
+    if spec is None and Path(path).exists():
+        spec = _inferred(path)
     return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
+
+
+def _inferred(path: str | Path) -> DatasetSpec:
+    try:
+        return infer_spec(path)
+    except ArgumentError as error:
+        error.add_note(f"In a run, a spec names the target: mlxfp data infer {path} --target COLUMN --out spec.yaml, then data.spec=spec.yaml.")
+        raise
 
 
 def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> Recipe:

@@ -18,7 +18,7 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.checking import check_spec
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import Part, folder_of, part_file, read_part
-from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.kaggle.validation import folds
 from mlxfp.kaggle.validation.cross_validation import target_numbers
@@ -78,8 +78,8 @@ def read_competition(
     Without a spec, it is inferred from the files. `limit` keeps only that many training rows, drawn by `seed`, in their order. `metric`
     replaces that of the spec; it also decides how values are learned.
 
-    Raises `MissingFileError` for missing files, `ArgumentError` where the target cannot be inferred, and `UnknownNameError` for an unknown
-    metric.
+    Raises `MissingFileError` for missing files, `DataError` for a train file without rows, `ArgumentError` where the target cannot be
+    inferred and for a metric that does not fit it, and `UnknownNameError` for an unknown metric.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -93,13 +93,17 @@ def read_competition(
     if not folder.is_dir():
         raise MissingFileError(f"There is no folder {str(folder)!r}. Give the one with the competition's files: data.path=FOLDER.")
     given, spec = spec, infer_spec(path) if spec is None else spec
-    spec = evolve(spec, metric=METRICS[metric or spec.metric].name)
+    if metric is not None and (unfit := unfit_metric(METRICS[metric].name, spec.kind)):
+        raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")
+    spec = evolve(spec, metric=metric or spec.metric)
     try:
         rows = from_table(to_table(read_part(spec, folder)))
     except UnknownNameError as error:
         if given is not None:
             error.add_note(f"The columns are those of the spec of {spec.name!r}; with data.spec=null they are inferred from the files.")
         raise
+    if not length(rows):
+        raise DataError(f"{str(folder / spec.train.name)!r} has no rows, only the names of columns. Give a file with rows to learn from.")
     if limit is not None and limit < (count := length(rows) or 0):
         rows = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(rows)
     data = CompetitionData(spec, folder, numbered(spec, rows), mismatches=_mismatches(spec, folder))
@@ -141,10 +145,10 @@ FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
     "fold method",
     {
         "kfold": lambda data, **options: folds.kfold(length(data.rows) or 0, **options),
-        "stratified": lambda data, **options: folds.stratified(_strata(data), **options),
+        "stratified": lambda data, **options: folds.assign("stratified", _strata(data), None, **options),
         "grouped": lambda data, **options: folds.grouped(_column(data, data.spec.group, "group"), **options),
-        "stratified_grouped": lambda data, **options: folds.stratified_grouped(
-            _strata(data), _column(data, data.spec.group, "group"), **options
+        "stratified_grouped": lambda data, **options: folds.assign(
+            "stratified_grouped", _strata(data), _column(data, data.spec.group, "group"), **options
         ),
         "time": _time,
     },

@@ -12,7 +12,7 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.kaggle.validation.scoring import METRICS, Numbers, errors_of
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
 from mlxfp.training.loop.fitting import predict
@@ -82,7 +82,7 @@ def objective(recipe: Recipe) -> Objective:
     >>> objective(fp.tasks.fit_recipe(spec, fp.from_examples([{"Rooms": 3, "price": 10.0}])))
     Objective(answer='value', absolute=True)
     """
-    return Objective(recipe.target.answer, absolute=errors_of(recipe.spec.metric) == "absolute")
+    return Objective(recipe.target.answer, absolute=METRICS[recipe.spec.metric].errors == "absolute")
 
 
 def evaluation_state(state: TrainState) -> TrainState:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from attrs import evolve
 
 from mlxfp.core.checks import check_text, check_types
-from mlxfp.core.errors import ArgumentError, MissingFileError, unknown_name
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.kaggle.specs.cells import are_numbers
 from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
@@ -48,7 +48,8 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     - the hash and the number of rows of each file.
 
     An ordinal scale, a ranking, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. Reads the files
-    into memory. Raises `MissingFileError` without a train file, `ArgumentError` if the target cannot be inferred.
+    into memory. Raises `MissingFileError` without a train file, `DataError` for one without rows, `ArgumentError` if the
+    target cannot be inferred.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -60,8 +61,10 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
 
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
-    files = _find(path)
+    files = find_files(path)
     train, test, sample = (None if file is None else read_strings(file) for file in files)
+    if not train.num_rows:
+        raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in (train, test, sample)], target)
     train = _with_classes(train, names, read_cells(files[0]))
     found = _id(train, () if sample is None else sample.column_names[:1], names)
@@ -91,8 +94,8 @@ def is_train_file(path: Path) -> bool:
     return path.name.lower() in {f"train{suffix}" for suffix in _SUFFIXES}
 
 
-def _find(path: str | Path) -> tuple[Path, Path | None, Path | None]:
-    """Find the train, test and sample files."""
+def find_files(path: str | Path) -> tuple[Path, Path | None, Path | None]:
+    """Find the train, test and sample files; raises `MissingFileError` without a train file."""
     check_types((str, Path), path=path)
     if Path(path).is_file():
         return Path(path), None, None

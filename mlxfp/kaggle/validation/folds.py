@@ -1,5 +1,6 @@
 """Folds as values: which rows validate in which fold, which rows stay together, and a fingerprint that predictions refer to."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.scoring import read_only
+
+_SHOWN = 5  # classes in a warning
 
 
 @frozen(eq=False, repr=False)
@@ -123,18 +126,19 @@ def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
     See also: `stratified`, which keeps the shares of classes; `grouped`, for rows that belong together; `time`.
     """
     check_positive(size=size)
-    return _assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
+    return assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
 
 
 def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign rows so that the number of rows of each class differs by at most one between folds, and so do the sizes of folds.
 
-    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`.
+    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`. Warns of classes with fewer rows than
+    folds: a fold cannot validate or train on what it does not have.
 
     >>> [fold.valid.tolist() for fold in stratified([0, 0, 1, 1], count=2, seed=0)]
     [[1, 2], [0, 3]]
     """
-    return _assign("stratified", _codes("labels", labels), None, count=count, seed=seed, repeats=repeats)
+    return _with_classes(assign("stratified", labels, None, count=count, seed=seed, repeats=repeats), labels)
 
 
 def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
@@ -145,23 +149,20 @@ def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Fo
 
     See also: `duplicates`, which numbers groups of equal rows.
     """
-    codes = _codes("groups", groups)
-    return _assign("grouped", np.zeros_like(codes), codes, count=count, seed=seed, repeats=repeats)
+    return assign("grouped", None, groups, count=count, seed=seed, repeats=repeats)
 
 
 def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign whole groups to folds so that the shares of classes are as even as the groups allow.
 
     Groups with the most uneven classes go first, each to the fold that leaves the least variance (as scikit-learn's StratifiedGroupKFold).
+    Warns of classes that some folds lack.
 
     >>> folds = stratified_grouped([0, 1, 0, 1], ["a", "a", "b", "b"], count=2, seed=0)
     >>> sorted(sorted(fold.valid.tolist()) for fold in folds)
     [[0, 1], [2, 3]]
     """
-    classes, codes = _codes("labels", labels), _codes("groups", groups)
-    if len(classes) != len(codes):
-        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(codes)}.")
-    return _assign("stratified_grouped", classes, codes, count=count, seed=seed, repeats=repeats)
+    return _with_classes(assign("stratified_grouped", labels, groups, count=count, seed=seed, repeats=repeats), labels)
 
 
 def time(times: ArrayLike, *, count: int) -> Folds:
@@ -229,12 +230,52 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
     return np.array([seen.setdefault(fingerprint(row), len(seen)) for row in table.to_pylist()], np.int64)
 
 
-def _assign(  # noqa: PLR0913  # the arguments of the functions above
-    method: str, classes: Indices, groups: Indices | None, *, count: int, seed: int, repeats: int
+def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None = None) -> str | None:
+    """Say which classes some folds lack, and what to do; None if all folds train on and validate with all classes.
+
+    `labels` are the classes, [N]; with `names`, they are numbers of these names.
+    """
+    kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    every = list(folds)
+    trained, validated = (
+        sum(np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts)
+        for parts in ([fold.train for fold in every], [fold.valid for fold in every])
+    )
+    lacking = np.flatnonzero((trained < len(every)) | (validated < len(every)))
+    if not len(lacking):
+        return None
+    shown = [repr(kinds[place].item() if names is None else names[int(kinds[place])]) for place in lacking[:_SHOWN]]
+    said = [
+        f"{name} ({rows[place]:,} row{'s' if rows[place] > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
+        for name, place in zip(shown, lacking, strict=False)
+    ]
+    more = f"; and {len(lacking) - _SHOWN:,} more classes" if len(lacking) > _SHOWN else ""
+    return (
+        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and metrics "
+        "such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
+    )
+
+
+def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
+    """Return folds, after a warning if some of them lack a class."""
+    said = missing_classes(folds, labels)
+    if said is not None:
+        warnings.warn(said, UserWarning, stacklevel=3)
+    return folds
+
+
+def assign(  # noqa: PLR0913  # the arguments of the functions above
+    method: str, labels: ArrayLike | None, groups: ArrayLike | None, *, count: int, seed: int, repeats: int
 ) -> Folds:
+    """Assign rows to folds: even in every class of `labels`, if there are any, and groups whole."""
+    units = None if groups is None else _codes("groups", groups)
+    classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
+    if units is not None and len(classes) != len(units):
+        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(units)}.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    units, what, deal = (np.arange(len(classes)), "rows", _deal) if groups is None else (groups, "groups", _deal_groups)
+    what, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
+    units = np.arange(len(classes)) if units is None else units
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
         raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")

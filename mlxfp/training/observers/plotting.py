@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.training.observers.logs import read_log
 
 PathLike = str | os.PathLike[str]
@@ -36,6 +36,8 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
         raise ArgumentError(f"A picture is a .png or .svg file, got {os.fspath(picture)!r}. Give it one of these endings.")
     figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
     matplotlib = optional("matplotlib", extra="plots", needed_by="plot_run")
+    if not isinstance(log, str | os.PathLike | Mapping):
+        raise ArgumentTypeError(f"log must be a path, or a mapping of names to paths, such as {{'fold 1': path}}, got {log!r:.80}.")
     logs = log if isinstance(log, Mapping) else {"": log}
     panels: dict[str, dict[str, Points]] = {}
     for name, path in logs.items():

@@ -9,7 +9,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.kaggle.validation import folds
-from mlxfp.kaggle.validation.folds import Folds, custom, duplicates, grouped, kfold, stratified, stratified_grouped
+from mlxfp.kaggle.validation.folds import Folds, custom, duplicates, grouped, kfold, missing_classes, stratified, stratified_grouped
 
 seeds = st.integers(0, 2**62)
 
@@ -38,6 +38,7 @@ def test_kfold_parts_are_even_and_cover(size: int, count: int, seed: int, repeat
     assert pickle.loads(pickle.dumps(made)) == made
 
 
+@pytest.mark.filterwarnings("ignore:Some of the:UserWarning")
 @given(st.lists(st.sampled_from("abc"), min_size=4, max_size=60), st.integers(2, 4), seeds)
 def test_stratified_parts_are_even_in_every_class(labels: list[str], count: int, seed: int):
     made = stratified(labels, count=count, seed=seed, repeats=2)
@@ -182,3 +183,31 @@ def test_equal_rows_share_a_number():
 def test_folds_that_cannot_be_are_refused(make, kind: type[Exception], message: str):
     with pytest.raises(kind, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: stratified([0] * 9 + [1], count=5, seed=0),
+            r"Some of the 5 folds lack a class: 1 \(1 row\) is trained on in 4 and validated in 1\. A model cannot learn .* Use fewer folds or more",
+        ),
+        (
+            lambda: stratified_grouped(["a", "b", "b", "a", "c", "c"], [0, 0, 0, 1, 1, 1], count=2, seed=0),
+            r"'b' \(2 rows\) is trained on in 1 and validated in 1; 'c' \(2 rows\) is trained on in 1",
+        ),
+        (lambda: stratified(range(20), count=2, seed=0), r"4 \(1 row\) is trained on in 1 and validated in 1; and 15 more classes\."),
+    ],
+)
+def test_folds_that_lack_a_class_warn(make, said):
+    with pytest.warns(UserWarning, match=said):
+        make()
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=4, max_size=30), st.integers(2, 4), seeds)
+def test_a_missing_class_is_said_where_a_fold_lacks_one(labels: list[str], count: int, seed: int):
+    folds = kfold(len(labels), count=count, seed=seed)
+    parts = [{labels[row] for row in part} for fold in folds for part in (fold.train, fold.valid)]
+    said = missing_classes(folds, labels)
+    assert (said is None) == all(part == set(labels) for part in parts)
+    assert all(f"{kind!r} (" in said for kind in set(labels) if said is not None and any(kind not in part for part in parts))

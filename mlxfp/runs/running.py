@@ -14,7 +14,7 @@ from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.reading import read_part
+from mlxfp.kaggle.specs.reading import column_names, read_part
 from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs.specs import FileSpec
 from mlxfp.kaggle.specs.tables import column_values, to_table
@@ -26,7 +26,6 @@ from mlxfp.runs.folding import load_fold, run_fold
 from mlxfp.runs.outcomes import combine, draw, environment, finish, identities, is_done, outcome, prediction_columns, write_folds
 from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.quickstart import budget
-from mlxfp.runs.submission import header
 from mlxfp.runs.tracking import track
 
 
@@ -92,12 +91,12 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str,
     if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(config)):
         raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
     if not file.is_file():
-        raise MissingFileError(f"There is no file {str(file)!r}. Give a CSV file with the columns of the test file.")
+        raise MissingFileError(f"There is no file {str(file)!r}. Give a file with the columns of the test file.")
     spec = load_spec(run / folders.SPEC)
-    shown = evolve(spec, id=spec.id if spec.id in header(file) else None, group=None, test=FileSpec(name=file.name))
+    shown = evolve(spec, id=spec.id if spec.id in column_names(file) else None, group=None, test=FileSpec(name=file.name))
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
-        raise DataError(f"{str(file)!r} has no rows, only a header. Give a CSV file with rows to predict.")
+        raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
     models = [load_fold(config, each) for each in folds]
     for model in models:
         budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns

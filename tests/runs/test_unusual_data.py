@@ -5,6 +5,7 @@ import json
 from math import isnan
 
 import pytest
+from attrs import evolve
 
 import mlxfp as fp
 from tests.runs.competitions import competition, configured, table, texts
@@ -206,3 +207,14 @@ def test_a_loss_that_is_no_number_names_the_values_of_the_configuration(tmp_path
     with pytest.raises(ArithmeticError, match="The loss is nan") as caught:
         ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null", "training.epochs=9", "observers.every=1")
     assert "optimizer.clip_norm=1, or with training.skip_nonfinite=true" in caught.value.__notes__[-1]
+
+
+def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
+    names = {"train": fp.kaggle.FileSpec(name="train.parquet"), "test": fp.kaggle.FileSpec(name="test.jsonl")}
+    spec = evolve(fp.kaggle.SPECS["titanic"], **names)
+    data = tmp_path / "data"
+    fp.kaggle.save_spec(fp.kaggle.write_synthetic(spec, data, rows=40, test_rows=10), data / "spec.yaml")
+    end = ended(data, "text.max_length=64")
+    assert fp.kaggle.check_submission(end.submission, sample=data / spec.sample.name) == ()
+    predicted = fp.runs.predict(tmp_path / "out", data / "test.jsonl")
+    assert [str(each) for each in predicted["prediction"].tolist()] == [row["prediction"] for row in table(tmp_path / "out/test_predictions.csv")]

@@ -119,8 +119,10 @@ class ScheduleConfig:
     0.1
     """
 
-    name: str = option("linear", "How the learning rate falls after the warmup.")
-    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises.", at_least=0, at_most=1)
+    name: str = option("linear", "How the learning rate falls after the warmup; polynomial: as (1 - share done) squared.")
+    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises; plateau has none.", at_least=0, at_most=1)
+    patience: int = option(2, "plateau: the rate falls after this many evaluations without improvement.", at_least=1)
+    factor: float = option(0.5, "plateau: what the rate is multiplied by.", above=0, below=1)
 
 
 @_explain_unknown
@@ -155,11 +157,13 @@ class ObserversConfig:
 
     progress: bool = option(default=True, about="Show a progress bar.")
     every: int = option(10, "The number of steps between two log entries.", at_least=1)
+    evaluate_every: int | None = option(None, "The number of steps between two evaluations. Null: after each epoch.", at_least=1)
     patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
     keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
     minutes: float | None = option(None, "The time limit of a fold, in minutes.", above=0)
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
+    mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: they are not registered.")
     plots: bool = option(default=True, about="Plot the run when it ends.")
 
 

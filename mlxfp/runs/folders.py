@@ -28,7 +28,7 @@ MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy",
 # Options that may differ when a run is continued: they change paths, or what is shown, and no result.
 _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
-    | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "plots")}
+    | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "plots")}
 )
 _MOVABLE = ("model.path", "text.tokenizer")
 _SHOWN = 5  # differences in a message

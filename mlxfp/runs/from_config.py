@@ -26,18 +26,22 @@ from mlxfp.tasks.objectives import Objective
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import Kind
+from mlxfp.training import observers
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Observer
 from mlxfp.training.optimization import optimizers, schedules
 from mlxfp.training.steps.steps import TrainStep, train_step
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained
+PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": MODELS,
     "optimizer.name": optimizers.OPTIMIZERS,
-    "schedule.name": schedules.SCHEDULES,
+    "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
     "competition.ensemble": ENSEMBLES,
@@ -98,8 +102,32 @@ def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
 def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
     """Make the optimizer and its schedule for this many updates; only matrices have weight decay."""
     optimizer, schedule = config.optimizer, config.schedule
-    rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
+    rate: float | schedules.Schedule = optimizer.learning_rate
+    if schedule.name != PLATEAU:
+        rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
+
+
+def stops_by(config: RunConfig) -> bool:
+    """Whether evaluations decide something in training: then they are of rows that do not validate."""
+    return config.observers.patience is not None or config.schedule.name == PLATEAU
+
+
+def observers_of(config: RunConfig, metric: str, best: Path, control: Control) -> tuple[Observer, ...]:
+    """Make the observers that follow the evaluations, whose loss is called `metric`; the best state goes to the file `best`."""
+    watched, schedule = config.observers, config.schedule
+    made: list[Observer] = []
+    if watched.patience is not None:
+        made = [
+            observers.checkpoint_best(best, metric, mode="min"),
+            observers.early_stopping(metric, mode="min", patience=watched.patience),
+        ]
+    if schedule.name == PLATEAU:
+        lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
+        made.insert(0, lower)
+    if watched.minutes is not None:
+        made.append(observers.time_budget(60 * watched.minutes))
+    return tuple(made)
 
 
 def step_of(config: RunConfig, model: nn.Module, goal: Objective, optimizer: Optimizer) -> TrainStep:

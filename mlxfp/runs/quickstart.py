@@ -13,7 +13,7 @@ from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.kaggle.validation.cross_validation import parts_of
 from mlxfp.kaggle.validation.folds import Fold
-from mlxfp.runs.from_config import model_of, recipe_of
+from mlxfp.runs.from_config import model_of, recipe_of, stops_by
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.tasks.objectives import Objective, Predictor, objective
 from mlxfp.tasks.recipes import Recipe, labelled_batches, training_batches
@@ -27,7 +27,7 @@ class PreparedFold:
     """Everything that training a fold needs, fitted on its training rows alone; made by `prepare`.
 
     `splits` has rows as in the files, with targets as numbers; `batches` trains and `held_out` evaluates. `splits.valid` has the rows that
-    the fold validates with, or, with `observers.patience`, a tenth of its training rows. Batches are those of `recipe.collator`:
+    the fold validates with, or, with `observers.patience` or `schedule.name=plateau`, a tenth of its training rows. Batches are those of `recipe.collator`:
     `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`.
 
     >>> from attrs import fields
@@ -97,7 +97,7 @@ def prepare(config: RunConfig) -> PreparedFold:
 def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
     """Make a fold of a run ready for training."""
     config, seed = plan.config, plan.seed_of(fold)
-    parts = parts_of(fold, plan.rows, "none" if config.observers.patience is None else "inner", _SHARE)
+    parts = parts_of(fold, plan.rows, "inner" if stops_by(config) else "none", _SHARE)
     recipe = recipe_of(config, plan.data.spec, parts.train, seed=seed)
     valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid
     splits = Splits(parts.train, valid=valid, test=plan.data.test)

@@ -35,6 +35,13 @@ def add_config(command: ArgumentParser) -> None:
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
 
 
+def add_code(command: ArgumentParser) -> None:
+    """Add `--code`, which allows the modules that the section `own` of a configuration names."""
+    command.add_argument(
+        "--code", metavar="FOLDER", help="allow the configuration to run code: import the modules of its section own, from this folder"
+    )
+
+
 def load(
     config: str, overrides: Sequence[str] = (), *, preset: str | None = None, data: str | None = None, choices: Choices | None = None
 ) -> Resolved:

@@ -11,7 +11,7 @@ from attrs import field, fields, frozen, has
 
 from mlxfp.config.common_names import COMMON_NAMES
 from mlxfp.core.errors import ArgumentTypeError, listed, suggest
-from mlxfp.settings.options import option, path_option
+from mlxfp.settings.options import code_option, option, path_option
 
 T = TypeVar("T")
 
@@ -46,6 +46,9 @@ class DataConfig:
     path: str | None = path_option(None, "The folder with the competition's files. Null: synthetic rows, to try things out.")
     spec: str | None = path_option(
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
+    )
+    pseudo_labels: str | None = path_option(
+        None, "The folder of a finished run on the same rows and folds; rows of the test file that it predicts with confidence are learned."
     )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0)
@@ -200,6 +203,22 @@ class CompetitionConfig:
 
 @_explain_unknown
 @frozen(kw_only=True)
+class OwnConfig:
+    """Parts of your own, each named as module:name; they are imported only with `--code FOLDER`, from that folder or as a package.
+
+    >>> OwnConfig(loss="my_parts:focal").loss
+    'my_parts:focal'
+    """
+
+    model: str | None = code_option(None, "A function of (recipe, seed) to a model, used instead of model.name.")
+    loss: str | None = code_option(None, "A function of (outputs, labels) to (sum, weight), as those of fp.losses.")
+    spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
+    rows: str | None = code_option(None, "A function of (data.path, 'train' or 'test') to a dataset of rows, or None, used instead of files.")
+    observers: tuple[str, ...] = code_option((), "Functions from a fold's events to events, added to the observers.")
+
+
+@_explain_unknown
+@frozen(kw_only=True)
 class RunConfig:
     """A whole run.
 
@@ -220,6 +239,7 @@ class RunConfig:
     observers: ObserversConfig = field(factory=ObserversConfig)
     validation: ValidationConfig = field(factory=ValidationConfig)
     competition: CompetitionConfig = field(factory=CompetitionConfig)
+    own: OwnConfig = field(factory=OwnConfig)
 
 
 def option_paths() -> tuple[str, ...]:

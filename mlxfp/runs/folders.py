@@ -12,6 +12,7 @@ from attrs import evolve, frozen
 from mlxfp.config.classes import RunConfig, hint
 from mlxfp.core.atomic_files import PARTIAL
 from mlxfp.core.errors import ConfigError, DataError, MissingFileError
+from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.runs.files import read_json, write_json, write_text
 from mlxfp.settings.structuring import flatten, structure, unstructure
@@ -30,7 +31,7 @@ _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
     | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "plots")}
 )
-_MOVABLE = ("model.path", "text.tokenizer")
+_MOVABLE = ("model.path", "text.tokenizer", "data.pseudo_labels")
 _SHOWN = 5  # differences in a message
 
 
@@ -116,8 +117,25 @@ def claim(folder: Path, config: RunConfig) -> None:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
             f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-            "Choose another name, as in name=second, or remove the folder."
+            "Choose another name, as in name=second, or remove the folder. Only training.epochs may grow: mlxfp resume FOLDER "
+            "training.epochs=N."
         )
+
+
+def extend(folder: Path, epochs: int) -> None:
+    """Let the run in a folder train for more epochs: what was made of its last states is removed, and its checkpoints stay.
+
+    The configuration changes last: a process that is killed before leaves a run that makes the removed files again.
+    """
+    config = read_config(folder)
+    longer = evolve(config, training=evolve(config.training, epochs=epochs))
+    (folder / RECEIPT).unlink(missing_ok=True)
+    for fold in sorted(folder.glob("fold-*")):
+        for name in (RESULT, MODEL, FOLD_OOF, FOLD_TEST):
+            (fold / name).unlink(missing_ok=True)
+    if (folder / DATA).is_file():
+        write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
+    _write_config(folder, longer)
 
 
 def read_config(folder: str | PathLike[str]) -> RunConfig:
@@ -176,7 +194,7 @@ def update_paths(folder: Path, config: RunConfig) -> None:
     kept, data = read_config(folder), config.data
     moved = evolve(
         kept,
-        data=evolve(kept.data, path=data.path, spec=data.spec),
+        data=evolve(kept.data, path=data.path, spec=data.spec, pseudo_labels=data.pseudo_labels),
         text=evolve(kept.text, tokenizer=config.text.tokenizer),
         model=evolve(kept.model, path=config.model.path),
     )

@@ -20,6 +20,7 @@ from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.files import read_json, write_array, write_json
 from mlxfp.runs.folders import BEST, CHECKPOINTS, FOLD_OOF, FOLD_TEST, LOG, MODEL, RECIPE, RESULT, FoldFolder
 from mlxfp.runs.from_config import model_of, observers_of, optimizer_of, step_of, stops_by
+from mlxfp.runs.own_parts import OwnParts
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.quickstart import PreparedFold, budget, prepare_fold
 from mlxfp.settings.structuring import structure, unstructure
@@ -55,10 +56,10 @@ def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.O
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 
-def load_fold(config: RunConfig, files: FoldFolder) -> Predictor:
+def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:
     """Read a trained fold: a function from rows to predictions."""
     recipe = structure(read_json(files / RECIPE), Recipe, what=str(files / RECIPE))
-    return _load(files, recipe, model_of(config, recipe, seed=0), config.competition.views)
+    return _load(files, recipe, model_of(config, recipe, own, seed=0), config.competition.views)
 
 
 def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
@@ -131,6 +132,7 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
         observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=name),
         *observers_of(config, f"{name}/loss", files / BEST, control),
         observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
+        *plan.own.observers,
         *extra,
         observers.log_metrics(files / LOG),
         *([observers.progress()] if watched.progress else []),

@@ -9,6 +9,7 @@ from mlx import nn
 from mlx.optimizers import Optimizer
 
 from mlxfp.config.classes import RunConfig
+from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.kaggle.ensembling import ensembles
@@ -20,6 +21,7 @@ from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.models.catalogue import MODELS
 from mlxfp.runs.folders import data_folder
+from mlxfp.runs.own_parts import OwnParts
 from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.tasks.models import make_model, make_pretrained
 from mlxfp.tasks.objectives import Objective
@@ -34,6 +36,7 @@ from mlxfp.training.steps.steps import TrainStep, train_step
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained
+_NONE = OwnParts()
 PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
@@ -48,10 +51,14 @@ CHOICES: Mapping[str, Collection[str]] = {
 }
 
 
-def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
+def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> CompetitionData:
     """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder."""
     data, seed = config.data, config.training.seed
-    spec = None if data.spec is None else named_spec(data.spec)
+    spec = own.spec if own.spec is not None or data.spec is None else named_spec(data.spec)
+    if own.rows is not None:
+        if spec is None:
+            raise ArgumentError("Rows of your own need a spec, which says what their columns are: give own.spec, or data.spec.")
+        return read_competition(data.path or "", spec=spec, rows=own.rows, limit=data.limit, metric=config.competition.metric, seed=seed)
     path = data_folder(folder, config) if data.path is None else data.path
     if data.path is None:
         if spec is None:
@@ -91,9 +98,13 @@ def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed:
     )
 
 
-def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
+def model_of(config: RunConfig, recipe: Recipe, own: OwnParts = _NONE, *, seed: int) -> nn.Module:
     """Make the model, with the head that the recipe's target needs."""
     model = config.model
+    if own.model is not None:
+        made = own.model(recipe, seed)
+        check_types(nn.Module, **{f"what {config.own.model} returns": made})
+        return made  # type: ignore[no-any-return]  # checked
     if model.path is not None:
         return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
     return make_model(recipe, model.name, size=model.size, dropout=model.dropout, seed=seed)

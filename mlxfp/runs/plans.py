@@ -21,6 +21,7 @@ from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.runs.folders import run_folder
 from mlxfp.runs.from_config import CHOICES, competition_data
+from mlxfp.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.runs.problems import config_problems, data_problems
 from mlxfp.runs.submission import make_submission
 from mlxfp.settings.structuring import structure, unstructure
@@ -35,12 +36,13 @@ class Plan:
 
     >>> from attrs import fields
     >>> [field.name for field in fields(Plan)]
-    ['config', 'data', 'folds']
+    ['config', 'data', 'folds', 'own']
     """
 
     config: RunConfig = field(repr=False)
     data: CompetitionData
     folds: Folds
+    own: OwnParts = field(factory=OwnParts, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -62,10 +64,11 @@ class Plan:
         return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % 2**31
 
 
-def plan(config: RunConfig) -> Plan:
+def plan(config: RunConfig, *, code: Code = None) -> Plan:
     """Make values of a configuration: read the data, assign the folds, find the metric; nothing is trained.
 
-    Without `data.path`, synthetic rows are made in the folder `data` of the run. Raises `MissingFileError`, `ConfigError` and `DataError`
+    Without `data.path`, synthetic rows are made in the folder `data` of the run. `code` is the folder of the modules that the section `own`
+    may name; a configuration that names some is refused without it, since it would run code. Raises `MissingFileError`, `ConfigError` and `DataError`
     for a configuration that cannot be run.
 
     >>> import mlxfp as fp
@@ -76,13 +79,14 @@ def plan(config: RunConfig) -> Plan:
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
     config = structure(unstructure(config), RunConfig, choices=CHOICES)
-    data = competition_data(config, run_folder(config))
+    own = own_parts(config, code)
+    data = competition_data(config, run_folder(config), own)
     if problems := (*config_problems(config), *data_problems(config, data)):
         raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
     _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
     chosen = config.validation
     folds = make_folds(data, method=chosen.method, count=chosen.folds, repeats=chosen.repeats, seed=chosen.seed)
-    return Plan(config, data, folds)
+    return Plan(config, data, folds, own)
 
 
 def run_warnings(made: Plan) -> Iterator[str]:

@@ -29,6 +29,10 @@ def values_of(kind, checks):
     if type(None) in get_args(kind):
         return st.none() | values_of(get_args(kind)[0], checks)
     bounds = {check.word: check.bound for check in checks}
+    if get_origin(kind) is tuple:
+        return st.lists(values_of(str, checks), max_size=2).map(tuple)
+    if "pattern" in bounds:
+        return st.from_regex(bounds["pattern"], fullmatch=True).map(str.strip)
     if kind is int:
         return st.integers(bounds.get("minimum", -5), bounds.get("maximum", 10_000))
     if kind is float:
@@ -268,3 +272,12 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
 def test_keywords_of_other_libraries_lead_to_ours(make, message):
     with pytest.raises(ArgumentTypeError, match=message):
         make()
+
+
+@pytest.mark.parametrize("said", ["mine", "mine:", ":part", "a b:c", "mine.py:part", "os:system:x", "../mine:part"])
+def test_a_part_of_ones_own_is_a_name_in_a_module(said):
+    with pytest.raises(ConfigError, match=r"own\.loss \(command line\): expected the name of a part of a module, as in my_module:my_function"):
+        load_config(overrides=[f"own.loss='{said}'"])
+    with pytest.raises(ConfigError, match=r"own\.observers"):
+        load_config(overrides=[f"own.observers=['a:b', '{said}']"])
+    assert load_config(overrides=["own.observers=['a.b:c']"]).config.own.observers == ("a.b:c",)

@@ -83,17 +83,9 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
         if typed is not None:
             return _as_texts(typed(found))
         return read_csv(found, schema=dict.fromkeys(column_names(found), pa.string()), null_values=[""])
-    types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
-    types |= dict.fromkeys(spec.target if part == "train" else (), pa.string() if spec.kind in CLASSED else pa.float64())
-    types |= {column.name: column.kind.arrow_type for column in spec.columns}
-    kept, typed = kept_null_texts(spec), typed_reader(found)
+    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(found)
     if typed is not None:
-        names = column_names(found)
-        unknown = next((name for name in types if name not in names), None)
-        if unknown is not None:
-            raise unknown_name(f"column of {str(found)!r}", unknown, names)
-        rows: Dataset[Example] = _Typed(tuple(types.items()), None)(typed(found))
-        return rows
+        return with_types(spec, typed(found), part=part)
     check_commas(found)
     if not kept:
         return read_csv(found, schema=types)
@@ -101,6 +93,23 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
     made: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
     return made
+
+
+def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
+    """Return rows of any types with those of a spec: texts as CSV would write the values, and floats; only null and NaN are missing."""
+    types, names = _types(spec, part), schema(rows).names
+    unknown = next((name for name in types if name not in names), None)
+    if unknown is not None:
+        raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
+    made: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
+    return made
+
+
+def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
+    """Return the types of the columns that a spec names."""
+    types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
+    types |= dict.fromkeys(spec.target if part == "train" else (), pa.string() if spec.kind in CLASSED else pa.float64())
+    return types | {column.name: column.kind.arrow_type for column in spec.columns}
 
 
 def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:

@@ -3,7 +3,6 @@
 Names of parts that other rooms list in a table (optimizers, schedules, models, metrics, ...) are plain text here: `runs.CHOICES` has them.
 """
 
-from collections.abc import Callable
 from functools import wraps
 from typing import Any, Literal, TypeVar
 
@@ -213,7 +212,9 @@ class OwnConfig:
     model: str | None = code_option(None, "A function of (recipe, seed) to a model, used instead of model.name.")
     loss: str | None = code_option(None, "A function of (outputs, labels) to (sum, weight), as those of fp.losses.")
     spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
-    rows: str | None = code_option(None, "A function of (data.path, 'train' or 'test') to a dataset of rows, or None, used instead of files.")
+    rows: str | None = code_option(
+        None, "A function of (data.path, 'train' or 'test') to a dataset of rows, or None, used instead of files."
+    )
     observers: tuple[str, ...] = code_option((), "Functions from a fold's events to events, added to the observers.")
 
 
@@ -278,5 +279,5 @@ def _plain(name: str) -> str:
 def _call(path: str) -> str:
     """Return how an option is set in Python."""
     section, _, name = path.rpartition(".")
-    kinds: dict[str, Callable[..., Any]] = {each.name: each.type for each in fields(RunConfig) if each.type is not None}
+    kinds: dict[str, Any] = {each.name: each.type for each in fields(RunConfig)}
     return f"{kinds[section].__name__ if section else RunConfig.__name__}({name}=...)"

@@ -87,8 +87,8 @@ def _check_same(runs: Sequence[Path]) -> None:
         differ = [name for name in _SAME if about.get(name) != known[0].get(name)]
         if differ:
             raise ConfigError(
-                f"The run in {run} has other {', '.join(differ)} than that in {runs[0]}, so one has trained on rows that validate the other. "
-                "Run it again with the same data.path, data.limit and validation."
+                f"The run in {run} has other {', '.join(differ)} than that in {runs[0]}, so one has trained on rows that validate the "
+                "other. Run it again with the same data.path, data.limit and validation."
             )
 
 

@@ -73,7 +73,9 @@ def _inferred(path: str | Path) -> DatasetSpec:
     try:
         return infer_spec(path)
     except ArgumentError as error:
-        error.add_note(f"In a run, a spec names the target: mlxfp data infer {path} --target COLUMN --out spec.yaml, then data.spec=spec.yaml.")
+        error.add_note(
+            f"In a run, a spec names the target: mlxfp data infer {path} --target COLUMN --out spec.yaml, then data.spec=spec.yaml."
+        )
         raise
 
 

@@ -68,11 +68,15 @@ def _import(path: str, name: str, folder: Path) -> Any:
     try:
         holder = import_module(module)
     except ImportError as error:
-        raise ConfigError(f"{path}: the module {module!r} of {name!r} cannot be imported, from {folder} or as a package: {error}.") from error
+        raise ConfigError(
+            f"{path}: the module {module!r} of {name!r} cannot be imported, from {folder} or as a package: {error}."
+        ) from error
     finally:
         sys.path.remove(str(folder))
     if not hasattr(holder, attribute):
-        raise unknown_name(f"part of the module {module!r} ({holder.__file__})", attribute, [each for each in vars(holder) if each[0] != "_"])
+        raise unknown_name(
+            f"part of the module {module!r} ({holder.__file__})", attribute, [each for each in vars(holder) if each[0] != "_"]
+        )
     value = getattr(holder, attribute)
     if path == "own.spec":
         if not isinstance(value, DatasetSpec):

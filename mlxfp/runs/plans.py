@@ -68,8 +68,8 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
     """Make values of a configuration: read the data, assign the folds, find the metric; nothing is trained.
 
     Without `data.path`, synthetic rows are made in the folder `data` of the run. `code` is the folder of the modules that the section `own`
-    may name; a configuration that names some is refused without it, since it would run code. Raises `MissingFileError`, `ConfigError` and `DataError`
-    for a configuration that cannot be run.
+    may name; a configuration that names some is refused without it, since it would run code. Raises `MissingFileError`, `ConfigError` and
+    `DataError` for a configuration that cannot be run.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory

@@ -53,7 +53,10 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
     if (targets == targets[0]).all():
         value = spec.classes[int(targets.flat[0])] if classed else f"{targets.flat[0]:g}"
         what = f"the target {', '.join(map(repr, spec.target))} is {value!r} in all {len(targets):,} training rows"
-        yield "data.limit" if config.data.limit is not None else "data.path", f"{what}, so there is nothing to learn; use other or more rows"
+        yield (
+            "data.limit" if config.data.limit is not None else "data.path",
+            f"{what}, so there is nothing to learn; use other or more rows",
+        )
     if config.data.pseudo_labels is not None and (not single or data.test is None):
         yield "data.pseudo_labels", "they are classes of the rows of a test file; leave the option out"
     if data.test is not None and not length(data.test):

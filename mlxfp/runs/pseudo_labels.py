@@ -44,7 +44,9 @@ def teacher_files(plan: Plan) -> dict[str, str]:
 
 def _check_teacher(plan: Plan, teacher: Path) -> None:
     if not (teacher / DATA).is_file() or not all(_test_file(plan, fold).is_file() for fold in plan.folds):
-        raise DataError(f"data.pseudo_labels needs a finished run with predictions of the test rows, and {teacher} holds none. Finish it first.")
+        raise DataError(
+            f"data.pseudo_labels needs a finished run with predictions of the test rows, and {teacher} holds none. Finish it first."
+        )
     known = read_json(teacher / DATA)
     here = {"rows": fingerprint(plan.rows), "test": fingerprint(plan.data.test), "folds": plan.folds.fingerprint}
     differ = [name for name, value in here.items() if known.get(name) != value]

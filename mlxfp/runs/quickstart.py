@@ -72,8 +72,8 @@ class PreparedFold:
 def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     """Make the first fold of a configuration ready for training, exactly as a run would train it.
 
-    Everything that is fitted (vocabulary, quantiles, scales) is fitted on its training rows. `code` is that of `plan`. Raises what `plan` raises, and `DataError` for
-    rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
+    Everything that is fitted (vocabulary, quantiles, scales) is fitted on its training rows. `code` is that of `plan`. Raises what `plan`
+    raises, and `DataError` for rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory

@@ -45,7 +45,7 @@ def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
     ...     end.submission.name, len(end.score.folds)
     ('submission.csv', 2)
 
-    See also: `resume`, which needs only the folder; `predict` and `export`; `blend`, of several runs; `plan`, which makes the values of a run.
+    See also: `resume`, which needs only the folder; `predict`, `export`, and `blend` of several runs; `plan`, its values.
     """
     check_types(RunConfig, config=config)
     return _run(config, code)

@@ -39,7 +39,9 @@ def path_option(default: str | None, about: str) -> Any:
 def code_option(default: str | tuple[str, ...] | None, about: str) -> Any:
     """Make a field that names a part of a module of Python, as `module:name`, or several."""
     check = _CodeName()
-    return field(default=default, metadata={"about": about, "checks": (check,)}, validator=lambda _, __, value: check_bounds(value, (check,)))
+    return field(
+        default=default, metadata={"about": about, "checks": (check,)}, validator=lambda _, __, value: check_bounds(value, (check,))
+    )
 
 
 def _expand_home(path: Any) -> Any:

@@ -22,7 +22,7 @@ Hint = Callable[[str], str | None]  # what an unknown key probably means, if tha
 _PAIRS = tuple[tuple[str, str], ...]  # a mapping, as a frozen class stores it
 
 
-def structure(
+def structure(  # noqa: PLR0913  # what has a default is keyword-only
     values: Mapping[str, Any],
     kind: type[T],
     *,

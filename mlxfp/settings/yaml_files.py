@@ -165,7 +165,9 @@ def _check_size(text: str, where: str) -> None:
         if len(open_values) > _DEEPEST:
             raise ConfigError(f"{_at(where, event)}: values are nested more than {_DEEPEST} deep. Write a file with fewer levels.")
         if count > _MOST_VALUES:
-            raise ConfigError(f"{_at(where, event)}: this repeats more than {_MOST_VALUES:,} values by aliases. Write the values themselves.")
+            raise ConfigError(
+                f"{_at(where, event)}: this repeats more than {_MOST_VALUES:,} values by aliases. Write the values themselves."
+            )
 
 
 def _at(where: str, event: Any) -> str:

@@ -262,7 +262,10 @@ def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: TrainingConfig(batch_size=32), r"TrainingConfig has no option 'batch_size'\. Write TrainingConfig\(size=\.\.\.\)\. Known: "),
+        (
+            lambda: TrainingConfig(batch_size=32),
+            r"TrainingConfig has no option 'batch_size'\. Write TrainingConfig\(size=\.\.\.\)\. Known: ",
+        ),
         (lambda: RunConfig(lr=1e-3), r"RunConfig has no option 'lr'\. Write OptimizerConfig\(learning_rate=\.\.\.\)\."),
         (lambda: evolve(RunConfig(), epochs=3), r"RunConfig has no option 'epochs'\. Write TrainingConfig\(epochs=\.\.\.\)\."),
         (lambda: TrainingConfig(sede=1), r"TrainingConfig has no option 'sede'\. Did you mean 'seed'\? Known: seed, epochs"),
@@ -276,7 +279,9 @@ def test_keywords_of_other_libraries_lead_to_ours(make, message):
 
 @pytest.mark.parametrize("said", ["mine", "mine:", ":part", "a b:c", "mine.py:part", "os:system:x", "../mine:part"])
 def test_a_part_of_ones_own_is_a_name_in_a_module(said):
-    with pytest.raises(ConfigError, match=r"own\.loss \(command line\): expected the name of a part of a module, as in my_module:my_function"):
+    with pytest.raises(
+        ConfigError, match=r"own\.loss \(command line\): expected the name of a part of a module, as in my_module:my_function"
+    ):
         load_config(overrides=[f"own.loss='{said}'"])
     with pytest.raises(ConfigError, match=r"own\.observers"):
         load_config(overrides=[f"own.observers=['a:b', '{said}']"])

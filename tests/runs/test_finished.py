@@ -54,20 +54,13 @@ def test_models_are_exported_as_other_programs_read_them(runs, data, tmp_path, c
     folders = [tmp_path / "models" / name for name in ("fold-01", "fold-02")]
     assert capsys.readouterr().out.split() == [str(folder) for folder in folders]
     for folder in folders:
-        assert {path.name for path in folder.iterdir()} == {
-            "config.json",
-            "model.safetensors",
-            "recipe.json",
-            "special_tokens_map.json",
-            "tokenizer.json",
-            "tokenizer_config.json",
-        } & {path.name for path in folder.iterdir()} | {"config.json", "model.safetensors", "recipe.json", "tokenizer.json"}
+        assert {path.name for path in folder.iterdir()} >= {"config.json", "model.safetensors", "recipe.json", "tokenizer.json"}
         model, tokenizer = fp.models.load(folder), fp.load_tokenizer(folder)
         recipe = json.loads((folder / "recipe.json").read_text())
         ids = tokenizer.encode("text: red cat")
         assert model(mx.array([ids])).shape == (1, 2)
         assert recipe["spec"]["classes"] == ["0", "1"]
-    with pytest.raises(fp.ArgumentError, match="is not empty. Give another folder"):
+    with pytest.raises(fp.ArgumentError, match=r"is not empty\. Give another folder"):
         fp.runs.export(runs[0], tmp_path / "models")
     rows = fp.runs.prepare(fp.config.load_config(runs[0] / "config.yaml").config)
     batch = next(iter(fp.pipe(rows.recipe(rows.plan.data.test), fp.batch(12), fp.collate(rows.recipe.unlabelled))))
@@ -92,9 +85,11 @@ def test_runs_are_blended_and_scored_out_of_fold(runs, data, tmp_path, method, c
 
 
 def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
-    with pytest.raises(fp.ConfigError, match=r"other has other folds than that in .*first, so one has trained on rows that validate the other"):
+    with pytest.raises(
+        fp.ConfigError, match=r"other has other folds than that in .*first, so one has trained on rows that validate the other"
+    ):
         fp.runs.blend([runs[0], runs[2]], tmp_path / "both")
-    with pytest.raises(fp.UnknownNameError, match="No method is named 'men'. Did you mean 'mean'"):
+    with pytest.raises(fp.UnknownNameError, match=r"No method is named 'men'\. Did you mean 'mean'"):
         fp.runs.blend(runs[:2], tmp_path / "both", method="men")
 
 
@@ -109,7 +104,9 @@ def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
     assert 0 < len(added) <= 0.6 * len(tests)
     assert all(label == int(chances[text] > 0.5) for text, label in zip(*added.to_pydict().values(), strict=True))
     assert made(data, "student", f"data.pseudo_labels={runs[0]}")[-1].submission is not None
-    with pytest.raises(fp.ConfigError, match=r"the run in .*other has other folds than this one, so its models may have seen rows that validate"):
+    with pytest.raises(
+        fp.ConfigError, match=r"the run in .*other has other folds than this one, so its models may have seen rows that validate"
+    ):
         fp.runs.prepare(configured(data, f"data.pseudo_labels={runs[2]}"))
     with pytest.raises(fp.DataError, match="needs a finished run with predictions of the test rows, and nowhere holds none"):
         fp.runs.prepare(configured(data, "data.pseudo_labels=nowhere"))
@@ -118,7 +115,7 @@ def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
 @pytest.mark.parametrize("name", ["one_cycle", "polynomial", "plateau"])
 def test_every_schedule_can_be_asked_for(data, name):
     options = ("schedule.patience=1", "schedule.factor=0.1", "training.epochs=4", "observers.every=1")
-    *events, end = made(data, name, f"schedule.name={name}", *options)
+    *_, end = made(data, name, f"schedule.name={name}", *options)
     assert end.score is not None
     log = [json.loads(line) for line in (data.parent / name / "fold-01" / "log.jsonl").read_text().splitlines()]
     rates = [line["metrics"]["learning_rate"] for line in log if "learning_rate" in line["metrics"]]

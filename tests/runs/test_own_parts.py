@@ -97,7 +97,11 @@ def test_the_loss_of_ones_own_trains(named, data, tmp_path):
 @pytest.mark.parametrize(
     ("part", "kind", "message"),
     [
-        ("own.loss=no_such_module:loss", fp.ConfigError, r"own\.loss: the module 'no_such_module' of 'no_such_module:loss' cannot be imported"),
+        (
+            "own.loss=no_such_module:loss",
+            fp.ConfigError,
+            r"own\.loss: the module 'no_such_module' of 'no_such_module:loss' cannot be imported",
+        ),
         ("own.loss={}:los", fp.UnknownNameError, r"No part of the module '.*' \(.*\) is named 'los'\. Did you mean 'loss'\?"),
         ("own.loss={}:NUMBER", fp.ConfigError, r"own\.loss: '.*:NUMBER' must be a function, got int: 3"),
         ("own.spec={}:NUMBER", fp.ConfigError, r"own\.spec: '.*:NUMBER' must be a DatasetSpec, got int: 3"),

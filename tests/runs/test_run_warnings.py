@@ -54,7 +54,9 @@ def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
 def test_rows_of_one_class_are_refused(tmp_path, overrides):
     data = competition(tmp_path / "data", [row | {"y": 1} for row in rows(20)], spec=SPEC)
     place = "data.limit" if overrides else "data.path"
-    with pytest.raises(fp.ConfigError, match=rf"{place}: the target 'y' is '1' in all \d+ training rows, so there is nothing to learn; use"):
+    with pytest.raises(
+        fp.ConfigError, match=rf"{place}: the target 'y' is '1' in all \d+ training rows, so there is nothing to learn; use"
+    ):
         fp.runs.plan(configured(data, *overrides))
 
 

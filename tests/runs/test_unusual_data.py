@@ -217,4 +217,6 @@ def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
     end = ended(data, "text.max_length=64")
     assert fp.kaggle.check_submission(end.submission, sample=data / spec.sample.name) == ()
     predicted = fp.runs.predict(tmp_path / "out", data / "test.jsonl")
-    assert [str(each) for each in predicted["prediction"].tolist()] == [row["prediction"] for row in table(tmp_path / "out/test_predictions.csv")]
+    assert [str(each) for each in predicted["prediction"].tolist()] == [
+        row["prediction"] for row in table(tmp_path / "out/test_predictions.csv")
+    ]

@@ -160,7 +160,9 @@ def laughs(levels: int, merge: bool) -> str:
 @pytest.mark.parametrize("merge", [False, True])
 def test_aliases_of_aliases_are_refused_before_they_unfold(tmp_path: Path, merge: bool):
     (tmp_path / "a.yaml").write_text(laughs(30, merge))
-    with pytest.raises(ConfigError, match=r"a\.yaml:\d+: this repeats more than 1,000,000 values by aliases\. Write the values themselves\."):
+    with pytest.raises(
+        ConfigError, match=r"a\.yaml:\d+: this repeats more than 1,000,000 values by aliases\. Write the values themselves\."
+    ):
         read_document(tmp_path / "a.yaml")
     (tmp_path / "a.yaml").write_text(laughs(4, merge))
     assert len(read_document(tmp_path / "a.yaml").values["a3"]) == 10
@@ -176,5 +178,7 @@ def test_json_that_is_deep_or_has_endless_numbers_is_refused(tmp_path: Path):
 def test_a_file_of_data_is_no_configuration(tmp_path: Path):
     with (tmp_path / "a.yaml").open("wb") as file:
         file.truncate((1 << 24) + 1)
-    with pytest.raises(ConfigError, match=r"a\.yaml has 16,777,217 bytes, and a spec at most 16,777,216\. Give a spec, not a file of data\."):
+    with pytest.raises(
+        ConfigError, match=r"a\.yaml has 16,777,217 bytes, and a spec at most 16,777,216\. Give a spec, not a file of data\."
+    ):
         read_document(tmp_path / "a.yaml", what="spec")

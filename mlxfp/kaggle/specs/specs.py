@@ -45,7 +45,9 @@ def _either(names: Sequence[str]) -> str:
 
 
 def _known_metric(name: str) -> str | None:
-    return None if name in METRIC_KINDS else f"the name of a metric ({', '.join(sorted(METRIC_KINDS))}){suggest(name, METRIC_KINDS).rstrip()}"
+    return (
+        None if name in METRIC_KINDS else f"the name of a metric ({', '.join(sorted(METRIC_KINDS))}){suggest(name, METRIC_KINDS).rstrip()}"
+    )
 
 
 def _to_texts(values: Any) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
 from attrs import evolve, frozen
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.checks import check_integer, check_positive, check_types

@@ -246,13 +246,13 @@ def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None
         return None
     shown = [repr(kinds[place].item() if names is None else names[int(kinds[place])]) for place in lacking[:_SHOWN]]
     said = [
-        f"{name} ({rows[place]:,} row{'s' if rows[place] > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
-        for name, place in zip(shown, lacking, strict=False)
+        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
+        for name, place, count in zip(shown, lacking, rows[lacking], strict=False)
     ]
     more = f"; and {len(lacking) - _SHOWN:,} more classes" if len(lacking) > _SHOWN else ""
     return (
-        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and metrics "
-        "such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
+        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and "
+        "metrics such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
     )
 
 

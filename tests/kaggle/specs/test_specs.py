@@ -40,7 +40,10 @@ def test_a_spec_is_a_value(spec: DatasetSpec):
         ({"kind": "regression"}, "regression has 0 classes, got 2"),
         ({"kind": "multiclass", "classes": ["a"]}, "multiclass has at least 2 classes, got 1"),
         ({"target": ["x", "y"]}, "binary has one target, got 2"),
-        ({"kind": "regression", "classes": []}, r"f1 is a metric for binary or multilabel targets, got regression\. Choose mae, r2, rmse, "),
+        (
+            {"kind": "regression", "classes": []},
+            r"f1 is a metric for binary or multilabel targets, got regression\. Choose mae, r2, rmse, ",
+        ),
         ({"metric": "rmse"}, "rmse is a metric for multilabel, regression, ranking or time_series targets, got binary"),
         ({"kind": "time_series", "classes": []}, "time_series needs time"),
         ({"kind": "ranking", "classes": []}, "ranking needs group"),

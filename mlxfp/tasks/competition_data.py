@@ -128,6 +128,8 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
 def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, repeats: int = 1, seed: int = 0) -> Folds:
     """Assign the training rows to folds, by a method of `FOLD_METHODS`; "auto" goes by time or by groups if the spec names such a column.
 
+    Folds by time also keep groups apart, if the spec names both: a fold does not train on the groups that it validates with.
+
     A regression is stratified by the tenths of its target, several labels by how many a row has. Times that are all numbers are sorted as
     numbers, others as texts, such as dates from the year to the day. Raises `ArgumentError` for a method that needs a column which the
     spec does not name, for times that cannot be sorted, and for counts that the rows do not allow.
@@ -150,7 +152,8 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
 def _time(data: CompetitionData, *, count: int, repeats: int, seed: int) -> Folds:
     if repeats > 1:
         raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Leave it out.")
-    return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count)
+    groups = None if data.spec.group is None else _column(data, data.spec.group, "group")
+    return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count, groups=groups)
 
 
 FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(

@@ -220,3 +220,42 @@ def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
     assert [str(each) for each in predicted["prediction"].tolist()] == [
         row["prediction"] for row in table(tmp_path / "out/test_predictions.csv")
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (("True", "False"), ("False", "True")),
+        (("yes", "no"), ("no", "yes")),
+        (("0.0", "1.0"), ("0.0", "1.0")),
+        ((" a b ", "c d"), (" a b ", "c d")),
+        (("1", "2", "3"), ("1", "2", "3")),
+    ],
+)
+def test_targets_of_every_spelling_are_classes(tmp_path, values, classes):
+    data = single(tmp_path / "data", lambda place: values[place % len(values)], {"y": values[0]})
+    made = fp.runs.plan(configured(data))
+    assert made.data.spec.classes == classes
+    assert set(made.data.targets.tolist()) == {*map(float, range(len(classes)))}
+
+
+def test_a_target_that_is_missing_names_its_row(tmp_path):
+    data = single(tmp_path / "data", lambda place: "" if place == 5 else place % 2, {"y": 0})
+    with pytest.raises(
+        fp.DataError, match=r"The target 'y' must be one of the classes '0', '1', got None in source row 5\. Correct the row"
+    ):
+        fp.runs.plan(configured(data))
+
+
+def test_a_class_of_one_row_and_values_that_only_the_test_rows_have_are_trained_and_said(tmp_path):
+    train = [{**row, "kind": "ab"[place % 2], "y": ("x", "z", "z")[place] if place < 3 else "y"} for place, row in enumerate(texts(30))]
+    test = [{**row, "kind": "never seen"} for row in texts(4, 900)]
+    data = competition(tmp_path / "data", train, test)
+    *events, end = fp.runs.run(configured(data, "competition.metric=log_loss"))
+    assert any(
+        "lack a class: 'x' (1 row) is trained on in 1 and validated in 1" in event.message
+        for event in events
+        if isinstance(event, fp.runs.Noted)
+    )
+    assert len(table(tmp_path / "out" / "test_predictions.csv")) == 4
+    assert end.score.overall > 0

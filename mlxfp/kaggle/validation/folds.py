@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from attrs import field, frozen
+from attrs.converters import optional
 from numpy.typing import ArrayLike
 
 from mlxfp.core.checks import check_integer, check_positive
@@ -41,9 +42,10 @@ class Fold:
 
     @property
     def train(self) -> Indices:
-        """The rows to train on: all others; for folds in time, those of earlier times."""
+        """The rows to train on: all others; for folds in time, those of earlier times, without the groups that validate."""
         assigned = self.folds.assignments[self.repeat]
-        return np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
+        rows = np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
+        return self.folds.apart(rows, self.valid)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
         """Split the training rows into rows to train on and rows for early stopping, at least one unit each.
@@ -65,7 +67,10 @@ class Fold:
             known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
         size = min(max(1, round(share * len(known))), len(known) - 1)
         stops = np.isin(units, known[-size:])
-        return rows[~stops], rows[stops]
+        train = self.folds.apart(rows[~stops], rows[stops])
+        if not len(train):
+            raise ArgumentError(f"The last rows that {self!r} trains on have all groups, and none is left to train on. Use more groups.")
+        return train, rows[stops]
 
     def __repr__(self) -> str:
         repeats = f", repeat {self.repeat + 1} of {self.folds.repeats}" if self.folds.repeats > 1 else ""
@@ -77,7 +82,8 @@ class Folds:
     """Rows assigned to folds; made by the functions of this module. Iterating yields every `Fold`, repeat by repeat.
 
     `assignments` is int64[R, N]: the fold that a row validates in, in each repeat; -1 where it only trains. `units` is int64[N]: rows with
-    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers.
+    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers; `groups`, int64[N], if there are
+    some, are in the training rows or in the validation rows of a fold, and never in both.
 
     >>> folds = kfold(6, count=3, seed=0)
     >>> folds, len(list(folds)), folds.fingerprint == kfold(6, count=3, seed=0).fingerprint
@@ -88,6 +94,11 @@ class Folds:
     assignments: Indices = field(converter=read_only, eq=fingerprint)
     units: Indices = field(converter=read_only, eq=fingerprint)
     forward: bool = field(default=False, kw_only=True)
+    groups: Indices | None = field(default=None, kw_only=True, converter=optional(read_only), eq=fingerprint)
+
+    def apart(self, rows: Indices, others: Indices) -> Indices:
+        """Return the rows whose group is in none of the others."""
+        return rows if self.groups is None else rows[~np.isin(self.groups[rows], self.groups[others])]
 
     @property
     def repeats(self) -> int:
@@ -107,7 +118,7 @@ class Folds:
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that identify the assignments: equal for equal assignments, whichever function made them."""
-        return fingerprint((self.assignments, self.forward))
+        return fingerprint((self.assignments, self.forward, *(() if self.groups is None else (self.groups,))))
 
     def __iter__(self) -> Iterator[Fold]:
         return (Fold(self, repeat, number) for repeat in range(self.repeats) for number in range(self.count))
@@ -165,14 +176,17 @@ def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed
     return _with_classes(assign("stratified_grouped", labels, groups, count=count, seed=seed, repeats=repeats), labels)
 
 
-def time(times: ArrayLike, *, count: int) -> Folds:
+def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Folds:
     """Make folds that look ahead in time: rows are cut into `count` + 1 periods, and each but the first validates after all before it.
 
     The periods have about the same size; rows of the same time are in the same period. The first period never validates, so it has no
-    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N].
+    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N]. With `groups`, [N], earlier rows of a group that
+    validates are not trained on in that fold; raises `ArgumentError` where this leaves a fold none.
 
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
     [([1], [2, 3]), ([1, 2, 3], [0])]
+    >>> [fold.train.tolist() for fold in time([1, 1, 2, 2], count=1, groups=["a", "b", "a", "c"])]
+    [[1]]
     """
     units = _codes("times", times)
     check_positive(count=count)
@@ -183,7 +197,17 @@ def time(times: ArrayLike, *, count: int) -> Folds:
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for place in range(count):  # at least one time in each period, before and after
         cuts[place] = min(max(cuts[place], cuts[place - 1] + 1 if place else 0), kinds - 1 - (count - place))
-    return Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True)
+    codes = None if groups is None else _codes("groups", groups)
+    if codes is not None and len(codes) != len(units):
+        raise ArgumentError(f"groups need one value a row, got {len(codes)} for {len(units)} rows.")
+    made = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
+    bare = next((fold for fold in made if not len(fold.train)), None)
+    if bare is not None:
+        raise ArgumentError(
+            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. Use fewer folds, or folds by time or by "
+            "group alone."
+        )
+    return made
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:

@@ -1,4 +1,5 @@
 import pickle
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -211,3 +212,28 @@ def test_a_missing_class_is_said_where_a_fold_lacks_one(labels: list[str], count
     said = missing_classes(folds, labels)
     assert (said is None) == all(part == set(labels) for part in parts)
     assert all(f"{kind!r} (" in said for kind in set(labels) if said is not None and any(kind not in part for part in parts))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=8, max_size=40).filter(lambda rows: len({t for t, _ in rows}) > 4),
+    st.integers(1, 3),
+)
+def test_folds_in_time_with_groups_look_ahead_and_keep_groups_apart(rows: list[tuple[int, int]], count: int):
+    times, groups = map(np.array, zip(*rows, strict=True))
+    try:
+        made = folds.time(times, count=count, groups=groups)
+    except ArgumentError as error:
+        assert "every group of earlier rows validates too, so none is left to train on" in str(error)
+        return
+    plain = folds.time(times, count=count)
+    assert made.assignments.tolist() == plain.assignments.tolist()
+    assert made.fingerprint != plain.fingerprint
+    for fold, other in zip(made, plain, strict=True):
+        assert len(fold.train)
+        assert times[fold.train].max() < times[fold.valid].min()
+        assert not set(groups[fold.train]) & set(groups[fold.valid])
+        assert set(other.train) - set(fold.train) == {row for row in other.train if groups[row] in set(groups[fold.valid])}
+        with suppress(ArgumentError):
+            train, stops = fold.inner(0.3, seed=0)
+            assert not set(groups[train]) & set(groups[stops])
+            assert times[train].max() < times[stops].min()

@@ -83,7 +83,7 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
 
 def finished(run: Path) -> tuple[RunConfig, tuple[FoldFolder, ...]]:
     """Return the configuration and the folds of a finished run; raises `DataError` if it is not done or its files have changed."""
-    config, begun = folders.read_config(run), sum(each.is_dir() for each in run.glob("fold-*"))
+    config, begun = folders.located_config(run), sum(each.is_dir() for each in run.glob("fold-*"))
     folds = tuple(FoldFolder(run, place + 1) for place in range(begun))
     if not is_done(run) or not all(each.done for each in folds):
         raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")

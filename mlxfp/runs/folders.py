@@ -3,7 +3,7 @@
 import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +144,12 @@ def read_config(folder: str | PathLike[str]) -> RunConfig:
     if not path.is_file():
         raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
     return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
+
+
+def located_config(folder: str | PathLike[str]) -> RunConfig:
+    """Read the configuration of a run, with the name and output that its folder has now."""
+    path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
+    return evolve(read_config(path), output=fspath(path.parent), name=path.name)
 
 
 def _write_config(folder: Path, config: RunConfig) -> None:

@@ -26,7 +26,8 @@ def config_problems(config: RunConfig) -> Iterator[Problem]:
         spec = None if data.spec is None else named_spec(data.spec)
     except MlxfpError as error:
         yield "data.spec", str(error)
-    if data.path is not None and not (spec is None and data.spec is not None):
+    own = config.own.spec is not None or config.own.rows is not None  # what the data are is known when these are imported
+    if data.path is not None and not own and not (spec is None and data.spec is not None):
         yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
     metric = config.competition.metric
     if spec is not None and metric is not None and (unfit := unfit_metric(metric, spec.kind)):

@@ -1,7 +1,7 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
 from collections.abc import Iterator, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -64,14 +64,14 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
     Traceback (most recent call last):
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
-    path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
-    before = folders.read_config(path)
-    config = evolve(apply_overrides(before, overrides), output=fspath(path.parent), name=path.name)
-    return _resume(path, before.training.epochs, config, code)
+    before = folders.located_config(folder)
+    config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
+    return _resume(before.training.epochs, config, code)
 
 
-def _resume(folder: Path, epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
+def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
     if config.training.epochs > epochs:
+        folder = folders.run_folder(config)
         with folders.locked(folder):
             folders.extend(folder, config.training.epochs)
         yield Noted(

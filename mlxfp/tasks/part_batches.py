@@ -22,7 +22,7 @@ from mlxfp.text.tokenizing import tokenize
 Encode = Callable[[Dataset[Any]], Dataset[Any]]
 
 
-def train_valid_batches(
+def train_valid_batches(  # noqa: PLR0913  # each is a plain word of what is made
     parts: Splits, collator: Collator, *, size: int, seed: int, encode: Encode | None = None, prefetched: int = 2
 ) -> Splits:
     """Make batches of the parts of a dataset: to train on in another order each epoch, the others in their order.
@@ -63,7 +63,7 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
 
     The tokens of all texts, each followed by `eos_id`, are one stream, cut into rows of `length` predictions; the label at each place is
     the next token, and each token is predicted once; the end of a part that fills no row is left out. Tokens are held in memory, or, with
-    `path`, in files in that folder, which the next run uses again. Raises what `tokenizer.eos_id` raises for a tokenizer without such a token.
+    `path`, in files in that folder, which the next run uses again. Raises what `tokenizer.eos_id` raises for a tokenizer without one.
 
     >>> import mlxfp as fp
     >>> texts = fp.from_examples([{"text": f"number {place} of many short texts"} for place in range(100)])

@@ -16,7 +16,7 @@ from tests.runs.competitions import competition, configured, table, texts
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "data"
     train = [{**row, "y": int("cat" in row["text"])} for row in texts(36)]
-    test = texts(12, 900)
+    test = texts(60, 900)
     return competition(folder, train, test, [{"id": row["id"], "y": 0} for row in test])
 
 
@@ -63,7 +63,7 @@ def test_models_are_exported_as_other_programs_read_them(runs, data, tmp_path, c
     with pytest.raises(fp.ArgumentError, match=r"is not empty\. Give another folder"):
         fp.runs.export(runs[0], tmp_path / "models")
     rows = fp.runs.prepare(fp.config.load_config(runs[0] / "config.yaml").config)
-    batch = next(iter(fp.pipe(rows.recipe(rows.plan.data.test), fp.batch(12), fp.collate(rows.recipe.unlabelled))))
+    batch = next(iter(fp.pipe(rows.recipe(rows.plan.data.test), fp.batch(60), fp.collate(rows.recipe.unlabelled))))
     chances = mx.softmax(fp.models.load(folders[0])(batch["input_ids"], batch["attention_mask"]), axis=-1)[:, 1]
     assert np.allclose(np.array(chances), read_array(runs[0] / "fold-01" / "test.npy"), atol=1e-5)
 

@@ -33,7 +33,7 @@ class Verdict:
 
 
 _CURES = {
-    400: "Kaggle refuses the file or the request: check the file with check_submission, and the name {name!r}, which is the end of {page}.",
+    400: "Kaggle refuses the file or the request: check the file with check_submission, and the name {name!r}, the end of {page}.",
     401: "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api.",
     403: "Accept the rules first, at {page}/rules; the competition may also be over.",
     404: "No competition is called {name!r}: give the end of its address, {page}.",
@@ -65,7 +65,7 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
 
     Failures of the upload are in the verdict, with what to do, and not raised: no network, no credentials, an unknown competition, its
     limit of submissions, a file that it cannot score. An upload whose connection breaks is tried again once, if the list of submissions
-    shows that nothing has arrived: nothing is submitted twice. Raises `MissingFileError` and `ArgumentError` for mistakes in the call itself.
+    shows that nothing has arrived: nothing is submitted twice. Raises `MissingFileError` and `ArgumentError` for mistakes in the call.
 
     Without a `client` it uses Kaggle's own (the package kaggle), which finds credentials as `credentials_in` does. The package is imported
     only then, because importing it signs in.

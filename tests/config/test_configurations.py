@@ -277,7 +277,7 @@ def test_keywords_of_other_libraries_lead_to_ours(make, message):
         make()
 
 
-@pytest.mark.parametrize("said", ["mine", "mine:", ":part", "a b:c", "mine.py:part", "os:system:x", "../mine:part"])
+@pytest.mark.parametrize("said", ["mine", "mine:", ":part", "a b:c", "./mine:part", "os:system:x", "../mine:part"])
 def test_a_part_of_ones_own_is_a_name_in_a_module(said):
     with pytest.raises(
         ConfigError, match=r"own\.loss \(command line\): expected the name of a part of a module, as in my_module:my_function"

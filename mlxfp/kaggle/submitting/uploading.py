@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from attrs import frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.checks import check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentError, MissingFileError
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
@@ -51,6 +51,7 @@ class Client(Protocol):
         """List submissions, newest first: each has `ref`, `status`, `public_score` and `error_description`."""
 
 
+@explain_call
 def submit(  # noqa: PLR0913  # each is a plain word of what is done
     path: str | os.PathLike[str],
     competition: str,

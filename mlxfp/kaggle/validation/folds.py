@@ -9,7 +9,7 @@ from attrs import field, frozen
 from attrs.converters import optional
 from numpy.typing import ArrayLike
 
-from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.checks import check_integer, check_positive, explain_call
 from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -128,6 +128,7 @@ class Folds:
         return f"{self.method}: {self.size:,} rows in {self.count} folds{repeats}"
 
 
+@explain_call
 def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign `size` rows at random to `count` folds whose sizes differ by at most one, `repeats` times.
 
@@ -140,6 +141,7 @@ def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
     return assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
 
 
+@explain_call
 def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign rows so that the number of rows of each class differs by at most one between folds, and so do the sizes of folds.
 
@@ -152,6 +154,7 @@ def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) ->
     return _with_classes(assign("stratified", labels, None, count=count, seed=seed, repeats=repeats), labels)
 
 
+@explain_call
 def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign whole groups to folds of about the same size: largest groups first.
 
@@ -163,6 +166,7 @@ def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Fo
     return assign("grouped", None, groups, count=count, seed=seed, repeats=repeats)
 
 
+@explain_call
 def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign whole groups to folds so that the shares of classes are as even as the groups allow.
 
@@ -176,6 +180,7 @@ def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed
     return _with_classes(assign("stratified_grouped", labels, groups, count=count, seed=seed, repeats=repeats), labels)
 
 
+@explain_call
 def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Folds:
     """Make folds that look ahead in time: rows are cut into `count` + 1 periods, and each but the first validates after all before it.
 
@@ -284,7 +289,7 @@ def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
     """Return folds, after a warning if some of them lack a class."""
     said = missing_classes(folds, labels)
     if said is not None:
-        warnings.warn(said, UserWarning, stacklevel=3)
+        warnings.warn(said, UserWarning, stacklevel=4)
     return folds
 
 

@@ -88,6 +88,7 @@ def test_all_parts_of_ones_own_are_used(named, data, tmp_path):
 def test_the_loss_of_ones_own_trains(named, data, tmp_path):
     made = fp.runs.prepare(configured(data, f"own.loss={named}:loss"), code=tmp_path)
     batch = next(iter(made.batches))
+    made.model.eval()  # without dropout
     loss, weight = made.objective.loss(made.model, batch)
     assert mx.allclose(loss, fp.losses.cross_entropy(made.objective.outputs(made.model, batch), batch["labels"])[0]).item()
     assert weight.item() == len(batch["labels"])

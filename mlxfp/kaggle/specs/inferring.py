@@ -107,8 +107,8 @@ def find_files(path: str | Path) -> tuple[Path, Path | None, Path | None]:
         shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
         present = ", ".join(shown if files else ["no file of a competition", *shown])
         raise MissingFileError(
-            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it (or train.parquet, or "
-            "train.jsonl), unpacked, or a file; a spec may use other file names."
+            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or "
+            "a file. It may be train.parquet or train.jsonl instead; a spec may use other file names."
         )
     tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]

@@ -28,7 +28,7 @@ def test_values_stay_as_the_file_writes_them(folder: Path):
 
 
 def test_targets_that_are_numbers_are_floats(folder: Path):
-    spec = evolve(CATS, kind="time_series", classes=[], time="class", group="class")
+    spec = evolve(CATS, kind="time_series", classes=[], metric="rmse", time="class", group="class")
     assert schema(read_part(spec, folder)).field("y").type == pa.float64()
     assert schema(read_part(spec, folder)).field("class").type == pa.string()
 

@@ -72,7 +72,7 @@ def test_values_of_another_type_are_refused(changes: dict[str, Any], message: st
 
 def test_several_targets_of_labels_or_numbers_are_fine():
     assert evolve(SPEC, kind="multilabel", target=["x", "y"]).target == ("x", "y")
-    assert evolve(SPEC, kind="regression", target=["x", "y"], classes=[]).classes == ()
+    assert evolve(SPEC, kind="regression", target=["x", "y"], classes=[], metric="mae").classes == ()
 
 
 def test_columns_files_and_submissions_check_themselves():

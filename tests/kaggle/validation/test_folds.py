@@ -61,6 +61,7 @@ def test_groups_are_never_parted(groups: list[int], count: int, seed: int):
     assert max(sizes) - min(sizes) <= np.bincount(groups).max()
 
 
+@pytest.mark.filterwarnings("ignore:Some of the:UserWarning")
 @given(groups_of_rows, st.integers(2, 4), seeds)
 def test_stratified_groups_are_never_parted(groups: list[int], count: int, seed: int):
     labels = np.random.default_rng(seed).integers(0, 2, len(groups))

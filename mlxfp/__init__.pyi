@@ -107,6 +107,8 @@ from mlxfp.data.sources.parquet_files import read_parquet as read_parquet
 from mlxfp.data.sources.text_files import read_text as read_text
 from mlxfp.data.sources.torch_datasets import from_torch as from_torch
 from mlxfp.evaluation import metrics as metrics
+from mlxfp.tasks.part_batches import language_model_batches as language_model_batches
+from mlxfp.tasks.part_batches import train_valid_batches as train_valid_batches
 from mlxfp.text.chat.chat_templates import ChatTemplate as ChatTemplate
 from mlxfp.text.chat.chat_templates import load_chat_template as load_chat_template
 from mlxfp.text.chat.tokenizing_chats import encode_chat as encode_chat

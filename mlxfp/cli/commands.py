@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from mlxfp import __version__
 from mlxfp.cli import checking, configuring, data_sets, inspecting, running, submitting
 from mlxfp.cli.parsing import SUBCOMMANDS, described, warn
+from mlxfp.config.classes import meant
 from mlxfp.core.errors import MlxfpError
 
 # The files whose `add` adds commands; the order is that of the help.
@@ -49,9 +50,11 @@ def parse(arguments: Sequence[str] | None = None) -> Namespace:
     # argparse takes all positional arguments at once: those after an option are left over.
     taken = [each for each in rest if "overrides" in options and not each.startswith("-")]
     if len(taken) < len(rest):
-        left = " ".join(each for each in rest if each not in taken)
-        hint = ". Options begin with two dashes, key=value with none, as in training.epochs=3" if "overrides" in options else ""
-        parser.error(f"unrecognized arguments: {left}{hint}")
+        left = [each for each in rest if each not in taken]
+        pairs = [each.lstrip("-").partition("=") for each in left if each.startswith("-")]
+        example = next((f"{path}={value or 'VALUE'}" for name, _, value in pairs for path in meant(name)), "training.epochs=3")
+        hint = f". Options begin with two dashes, key=value with none, as in {example}" if "overrides" in options else ""
+        parser.error(f"unrecognized arguments: {' '.join(left)}{hint}")
     if taken:
         options.overrides = [*options.overrides, *taken]
     return options

@@ -10,7 +10,7 @@ from typing import Any
 from mlxfp.cli.parsing import Commands, add_command, add_group, say, start_mlx
 from mlxfp.config.loading import Choices, Resolved, json_schema, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.errors import ArgumentError, MissingFileError, suggest
+from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError, suggest
 from mlxfp.settings.structuring import flatten, unstructure
 from mlxfp.settings.yaml_files import write_document
 
@@ -33,6 +33,13 @@ def add_config(command: ArgumentParser) -> None:
     command.add_argument("overrides", metavar="key=value", nargs="*", help="values that override those of CONFIG, as in training.epochs=3")
     command.add_argument("--preset", metavar="NAME", help="the preset that the file is based on, instead of the one that it names")
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
+
+
+def add_code(command: ArgumentParser) -> None:
+    """Add `--code`, which allows the modules that the section `own` of a configuration names."""
+    command.add_argument(
+        "--code", metavar="FOLDER", help="allow the configuration to run code: import the modules of its section own, from this folder"
+    )
 
 
 def load(
@@ -102,7 +109,13 @@ def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[t
 
 def _check(options: Namespace) -> int:
     """Check a configuration, and list all mistakes at once, each with its line."""
-    name = loaded(options, known_names()).config.name
+    resolved = loaded(options, known_names())
+    from mlxfp.runs.problems import config_problems
+
+    found = [f"\n  {path} ({resolved.origin(path)}): {problem}" for path, problem in config_problems(resolved.config)]
+    if found:
+        raise ConfigError(f"{f'{len(found)} mistakes' if len(found) > 1 else 'A mistake'} in the configuration:{''.join(found)}")
+    name = resolved.config.name
     what = options.config if Path(options.config).is_file() else f"The preset {options.config}"
     say(f"{what} is a valid configuration of the run {name!r}.")
     return 0

@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
     check = add_command(group, "check", _check, example="mlxfp data check data/titanic --spec titanic")
     infer = add_command(group, "infer", _infer, example="mlxfp data infer data/cats --out cats.yaml")
     for command in (check, infer):
-        command.add_argument("path", metavar="PATH", help="the folder of a competition, or a CSV file")
+        command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
         command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
     check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
     infer.add_argument("--out", metavar="FILE", help="write the spec to this file, as YAML or JSON by its suffix, instead of printing it")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import evolve
 
-from mlxfp.cli.configuring import add_config, known_names, loaded
+from mlxfp.cli.configuring import add_code, add_config, known_names, loaded
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def add(commands: Commands) -> None:
     example = "mlxfp inspect titanic --data data/titanic\nmlxfp inspect run.yaml text.form=key_value --part tokens --part shapes"
     command = add_command(commands, "inspect", _inspect, example=example)
     add_config(command)
+    add_code(command)
     command.add_argument("--part", choices=tuple(_PARTS), action="append", help="show only this part; may be repeated (default: all parts)")
 
 
@@ -31,7 +32,7 @@ def _inspect(options: Namespace) -> int:
     for problem in start_mlx():
         warn(problem)
     config = loaded(options, known_names()).config
-    made = _prepare(config)
+    made = _prepare(config, options.code)
     for name, show in _PARTS.items():
         if not options.part or name in options.part:
             for line in (f"== {name}", *show(made, config), ""):
@@ -39,15 +40,15 @@ def _inspect(options: Namespace) -> int:
     return 0
 
 
-def _prepare(config: "RunConfig") -> "PreparedFold":
+def _prepare(config: "RunConfig", code: str | None) -> "PreparedFold":
     """Prepare the first fold; rows that are too long are cut, since their cost is what a user inspects."""
     from mlxfp.runs import prepare
 
     cut = evolve(config, text=evolve(config.text, overflow="cut"))
     if config.data.path is not None:
-        return prepare(cut)
+        return prepare(cut, code=code)
     with TemporaryDirectory() as folder:  # the rows are in memory once the fold is prepared
-        prepared = prepare(evolve(cut, output=folder))
+        prepared = prepare(evolve(cut, output=folder), code=code)
         warn("data.path is not set, so these rows are synthetic.")
         return prepared
 

@@ -1,10 +1,10 @@
-"""`mlxfp run`, `resume` and `predict`: from a configuration to a submission, and from a trained run to predictions of other rows."""
+"""`mlxfp run`, `resume`, `predict`, `export` and `blend`: from a configuration to a submission, and what trained runs are good for."""
 
 from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxfp.cli.configuring import add_config, known_names, loaded
+from mlxfp.cli.configuring import add_code, add_config, known_names, loaded
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
 
 if TYPE_CHECKING:
@@ -14,18 +14,31 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add `run`, `resume` and `predict`."""
-    example = "mlxfp run titanic --data data/titanic\nmlxfp run run.yaml training.epochs=3 name=short"
-    add_config(add_command(commands, "run", _run, example=example))
-    resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic")
+    """Add `run`, `resume`, `predict`, `export` and `blend`."""
+    example = "mlxfp run titanic --data data/titanic\nmlxfp run run.yaml training.epochs=3 name=short\nmlxfp run mine.yaml --code ."
+    run = add_command(commands, "run", _run, example=example)
+    add_config(run)
+    resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic\nmlxfp resume runs/titanic training.epochs=20")
     resume.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     resume.add_argument(
-        "overrides", metavar="key=value", nargs="*", help="options that change no result, such as data.path=PATH for data that were moved"
+        "overrides",
+        metavar="key=value",
+        nargs="*",
+        help="options that change no result, such as data.path=PATH for data that were moved, or more training.epochs",
     )
     predict = add_command(commands, "predict", _predict, example="mlxfp predict runs/titanic --data new.csv --out predictions.csv")
     predict.add_argument("folder", metavar="FOLDER", help="the folder of a run")
-    predict.add_argument("--data", metavar="FILE", required=True, help="a CSV file with the columns of the test file")
+    predict.add_argument("--data", metavar="FILE", required=True, help="a file with the columns of the test file")
     predict.add_argument("--out", metavar="FILE", help="write a CSV file, instead of printing it")
+    export = add_command(commands, "export", _export, example="mlxfp export runs/titanic --out models/titanic")
+    export.add_argument("folder", metavar="FOLDER", help="the folder of a run")
+    export.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the models, one in it for each fold")
+    blend = add_command(commands, "blend", _blend, example="mlxfp blend runs/first runs/second --out runs/both --method greedy")
+    blend.add_argument("folders", metavar="FOLDER", nargs="+", help="the folders of runs on the same rows and folds")
+    blend.add_argument("--out", metavar="FOLDER", required=True, help="the folder for predictions, metrics and submission")
+    blend.add_argument("--method", metavar="NAME", default="mean", help="mean, rank, vote or greedy (default: mean)")
+    for command in (run, resume, predict, export, blend):
+        add_code(command)
 
 
 def _run(options: Namespace) -> int:
@@ -34,7 +47,7 @@ def _run(options: Namespace) -> int:
     from mlxfp.runs import run
 
     config = loaded(options, known_names()).config
-    return _show(run(config), Path(config.output) / config.name)
+    return _show(run(config, code=options.code), Path(config.output) / config.name)
 
 
 def _resume(options: Namespace) -> int:
@@ -42,7 +55,7 @@ def _resume(options: Namespace) -> int:
     _start()
     from mlxfp.runs import resume
 
-    return _show(resume(options.folder, overrides=options.overrides), Path(options.folder))
+    return _show(resume(options.folder, overrides=options.overrides, code=options.code), Path(options.folder))
 
 
 def _predict(options: Namespace) -> int:
@@ -51,13 +64,37 @@ def _predict(options: Namespace) -> int:
     from mlxfp.runs import predict
     from mlxfp.runs.files import csv_text, write_text
 
-    columns = predict(options.folder, options.data)
+    columns = predict(options.folder, options.data, code=options.code)
     text = csv_text(columns)
     if options.out is None:
         say(text.rstrip("\n"))
     else:
         write_text(Path(options.out), text)
         say(f"{options.out}: {len(next(iter(columns.values()))):,} rows.")
+    return 0
+
+
+def _export(options: Namespace) -> int:
+    """Write the models of a finished run as models.load and the hub of Hugging Face read them."""
+    _start()
+    from mlxfp.runs import export
+
+    for path in export(options.folder, options.out, code=options.code):
+        say(str(path))
+    return 0
+
+
+def _blend(options: Namespace) -> int:
+    """Combine the predictions of finished runs, score them out of fold, and write a submission."""
+    _start()
+    from mlxfp.runs import blend
+
+    made = blend(options.folders, options.out, method=options.method, code=options.code)
+    for folder, value in made.parts.items():
+        say(f"{folder}: {made.score.metric} {value:.4f}")
+    say(f"{options.out}: out of fold, {made.score}")
+    if made.submission is not None:
+        say(f"{made.submission} is ready to submit: mlxfp submit {made.submission} --competition NAME")
     return 0
 
 

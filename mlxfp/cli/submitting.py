@@ -79,10 +79,11 @@ def _submit(options: Namespace) -> int:
 
 def _of_run(folder: Path) -> _Candidate:
     """Find the submission of a run, with its sample."""
+    from mlxfp.kaggle.specs.reading import column_names
     from mlxfp.kaggle.specs.spec_files import load_spec
     from mlxfp.kaggle.validation.scoring import METRICS
     from mlxfp.runs.folders import SPEC, data_folder, read_config
-    from mlxfp.runs.submission import header, spelling_of
+    from mlxfp.runs.submission import spelling_of
 
     config = read_config(folder)
     file = folder / config.competition.submission
@@ -96,6 +97,6 @@ def _of_run(folder: Path) -> _Candidate:
         folder.resolve().name,
         _KAGGLES.get(spec.name, spec.name),
         sample,
-        None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, header(sample)[1:]),
+        None if sample is None else spelling_of(METRICS[config.competition.metric or spec.metric], spec, column_names(sample)[1:]),
         config.data.path is None,
     )

@@ -3,13 +3,37 @@
 Names of parts that other rooms list in a table (optimizers, schedules, models, metrics, ...) are plain text here: `runs.CHOICES` has them.
 """
 
-from typing import Literal
+from functools import wraps
+from typing import Any, Literal, TypeVar
 
-from attrs import field, frozen
+from attrs import field, fields, frozen, has
 
-from mlxfp.settings.options import option, path_option
+from mlxfp.config.common_names import COMMON_NAMES
+from mlxfp.core.errors import ArgumentTypeError, listed, suggest
+from mlxfp.settings.options import code_option, option, path_option
+
+T = TypeVar("T")
 
 
+def _explain_unknown(kind: type[T]) -> type[T]:
+    """Make a class say what an unknown option means, where Python would only say that it is unexpected."""
+    names, made = [each.name for each in fields(kind)], kind.__init__  # type: ignore[misc]  # of attrs, and wrapped once
+
+    @wraps(made)
+    def explained(self: T, *arguments: Any, **values: Any) -> None:
+        unknown = next((name for name in values if name not in names), None)
+        if unknown is not None:
+            paths = meant(unknown)
+            said = " or ".join(map(_call, paths)) or COMMON_NAMES.get(_plain(unknown), "")
+            hint = f" Write {said}." if paths else f" In a run, {said}." if said else suggest(unknown, names)
+            raise ArgumentTypeError(f"{kind.__name__} has no option {unknown!r}.{hint} Known: {listed(names)}.")
+        made(self, *arguments, **values)
+
+    kind.__init__ = explained  # type: ignore[misc]
+    return kind
+
+
+@_explain_unknown
 @frozen(kw_only=True)
 class DataConfig:
     """Where the rows come from.
@@ -22,10 +46,14 @@ class DataConfig:
     spec: str | None = path_option(
         None, "The name of a known data set, or the path of a spec in YAML or JSON. Null: inferred from the files."
     )
+    pseudo_labels: str | None = path_option(
+        None, "The folder of a finished run on the same rows and folds; rows of the test file that it predicts with confidence are learned."
+    )
     limit: int | None = option(None, "Use only this many training rows, for a quick try.", at_least=10)
     prefetch: int = option(2, "The number of batches prepared in advance.", at_least=0)
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class TextConfig:
     """How a row becomes tokens.
@@ -51,6 +79,7 @@ class TextConfig:
     drop: float = option(0.0, "The fraction of values hidden at random in training.", at_least=0, below=1)
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class ModelConfig:
     """The model to train.
@@ -66,6 +95,7 @@ class ModelConfig:
     numeric: bool = option(default=False, about="Pass numerical columns, scaled by the training rows, directly to the model's head.")
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class OptimizerConfig:
     """How weights are updated.
@@ -82,6 +112,7 @@ class OptimizerConfig:
     clip_norm: float | None = option(1.0, "The largest norm of the gradients; larger ones are scaled down. Null: no clipping.", above=0)
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class ScheduleConfig:
     """How the learning rate changes during the run.
@@ -90,10 +121,13 @@ class ScheduleConfig:
     0.1
     """
 
-    name: str = option("linear", "How the learning rate falls after the warmup.")
-    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises.", at_least=0, at_most=1)
+    name: str = option("linear", "How the learning rate falls after the warmup; polynomial: as (1 - share done) squared.")
+    warmup: float = option(0.1, "The fraction of all updates in which the learning rate rises; plateau has none.", at_least=0, at_most=1)
+    patience: int = option(2, "plateau: the rate falls after this many evaluations without improvement.", at_least=1)
+    factor: float = option(0.5, "plateau: what the rate is multiplied by.", above=0, below=1)
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class TrainingConfig:
     """How long to train, and in what steps.
@@ -114,6 +148,7 @@ class TrainingConfig:
     )
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class ObserversConfig:
     """What is logged, saved and watched while a run trains.
@@ -124,14 +159,17 @@ class ObserversConfig:
 
     progress: bool = option(default=True, about="Show a progress bar.")
     every: int = option(10, "The number of steps between two log entries.", at_least=1)
+    evaluate_every: int | None = option(None, "The number of steps between two evaluations. Null: after each epoch.", at_least=1)
     patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
     keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
     minutes: float | None = option(None, "The time limit of a fold, in minutes.", above=0)
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
+    mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: they are not registered.")
     plots: bool = option(default=True, about="Plot the run when it ends.")
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class ValidationConfig:
     """How the model is evaluated.
@@ -146,6 +184,7 @@ class ValidationConfig:
     seed: int = option(0, "The seed of the folds.", at_least=0)
 
 
+@_explain_unknown
 @frozen(kw_only=True)
 class CompetitionConfig:
     """How the run is scored, and what is made of its predictions.
@@ -161,6 +200,25 @@ class CompetitionConfig:
     submission: str = option("submission.csv", "The file name of the submission.")
 
 
+@_explain_unknown
+@frozen(kw_only=True)
+class OwnConfig:
+    """Parts of your own, each named as module:name; they are imported only with `--code FOLDER`, from that folder or as a package.
+
+    >>> OwnConfig(loss="my_parts:focal").loss
+    'my_parts:focal'
+    """
+
+    model: str | None = code_option(None, "A function of (recipe, seed) to a model, used instead of model.name.")
+    loss: str | None = code_option(None, "A function of (outputs, labels) to (sum, weight), as those of fp.losses.")
+    spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
+    rows: str | None = code_option(
+        None, "A function of (data.path, 'train' or 'test') to a dataset of rows, or None, used instead of files."
+    )
+    observers: tuple[str, ...] = code_option((), "Functions from a fold's events to events, added to the observers.")
+
+
+@_explain_unknown
 @frozen(kw_only=True)
 class RunConfig:
     """A whole run.
@@ -182,3 +240,44 @@ class RunConfig:
     observers: ObserversConfig = field(factory=ObserversConfig)
     validation: ValidationConfig = field(factory=ValidationConfig)
     competition: CompetitionConfig = field(factory=CompetitionConfig)
+    own: OwnConfig = field(factory=OwnConfig)
+
+
+def option_paths() -> tuple[str, ...]:
+    """Return the paths of all options of a run, such as `training.epochs`."""
+    inner = ((each.name, fields(each.type) if each.type is not None and has(each.type) else ()) for each in fields(RunConfig))
+    return tuple(path for name, parts in inner for path in ([f"{name}.{part.name}" for part in parts] or [name]))
+
+
+def meant(name: str) -> tuple[str, ...]:
+    """Return the options that an unknown name means: those of this name in other sections, or what other libraries call so.
+
+    >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
+    (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())
+    """
+    paths, plain = option_paths(), _plain(name)
+    same = tuple(path for path in paths if _plain(path.rpartition(".")[2]) == plain)
+    common = COMMON_NAMES.get(plain)
+    return same or ((common,) if common in paths else ())
+
+
+def hint(name: str) -> str | None:
+    """Say what an unknown key of a configuration means, if it is known.
+
+    >>> hint("lr"), hint("unheard")
+    ("did you mean 'optimizer.learning_rate'?", None)
+    """
+    paths = meant(name)
+    return f"did you mean {' or '.join(map(repr, paths))}?" if paths else COMMON_NAMES.get(_plain(name))
+
+
+def _plain(name: str) -> str:
+    """Return a name in small letters without dashes and underscores."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def _call(path: str) -> str:
+    """Return how an option is set in Python."""
+    section, _, name = path.rpartition(".")
+    kinds: dict[str, Any] = {each.name: each.type for each in fields(RunConfig)}
+    return f"{kinds[section].__name__ if section else RunConfig.__name__}({name}=...)"

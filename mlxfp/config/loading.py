@@ -7,12 +7,12 @@ from typing import Any
 
 from attrs import fields, frozen
 
-from mlxfp.config.classes import RunConfig
+from mlxfp.config.classes import RunConfig, hint, meant, option_paths
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.checks import check_text
 from mlxfp.core.errors import ConfigError
 from mlxfp.settings.options import class_schema
-from mlxfp.settings.structuring import flatten, structure, unstructure
+from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.settings.yaml_files import Document, Place, read_document, read_value
 
 Choices = Mapping[str, Collection[str]]  # the known names of text values, by paths such as optimizer.name
@@ -32,7 +32,7 @@ class Resolved:
 
     def origin(self, path: str) -> str:
         """Return where the value at a path such as `training.epochs` was set."""
-        if path not in _paths():
+        if path not in option_paths():
             raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
         return self.origins.get(path, "default")
 
@@ -71,9 +71,9 @@ def load_config(
     def origin(place: Place) -> str:
         return next((origins[place[:end]] for end in range(len(place), 0, -1) if place[:end] in origins), "")
 
-    config = structure(values, RunConfig, origin=origin, choices=choices)
+    config = structure(values, RunConfig, origin=origin, choices=choices, hint=hint)
     by_path = {".".join(map(str, place)): said for place, said in origins.items()}
-    return Resolved(config, {path: by_path[path] for path in _paths() if path in by_path})
+    return Resolved(config, {path: by_path[path] for path in option_paths() if path in by_path})
 
 
 def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
@@ -85,7 +85,7 @@ def apply_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     values = unstructure(config)
     for override in overrides:
         values = _merge(values, _parse_override(override), {}, (), lambda _: "")
-    return structure(values, RunConfig, origin=lambda _: "command line")
+    return structure(values, RunConfig, origin=lambda _: "command line", hint=hint)
 
 
 def json_schema(choices: Choices | None = None) -> dict[str, Any]:
@@ -102,18 +102,13 @@ def json_schema(choices: Choices | None = None) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of mlxfp"} | schema
 
 
-def _paths() -> list[str]:
-    return list(flatten(unstructure(RunConfig())))
-
-
 def _parse_override(override: str) -> dict[str, Any]:
     check_text(override=override)
     path, equals, text = override.partition("=")
     if not equals or not all(path.split(".")):
         raise ConfigError(f"{override!r} is not of the form key.sub=value. Write, for example, training.epochs=3.")
-    inside = [each for each in _paths() if each.endswith(f".{path}")]
-    if inside and path not in {each.name for each in fields(RunConfig)}:
-        raise ConfigError(f"A configuration has no {path!r} at its top level. Write {' or '.join(f'{name}={text}' for name in inside)}.")
+    if path not in {each.name for each in fields(RunConfig)} and (paths := meant(path)):
+        raise ConfigError(f"A configuration has no {path!r} at its top level. Write {' or '.join(f'{name}={text}' for name in paths)}.")
     try:
         value: Any = read_value(text, where=override)
     except ConfigError as error:

@@ -1,9 +1,14 @@
 """Checks of arguments, run when a stage is built: a mistake must not wait for the first row."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar, cast
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # What makes a column that users know by its name and need not have in their files.
 _MAKERS = {
@@ -105,3 +110,36 @@ def check_unique(values: Mapping[str, Collection[str]]) -> None:
         doubled = sorted(item for item, count in Counter(items).items() if count > 1)
         if doubled:
             raise ArgumentError(f"{name} repeats {', '.join(map(repr, doubled))}; each name may appear once.")
+
+
+def explain_call(function: F) -> F:
+    """Make a function say how it is called where a call does not fit its arguments; Python names neither the rule nor the names.
+
+    >>> @explain_call
+    ... def kfold(size, *, count, seed=0):
+    ...     return size // count
+    >>> kfold(10, 5)
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: kfold() takes 1 positional argument but 2 were given. Call it as kfold(size, count=...); ...
+    """
+
+    @wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except TypeError as error:
+            inside = error.__traceback__.tb_next if error.__traceback__ else None
+            if inside is not None:  # raised by the function itself
+                raise
+            raise ArgumentTypeError(f"{str(error).rpartition('.')[2]}. {_usage(function)}") from error
+
+    return cast("F", called)
+
+
+def _usage(function: Callable[..., Any]) -> str:
+    parameters = signature(function).parameters.values()
+    needed = [one for one in parameters if one.default is Parameter.empty]
+    written = [one.name if one.kind is not Parameter.KEYWORD_ONLY else f"{one.name}=..." for one in needed]
+    others = [one.name for one in parameters if one not in needed]
+    more = f"; also by name: {', '.join(others)}" if others else ""
+    return f"Call it as {function.__name__}({', '.join(written)}){more}."

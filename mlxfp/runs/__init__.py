@@ -1,14 +1,17 @@
 """Runs: from a configuration to a folder with models, out-of-fold predictions, scores, a submission and a receipt."""
 
+from mlxfp.runs.blending import Blended, blend
 from mlxfp.runs.events import Began, Ended, FoldBegan, FoldEnded, Noted, RunEvent, Trained
+from mlxfp.runs.finished import export, predict
 from mlxfp.runs.from_config import CHOICES
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.quickstart import PreparedFold, prepare
-from mlxfp.runs.running import predict, resume, run
+from mlxfp.runs.running import resume, run
 
 __all__ = [
     "CHOICES",
     "Began",
+    "Blended",
     "Ended",
     "FoldBegan",
     "FoldEnded",
@@ -17,6 +20,8 @@ __all__ = [
     "PreparedFold",
     "RunEvent",
     "Trained",
+    "blend",
+    "export",
     "plan",
     "predict",
     "prepare",

@@ -3,15 +3,16 @@
 import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
 
-from mlxfp.config.classes import RunConfig
+from mlxfp.config.classes import RunConfig, hint
 from mlxfp.core.atomic_files import PARTIAL
 from mlxfp.core.errors import ConfigError, DataError, MissingFileError
+from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle.specs.reading import folder_of, hash_file
 from mlxfp.runs.files import read_json, write_json, write_text
 from mlxfp.settings.structuring import flatten, structure, unstructure
@@ -28,9 +29,9 @@ MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy",
 # Options that may differ when a run is continued: they change paths, or what is shown, and no result.
 _FREE = frozenset(
     {"name", "output", "data.path", "data.spec", "data.prefetch", "competition.submission"}
-    | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "plots")}
+    | {f"observers.{name}" for name in ("progress", "every", "checkpoint_every", "keep", "mlflow", "mlflow_model", "plots")}
 )
-_MOVABLE = ("model.path", "text.tokenizer")
+_MOVABLE = ("model.path", "text.tokenizer", "data.pseudo_labels")
 _SHOWN = 5  # differences in a message
 
 
@@ -116,8 +117,25 @@ def claim(folder: Path, config: RunConfig) -> None:
         more = f", and {len(differ) - _SHOWN} more" if len(differ) > _SHOWN else ""
         raise ConfigError(
             f"The folder {folder} holds a run of another configuration: {'; '.join(differ[:_SHOWN])}{more}. Nothing was changed. "
-            "Choose another name, as in name=second, or remove the folder."
+            "Choose another name, as in name=second, or remove the folder. Only training.epochs may grow: mlxfp resume FOLDER "
+            "training.epochs=N."
         )
+
+
+def extend(folder: Path, epochs: int) -> None:
+    """Let the run in a folder train for more epochs: what was made of its last states is removed, and its checkpoints stay.
+
+    The configuration changes last: a process that is killed before leaves a run that makes the removed files again.
+    """
+    config = read_config(folder)
+    longer = evolve(config, training=evolve(config.training, epochs=epochs))
+    (folder / RECEIPT).unlink(missing_ok=True)
+    for fold in sorted(folder.glob("fold-*")):
+        for name in (RESULT, MODEL, FOLD_OOF, FOLD_TEST):
+            (fold / name).unlink(missing_ok=True)
+    if (folder / DATA).is_file():
+        write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
+    _write_config(folder, longer)
 
 
 def read_config(folder: str | PathLike[str]) -> RunConfig:
@@ -125,7 +143,13 @@ def read_config(folder: str | PathLike[str]) -> RunConfig:
     path = Path(folder) / CONFIG
     if not path.is_file():
         raise MissingFileError(f"{str(folder)!r} is not the folder of a run: it has no {CONFIG}. Give a folder that mlxfp run has made.")
-    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path))
+    return structure(read_document(path).values, RunConfig, origin=lambda _: str(path), hint=hint)
+
+
+def located_config(folder: str | PathLike[str]) -> RunConfig:
+    """Read the configuration of a run, with the name and output that its folder has now."""
+    path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
+    return evolve(read_config(path), output=fspath(path.parent), name=path.name)
 
 
 def _write_config(folder: Path, config: RunConfig) -> None:
@@ -176,7 +200,7 @@ def update_paths(folder: Path, config: RunConfig) -> None:
     kept, data = read_config(folder), config.data
     moved = evolve(
         kept,
-        data=evolve(kept.data, path=data.path, spec=data.spec),
+        data=evolve(kept.data, path=data.path, spec=data.spec, pseudo_labels=data.pseudo_labels),
         text=evolve(kept.text, tokenizer=config.text.tokenizer),
         model=evolve(kept.model, path=config.model.path),
     )

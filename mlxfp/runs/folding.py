@@ -19,7 +19,8 @@ from mlxfp.kaggle.validation.out_of_fold import fold_predictions
 from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
 from mlxfp.runs.files import read_json, write_array, write_json
 from mlxfp.runs.folders import BEST, CHECKPOINTS, FOLD_OOF, FOLD_TEST, LOG, MODEL, RECIPE, RESULT, FoldFolder
-from mlxfp.runs.from_config import model_of, optimizer_of, step_of
+from mlxfp.runs.from_config import model_of, observers_of, optimizer_of, step_of, stops_by
+from mlxfp.runs.own_parts import OwnParts
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.quickstart import PreparedFold, budget, prepare_fold
 from mlxfp.settings.structuring import structure, unstructure
@@ -28,6 +29,7 @@ from mlxfp.tasks.recipes import Recipe
 from mlxfp.training import observers
 from mlxfp.training.loop import events
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
+from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.fitting import evaluate, fit
 from mlxfp.training.loop.nonfinite import NonFiniteError
 from mlxfp.training.steps.state import TrainState, train_state
@@ -54,10 +56,10 @@ def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.O
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 
-def load_fold(config: RunConfig, files: FoldFolder) -> Predictor:
+def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:
     """Read a trained fold: a function from rows to predictions."""
     recipe = structure(read_json(files / RECIPE), Recipe, what=str(files / RECIPE))
-    return _load(files, recipe, model_of(config, recipe, seed=0), config.competition.views)
+    return _load(files, recipe, model_of(config, recipe, own, seed=0), config.competition.views)
 
 
 def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
@@ -65,7 +67,7 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     prepared = prepare_fold(plan, fold)
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
     others = unseen(fold, plan.rows, plan.data.spec.target)
-    stopping = {} if config.observers.patience is None else {"stop by": valid}
+    stopping = {"stop by": valid} if stops_by(config) else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
     for name, rows in parts.items():  # refuses rows that are too long before anything is trained
         found = None if rows is None else budget(recipe, rows)
@@ -107,13 +109,13 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
     optimizer = optimizer_of(config, updates=updates)
     step = step_of(config, prepared.model, goal, optimizer)
     start, stops = step.start(train_state(prepared.model, optimizer, seed=seed)), watched.patience is not None
+    name, control = _STOPPING if stops_by(config) else _HELD_OUT, Control()
     begin = load_latest(files / CHECKPOINTS, start)
     if stops and begin.history and not (files / BEST).is_file():
         rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the fold starts over
         begin = Checkpoint(start)
     yield FoldBegan(plan.folder, files.fold, length(prepared.splits.train) or 0, begin.state.step)
 
-    best = f"{_STOPPING}/loss"
     check, held_out = evaluate(prepared.model, goal.measure), prepared.held_out
     stream = pipe(
         fit(
@@ -124,13 +126,13 @@ def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.
             cursor=begin.cursor,
             history=begin.history,
             running=begin.running,
+            control=control,
             log_every=watched.every,
         ),
-        observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), name=_STOPPING if stops else _HELD_OUT),
-        *([observers.checkpoint_best(files / BEST, best, mode="min")] if stops else []),
-        *([] if watched.patience is None else [observers.early_stopping(best, mode="min", patience=watched.patience)]),
-        *([] if watched.minutes is None else [observers.time_budget(60 * watched.minutes)]),
+        observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=name),
+        *observers_of(config, f"{name}/loss", files / BEST, control),
         observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
+        *plan.own.observers,
         *extra,
         observers.log_metrics(files / LOG),
         *([observers.progress()] if watched.progress else []),

@@ -9,50 +9,74 @@ from mlx import nn
 from mlx.optimizers import Optimizer
 
 from mlxfp.config.classes import RunConfig
+from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.rows.row_to_text import Form
 from mlxfp.kaggle.specs.catalogue import named_spec
+from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.models.catalogue import MODELS
 from mlxfp.runs.folders import data_folder
+from mlxfp.runs.own_parts import OwnParts
 from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.tasks.models import make_model, make_pretrained
 from mlxfp.tasks.objectives import Objective
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import Kind
+from mlxfp.training import observers
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.events import Observer
 from mlxfp.training.optimization import optimizers, schedules
 from mlxfp.training.steps.steps import TrainStep, train_step
 
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained
+_NONE = OwnParts()
+PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
     "model.name": MODELS,
     "optimizer.name": optimizers.OPTIMIZERS,
-    "schedule.name": schedules.SCHEDULES,
+    "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
     "competition.ensemble": ENSEMBLES,
 }
 
 
-def competition_data(config: RunConfig, folder: Path) -> CompetitionData:
+def competition_data(config: RunConfig, folder: Path, own: OwnParts = _NONE) -> CompetitionData:
     """Read the data of a run; without `data.path`, make synthetic rows for the spec in the run's folder."""
     data, seed = config.data, config.training.seed
-    spec = None if data.spec is None else named_spec(data.spec)
+    spec = own.spec if own.spec is not None or data.spec is None else named_spec(data.spec)
+    if own.rows is not None:
+        if spec is None:
+            raise ArgumentError("Rows of your own need a spec, which says what their columns are: give own.spec, or data.spec.")
+        return read_competition(data.path or "", spec=spec, rows=own.rows, limit=data.limit, metric=config.competition.metric, seed=seed)
     path = data_folder(folder, config) if data.path is None else data.path
     if data.path is None:
         if spec is None:
             raise ArgumentError("Synthetic rows need a known data set: give data.spec, such as data.spec=titanic, or data.path=FOLDER.")
         spec = write_synthetic(spec, path, seed=seed)
+    if spec is None and Path(path).exists():
+        spec = _inferred(path)
     return read_competition(path, spec=spec, limit=data.limit, metric=config.competition.metric, seed=seed)
+
+
+def _inferred(path: str | Path) -> DatasetSpec:
+    try:
+        return infer_spec(path)
+    except ArgumentError as error:
+        error.add_note(
+            f"In a run, a spec names the target: mlxfp data infer {path} --target COLUMN --out spec.yaml, then data.spec=spec.yaml."
+        )
+        raise
 
 
 def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> Recipe:
@@ -76,9 +100,13 @@ def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed:
     )
 
 
-def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
+def model_of(config: RunConfig, recipe: Recipe, own: OwnParts = _NONE, *, seed: int) -> nn.Module:
     """Make the model, with the head that the recipe's target needs."""
     model = config.model
+    if own.model is not None:
+        made = own.model(recipe, seed)
+        check_types(nn.Module, **{f"what {config.own.model} returns": made})
+        return made  # type: ignore[no-any-return]  # checked
     if model.path is not None:
         return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
     return make_model(recipe, model.name, size=model.size, dropout=model.dropout, seed=seed)
@@ -87,8 +115,32 @@ def model_of(config: RunConfig, recipe: Recipe, *, seed: int) -> nn.Module:
 def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
     """Make the optimizer and its schedule for this many updates; only matrices have weight decay."""
     optimizer, schedule = config.optimizer, config.schedule
-    rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
+    rate: float | schedules.Schedule = optimizer.learning_rate
+    if schedule.name != PLATEAU:
+        rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
+
+
+def stops_by(config: RunConfig) -> bool:
+    """Whether evaluations decide something in training: then they are of rows that do not validate."""
+    return config.observers.patience is not None or config.schedule.name == PLATEAU
+
+
+def observers_of(config: RunConfig, metric: str, best: Path, control: Control) -> tuple[Observer, ...]:
+    """Make the observers that follow the evaluations, whose loss is called `metric`; the best state goes to the file `best`."""
+    watched, schedule = config.observers, config.schedule
+    made: list[Observer] = []
+    if watched.patience is not None:
+        made = [
+            observers.checkpoint_best(best, metric, mode="min"),
+            observers.early_stopping(metric, mode="min", patience=watched.patience),
+        ]
+    if schedule.name == PLATEAU:
+        lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
+        made.insert(0, lower)
+    if watched.minutes is not None:
+        made.append(observers.time_budget(60 * watched.minutes))
+    return tuple(made)
 
 
 def step_of(config: RunConfig, model: nn.Module, goal: Objective, optimizer: Optimizer) -> TrainStep:

@@ -27,6 +27,7 @@ from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.plans import Plan
+from mlxfp.runs.pseudo_labels import teacher_files
 from mlxfp.runs.submission import make_submission, submission_files
 from mlxfp.training.observers.plotting import plot_run
 
@@ -51,7 +52,7 @@ def environment() -> dict[str, Any]:
 def write_folds(plan: Plan) -> None:
     """Write the fold in which each row validates: a line for each row, a column for each repeat."""
     folds = [(f"repeat_{repeat + 1}", assigned + 1) for repeat, assigned in enumerate(plan.folds.assignments)]
-    write_text(plan.folder / folders.FOLDS, csv_text([_ids(plan.data.spec, plan.rows, plan.folds.size), *folds]))
+    write_text(plan.folder / folders.FOLDS, csv_text([ids_of(plan.data.spec, plan.rows, plan.folds.size), *folds]))
 
 
 def is_done(folder: Path) -> bool:
@@ -80,7 +81,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     write_folds(plan)
     predictions = [fold_predictions(fold, read_array(each / folders.FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
     oof = out_of_fold(plan.folds, plan.data.targets, predictions)
-    _write_oof(plan, oof)
+    write_oof(folder / folders.OOF, plan, oof)
     limit, scored = None, oof
     if competition.threshold:
         tuned = second_stage(threshold(plan.metric), oof)
@@ -95,7 +96,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     submission: Path | None = None
     if plan.data.test is not None:
         made = combine([read_array(each / folders.FOLD_TEST) for each in files], competition.ensemble, limit)
-        ids = _ids(plan.data.spec, plan.data.test, len(made))
+        ids = ids_of(plan.data.spec, plan.data.test, len(made))
         write_text(folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
         if (filled := make_submission(plan.data, made)) is not None:
             submission = folder / competition.submission
@@ -117,14 +118,15 @@ def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
             yield Noted(plan.folder, f"The run was not plotted. {error}")
 
 
-def _write_oof(plan: Plan, oof: OutOfFold) -> None:
+def write_oof(path: Path, plan: Plan, oof: OutOfFold) -> None:
+    """Write out-of-fold predictions with the targets: a line for each row, a column for each repeat."""
     truth = oof.targets.reshape(len(oof.targets), -1)
     names = ["target"] if truth.shape[1] == 1 else [f"target_{name}" for name in plan.data.spec.target]
-    columns = [_ids(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
+    columns = [ids_of(plan.data.spec, plan.rows, plan.folds.size), *zip(names, truth.T, strict=True)]
     for repeat, predictions in enumerate(oof.predictions):
         prefix = f"repeat_{repeat + 1}_" if plan.folds.repeats > 1 else ""
         columns += [(f"{prefix}{name}", column) for name, column in prediction_columns(plan.data.spec, predictions).items()]
-    write_text(plan.folder / folders.OOF, csv_text(columns))
+    write_text(path, csv_text(columns))
 
 
 def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Numbers]:
@@ -173,6 +175,8 @@ def identities(plan: Plan) -> dict[str, str]:
         **test,
         "folds": plan.folds.fingerprint,
         **{file.name: hash_file(file) for file in given},
+        **{f"module {name}": hash_file(file) for name, file in plan.own.files.items()},
+        **teacher_files(plan),
     }
 
 
@@ -183,6 +187,6 @@ def _model_files(path: str | None) -> list[Path]:
     return sorted(file for file in Path(path).iterdir() if file.suffix in (".json", ".safetensors", ".txt", ".bpe") and file.is_file())
 
 
-def _ids(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:
+def ids_of(spec: DatasetSpec, rows: Dataset[Any], count: int) -> tuple[str, Any]:
     """Return the name and the values of the column that identifies rows."""
     return (spec.id, column_values(rows, spec.id)) if spec.id is not None else ("row", np.arange(count))

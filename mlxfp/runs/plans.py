@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 
-from mlxfp.config.classes import RunConfig, TextConfig
+from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ConfigError, DataError
@@ -17,10 +17,12 @@ from mlxfp.core.randomness import fold_in
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.specs.tables import to_table
-from mlxfp.kaggle.validation.folds import Fold, Folds
+from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
-from mlxfp.runs.folders import is_csv_name, run_folder
-from mlxfp.runs.from_config import CHOICES, TOKENIZERS, competition_data
+from mlxfp.runs.folders import run_folder
+from mlxfp.runs.from_config import CHOICES, competition_data
+from mlxfp.runs.own_parts import Code, OwnParts, own_parts
+from mlxfp.runs.problems import config_problems, data_problems
 from mlxfp.runs.submission import make_submission
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.competition_data import CompetitionData, make_folds
@@ -34,12 +36,13 @@ class Plan:
 
     >>> from attrs import fields
     >>> [field.name for field in fields(Plan)]
-    ['config', 'data', 'folds']
+    ['config', 'data', 'folds', 'own']
     """
 
     config: RunConfig = field(repr=False)
     data: CompetitionData
     folds: Folds
+    own: OwnParts = field(factory=OwnParts, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -61,11 +64,12 @@ class Plan:
         return fold_in(0, "run", self.config.training.seed, fold.repeat, fold.number) % 2**31
 
 
-def plan(config: RunConfig) -> Plan:
+def plan(config: RunConfig, *, code: Code = None) -> Plan:
     """Make values of a configuration: read the data, assign the folds, find the metric; nothing is trained.
 
-    Without `data.path`, synthetic rows are made in the folder `data` of the run. Raises `MissingFileError`, `ConfigError` and `DataError`
-    for a configuration that cannot be run.
+    Without `data.path`, synthetic rows are made in the folder `data` of the run. `code` is the folder of the modules that the section `own`
+    may name; a configuration that names some is refused without it, since it would run code. Raises `MissingFileError`, `ConfigError` and
+    `DataError` for a configuration that cannot be run.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -75,19 +79,21 @@ def plan(config: RunConfig) -> Plan:
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
     config = structure(unstructure(config), RunConfig, choices=CHOICES)
-    data = competition_data(config, run_folder(config))
-    if problems := _problems(config, data):
-        raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {problem}" for problem in problems))
+    own = own_parts(config, code)
+    data = competition_data(config, run_folder(config), own)
+    if problems := (*config_problems(config), *data_problems(config, data)):
+        raise ConfigError("The configuration does not fit the data:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
     _check_sample(data, decided=config.competition.threshold or config.competition.ensemble == "vote")
     chosen = config.validation
     folds = make_folds(data, method=chosen.method, count=chosen.folds, repeats=chosen.repeats, seed=chosen.seed)
-    return Plan(config, data, folds)
+    return Plan(config, data, folds, own)
 
 
 def run_warnings(made: Plan) -> Iterator[str]:
     """Return what may make a score misleading, though it need not be a mistake."""
     if made.data.mismatches:
         yield made.data.mismatches
+    yield from _missing_classes(made)
     first = made.folds.assignments[0]
     if made.folds.forward:
         yield (
@@ -105,6 +111,16 @@ def run_warnings(made: Plan) -> Iterator[str]:
         )
 
 
+def _missing_classes(made: Plan) -> Iterator[str]:
+    """Say which classes some folds lack; of several labels, each by its name."""
+    spec, targets = made.data.spec, made.data.targets
+    if spec.kind in CLASSED:
+        for place, column in enumerate(targets.reshape(len(targets), -1).T):
+            said = missing_classes(made.folds, column, spec.classes)
+            if said is not None:
+                yield f"{spec.target[place]}: {said} The number of folds is validation.folds."
+
+
 def _check_sample(data: CompetitionData, *, decided: bool) -> None:
     """Make a submission of arbitrary predictions: mistakes in the files are found now, and not after all folds are trained."""
     spec, count = data.spec, 0 if data.test is None else length(data.test) or 0
@@ -117,42 +133,3 @@ def _check_sample(data: CompetitionData, *, decided: bool) -> None:
     except DataError as error:
         error.add_note("No predictions could make a submission, so nothing was trained. Fix the files, or leave sample out of the spec.")
         raise
-
-
-def _problems(config: RunConfig, data: CompetitionData) -> list[str]:
-    """Find options that would give meaningless results, before anything is trained."""
-    kind, metric, competition = data.spec.kind, data.metric, config.competition
-    single = kind in CLASSED and kind != "multilabel"
-    classed, ordered = kind in CLASSED, metric.ranks == "rows"
-    template, tokenizer, weights, name = config.text.template, config.text.tokenizer, config.model.path, competition.submission
-    checks = (
-        (not data.spec.columns, f"data.spec: {data.spec.name} has no columns to predict from; columns without any value do not count"),
-        (data.test is not None and not length(data.test), "the test file has no rows"),
-        (weights is not None and not Path(weights).is_dir(), f"model.path: there is no folder {weights!r} of pretrained weights"),
-        (
-            tokenizer not in TOKENIZERS and not Path(tokenizer).exists(),
-            f"text.tokenizer: {tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path",
-        ),
-        (
-            weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer,
-            f"text.tokenizer: pretrained weights know the tokens of their own tokenizer only, got {tokenizer!r}; leave it out",
-        ),
-        (template is not None and "{" not in template, f"text.template: {template!r} has no {{column}}"),
-        (not is_csv_name(name), f"competition.submission: {name!r} must be the name of a CSV file, and not of another file of the run"),
-        (metric.needs == "values" and single, f"competition.metric: {metric.name} compares values, and {data.spec.name} has classes"),
-        (metric.needs != "values" and not classed, f"competition.metric: {metric.name} compares classes, and the target is a number"),
-        (
-            metric.ranks == "classes" and kind not in ("multiclass", "ordinal"),
-            f"competition.metric: {metric.name} ranks the classes of a row, and {data.spec.name} is {kind}",
-        ),
-        (competition.ensemble == "vote" and not single, "competition.ensemble: a vote is on classes; take mean"),
-        (
-            competition.ensemble == "rank" and not (ordered and (kind == "binary" or not classed)),
-            f"competition.ensemble: ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean",
-        ),
-        (
-            competition.threshold and not (kind == "binary" and metric.needs == "labels" and competition.ensemble == "mean"),
-            "competition.threshold: only the mean of binary decisions has one, with a metric of labels",
-        ),
-    )
-    return [message for wrong, message in checks if wrong]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from mlx import nn
 
 from mlxfp.config.classes import RunConfig
@@ -13,8 +13,10 @@ from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.kaggle.validation.cross_validation import parts_of
 from mlxfp.kaggle.validation.folds import Fold
-from mlxfp.runs.from_config import model_of, recipe_of
+from mlxfp.runs.from_config import model_of, recipe_of, stops_by
+from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan
+from mlxfp.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.tasks.objectives import Objective, Predictor, objective
 from mlxfp.tasks.recipes import Recipe, labelled_batches, training_batches
 from mlxfp.training.steps.state import TrainState
@@ -27,8 +29,8 @@ class PreparedFold:
     """Everything that training a fold needs, fitted on its training rows alone; made by `prepare`.
 
     `splits` has rows as in the files, with targets as numbers; `batches` trains and `held_out` evaluates. `splits.valid` has the rows that
-    the fold validates with, or, with `observers.patience`, a tenth of its training rows. Batches are those of `recipe.collator`:
-    `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`.
+    the fold validates with, or, with `observers.patience` or `schedule.name=plateau`, a tenth of its training rows. Batches are those of
+    `recipe.collator`: `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`.
 
     >>> from attrs import fields
     >>> [field.name for field in fields(PreparedFold)]
@@ -44,7 +46,7 @@ class PreparedFold:
     @property
     def objective(self) -> Objective:
         """What to learn: `objective.loss` for `train_step`, `objective.measure` for `evaluate`."""
-        return objective(self.recipe)
+        return evolve(objective(self.recipe), own=self.plan.own.loss)
 
     @property
     def batches(self) -> Dataset[Any]:
@@ -67,11 +69,11 @@ class PreparedFold:
         return Predictor(self.recipe, self.model, state, self.plan.config.competition.views)
 
 
-def prepare(config: RunConfig) -> PreparedFold:
+def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     """Make the first fold of a configuration ready for training, exactly as a run would train it.
 
-    Everything that is fitted (vocabulary, quantiles, scales) is fitted on its training rows. Raises what `plan` raises, and `DataError` for
-    rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
+    Everything that is fitted (vocabulary, quantiles, scales) is fitted on its training rows. `code` is that of `plan`. Raises what `plan`
+    raises, and `DataError` for rows that are too long. `runs.run` trains all folds, with out-of-fold predictions and a submission.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -86,7 +88,7 @@ def prepare(config: RunConfig) -> PreparedFold:
     (12,)
     """
     check_types(RunConfig, config=config)
-    made = plan(config)
+    made = plan(config, code=code)
     prepared = prepare_fold(made, next(iter(made.folds)))
     for rows in (prepared.splits.train, prepared.splits.valid, prepared.splits.test):
         if rows is not None:
@@ -97,11 +99,12 @@ def prepare(config: RunConfig) -> PreparedFold:
 def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
     """Make a fold of a run ready for training."""
     config, seed = plan.config, plan.seed_of(fold)
-    parts = parts_of(fold, plan.rows, "none" if config.observers.patience is None else "inner", _SHARE)
-    recipe = recipe_of(config, plan.data.spec, parts.train, seed=seed)
+    parts = parts_of(fold, plan.rows, "inner" if stops_by(config) else "none", _SHARE)
+    train = with_pseudo_labels(plan, fold, parts.train)
+    recipe = recipe_of(config, plan.data.spec, train, seed=seed)
     valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid
-    splits = Splits(parts.train, valid=valid, test=plan.data.test)
-    return PreparedFold(plan, fold, splits, recipe, model_of(config, recipe, seed=seed))
+    splits = Splits(train, valid=valid, test=plan.data.test)
+    return PreparedFold(plan, fold, splits, recipe, model_of(config, recipe, plan.own, seed=seed))
 
 
 def budget(recipe: Recipe, rows: Dataset[Any]) -> TokenBudget:

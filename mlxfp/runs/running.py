@@ -1,7 +1,7 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
 from collections.abc import Iterator, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -10,33 +10,28 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
-from mlxfp.core.describing import length
-from mlxfp.core.errors import DataError, MissingFileError
-from mlxfp.core.identity import fingerprint
-from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.reading import read_part
-from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
-from mlxfp.kaggle.specs.specs import FileSpec
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.folding import load_fold, run_fold
-from mlxfp.runs.outcomes import combine, draw, environment, finish, identities, is_done, outcome, prediction_columns, write_folds
+from mlxfp.runs.folding import run_fold
+from mlxfp.runs.outcomes import draw, environment, finish, identities, outcome, write_folds
+from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
-from mlxfp.runs.quickstart import budget
-from mlxfp.runs.submission import header
 from mlxfp.runs.tracking import track
 
 
-def run(config: RunConfig) -> Iterator[RunEvent]:
+def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
     """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
 
     All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
     predictions, metrics, submission, plot, and a receipt with the hashes of all inputs and outputs. A run that was stopped or killed, at
     any moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, and data that have
     changed, are refused, and nothing in the folder is changed.
+
+    `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
+    it may come from someone else, and would run their code.
 
     Nothing happens until the events are consumed. Raises `ConfigError` for a folder of another run or in use, `DataError` for rows that
     are longer than `text.max_length`, and what reading the data raises.
@@ -50,69 +45,50 @@ def run(config: RunConfig) -> Iterator[RunEvent]:
     ...     end.submission.name, len(end.score.folds)
     ('submission.csv', 2)
 
-    See also: `resume`, which needs only the folder; `predict`; `plan`, which makes the values of a run.
+    See also: `resume`, which needs only the folder; `predict`, `export`, and `blend` of several runs; `plan`, its values.
     """
     check_types(RunConfig, config=config)
-    return _run(config)
+    return _run(config, code)
 
 
-def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = ()) -> Iterator[RunEvent]:
+def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
     """Continue the run in a folder, or read its outcome: `run` with its own configuration, wherever the folder is now.
 
     `overrides` may set the new paths of data that were moved, as in `data.path=FOLDER`, of weights (`model.path`) and of a tokenizer
-    (`text.tokenizer`), and options that change no result. Raises `MissingFileError` for a folder that holds no run, and what `run` raises.
+    (`text.tokenizer`), options that change no result, and a larger `training.epochs`: then all folds continue from their last
+    checkpoints, also those of a finished run, and the learning rate follows the schedule of the longer run. `code` is that of `run`.
+    Raises `MissingFileError` for a folder that holds no run, and what `run` raises.
 
     >>> import mlxfp as fp
     >>> resume("no such folder")
     Traceback (most recent call last):
     mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
     """
-    path = Path(folder) if Path(folder).name == Path(folder).resolve().name else Path(folder).resolve()  # "." has no parent
-    config = evolve(apply_overrides(folders.read_config(path), overrides), output=fspath(path.parent), name=path.name)
-    return _run(config)
+    before = folders.located_config(folder)
+    config = evolve(apply_overrides(before, overrides), output=before.output, name=before.name)
+    return _resume(before.training.epochs, config, code)
 
 
-def predict(folder: str | PathLike[str], path: str | PathLike[str]) -> dict[str, Any]:
-    """Predict the rows of a file with all models of a finished run: columns by name, the id first if the file has it.
-
-    The file has the columns of the test file. Predictions are those of the run's ensemble: probabilities of class 1 or of every class,
-    values, or labels where a threshold was tuned.
-
-    Raises `MissingFileError` for a folder that holds no run and for a missing file, `DataError` for a run that is not done.
-
-    >>> predict("no such folder", "test.csv")
-    Traceback (most recent call last):
-    mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
-    """
-    run, file = Path(folder), Path(path)
-    config, begun = folders.read_config(run), sum(each.is_dir() for each in run.glob("fold-*"))
-    folds = [FoldFolder(run, place + 1) for place in range(begun)]
-    if not is_done(run) or not all(each.done for each in folds):
-        raise DataError(f"The run in {run} is not done. Continue it first: mlxfp resume {run}.")
-    if read_json(run / folders.DATA)["config"] != fingerprint(folders.decisive(config)):
-        raise DataError(f"{folders.CONFIG} in {run} has changed since the run began. Restore the original.")
-    if not file.is_file():
-        raise MissingFileError(f"There is no file {str(file)!r}. Give a CSV file with the columns of the test file.")
-    spec = load_spec(run / folders.SPEC)
-    shown = evolve(spec, id=spec.id if spec.id in header(file) else None, group=None, test=FileSpec(name=file.name))
-    rows = from_table(to_table(read_part(shown, file.parent, part="test")))
-    if not length(rows):
-        raise DataError(f"{str(file)!r} has no rows, only a header. Give a CSV file with rows to predict.")
-    models = [load_fold(config, each) for each in folds]
-    for model in models:
-        budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
-    made = combine([model(rows) for model in models], config.competition.ensemble, read_json(run / folders.METRICS).get("threshold"))
-    ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **prediction_columns(spec, made)}
+def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
+    if config.training.epochs > epochs:
+        folder = folders.run_folder(config)
+        with folders.locked(folder):
+            folders.extend(folder, config.training.epochs)
+        yield Noted(
+            folder,
+            f"training.epochs grows from {epochs} to {config.training.epochs}: the folds continue from their last checkpoints, and the "
+            "learning rate follows the schedule of the longer run.",
+        )
+    yield from _run(config, code)
 
 
-def _run(config: RunConfig) -> Iterator[RunEvent]:
+def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
     config = _with_absolute_paths(config)
     folder = folders.run_folder(config)
     folders.check_folder(folder, config.name)
     with folders.locked(folder):
         folders.claim(folder, config)
-        made = plan(config)
+        made = plan(config, code=code)
         yield from _write_inputs(made)
         folders.update_paths(folder, config)
         files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
@@ -140,7 +116,7 @@ def _with_absolute_paths(config: RunConfig) -> RunConfig:
     tokenizer = _absolute(text.tokenizer) if Path(text.tokenizer).exists() else text.tokenizer
     return evolve(
         config,
-        data=evolve(data, path=_absolute(data.path), spec=spec),
+        data=evolve(data, path=_absolute(data.path), spec=spec, pseudo_labels=_absolute(data.pseudo_labels)),
         text=evolve(text, tokenizer=tokenizer),
         model=evolve(model, path=_absolute(model.path)),
     )

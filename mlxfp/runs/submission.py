@@ -1,13 +1,12 @@
 """Predictions as a submission: in the form that metric, target and sample ask for."""
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mlxfp.core.errors import DataError
-from mlxfp.kaggle.specs.reading import open_text
+from mlxfp.kaggle.specs.reading import column_names
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.specs.spellings import Spelling
 from mlxfp.kaggle.submitting.submissions import Submission, submission
@@ -31,7 +30,7 @@ def make_submission(data: CompetitionData, made: Numbers) -> Submission | None:
     if files is None:
         return None
     (test, sample), metric, spec = files, data.metric, data.spec
-    columns = header(sample)[1:]
+    columns = column_names(sample)[1:]
     if spec.kind == "multilabel" or spec.kind not in CLASSED:
         values = made.reshape(len(made), -1)
         wanted = (values > 0.5).astype(np.float64) if spec.kind == "multilabel" and metric.needs == "labels" else values
@@ -57,12 +56,6 @@ def spelling_of(metric: Metric, spec: DatasetSpec, columns: Sequence[str]) -> Ma
     decided = spec.kind in CLASSED and metric.needs == "labels"
     several = spec.kind != "multilabel" and len(columns) > 1
     return dict.fromkeys(columns, "number") if not decided or several else {}
-
-
-def header(path: Path) -> list[str]:
-    """Read the names of a CSV file's columns."""
-    with open_text(path) as file:
-        return next(csv.reader(file), [])
 
 
 def _target_places(columns: Sequence[str], spec: DatasetSpec, sample: Path) -> list[int]:

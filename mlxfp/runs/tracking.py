@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Callable, Generator, Iterator, Mapping
-from math import isnan
 from pathlib import Path
+from shutil import copytree, ignore_patterns
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from attrs import frozen
@@ -12,13 +13,15 @@ from mlxfp.core._optional import optional
 from mlxfp.kaggle.validation.out_of_fold import Score
 from mlxfp.runs.events import Noted, RunEvent
 from mlxfp.runs.files import read_json, write_json
-from mlxfp.runs.folders import CONFIG, METRICS, MLFLOW, PICTURE, RECEIPT, flat
+from mlxfp.runs.folders import BEST, CHECKPOINTS, CONFIG, LOG, METRICS, MLFLOW, PICTURE, RECEIPT, SYNTHETIC, flat
 from mlxfp.runs.plans import Plan
 from mlxfp.training import observers
 from mlxfp.training.loop.events import Observer
 from mlxfp.training.observers.tracking import MlflowRun, begin_run, connect, failure_text
 
 T = TypeVar("T")
+
+_NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files of a run that its predictions do not need
 
 
 @frozen
@@ -50,10 +53,14 @@ class Tracking:
         def log(mlflow: Any) -> None:
             run = MlflowRun(mlflow, connect(mlflow, uri), parent)
             if score is not None:
-                folds = [(f"fold/{score.metric}", value, place) for place, value in enumerate(score.folds, 1) if not isnan(value)]
+                folds = [(f"fold/{score.metric}", value, place) for place, value in enumerate(score.folds, 1)]
                 run.log_metrics([*folds, (f"oof/{score.metric}", score.overall, 0)])
             files = (folder / CONFIG, folder / METRICS, folder / RECEIPT, folder / PICTURE, submission)
             run.log_files(path for path in files if path is not None and path.is_file())
+            if (name := self.plan.config.observers.mlflow_model) is not None:
+                with TemporaryDirectory() as copy:
+                    copytree(folder, copy, ignore=ignore_patterns(*_NO_MODEL), dirs_exist_ok=True)
+                    run.register(name, copy, run=".")
             run.end("FINISHED")
 
         yield from _attempt(self.plan, log)

@@ -1,5 +1,6 @@
 """Fields of classes that files configure: a default, a help text, and the bounds of a value; and JSON schemas of such classes."""
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from operator import ge, gt, le, lt
 from pathlib import Path
@@ -35,6 +36,14 @@ def path_option(default: str | None, about: str) -> Any:
     return field(default=default, metadata={"about": about, "checks": ()}, converter=_expand_home)
 
 
+def code_option(default: str | tuple[str, ...] | None, about: str) -> Any:
+    """Make a field that names a part of a module of Python, as `module:name`, or several."""
+    check = _CodeName()
+    return field(
+        default=default, metadata={"about": about, "checks": (check,)}, validator=lambda _, __, value: check_bounds(value, (check,))
+    )
+
+
 def _expand_home(path: Any) -> Any:
     return f"{Path.home()}{path[1:]}" if isinstance(path, str) and (path == "~" or path.startswith("~/")) else path
 
@@ -58,6 +67,19 @@ class Bound:
     def __call__(self, value: Any) -> str | None:
         """Return what is expected if the value is out of bounds, else None."""
         return None if self.holds(value, self.bound) else f"{self.name} {self.bound:g}"
+
+
+@frozen
+class _CodeName:
+    """A check that each text is of the form module:name."""
+
+    word: str = "pattern"
+    bound: str = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
+
+    def __call__(self, value: str | tuple[str, ...]) -> str | None:
+        names = (value,) if isinstance(value, str) else value
+        fits = all(re.fullmatch(self.bound, name) for name in names)
+        return None if fits else "the name of a part of a module, as in my_module:my_function"
 
 
 def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = None, path: str = "") -> dict[str, Any]:
@@ -85,5 +107,7 @@ def _type(kind: Any, names: Collection[str] | None) -> dict[str, Any]:
     kinds = get_args(kind) or (kind,)
     if names is not None:
         return {"enum": [*names, *([None] if type(None) in kinds else [])]}
+    if origin is tuple:
+        return {"type": "array", "items": {"type": "string"}}
     types = [_TYPES[each] for each in kinds]
     return {"type": types[0] if len(types) == 1 else types}

@@ -17,24 +17,27 @@ from mlxfp.settings.yaml_files import Place
 
 T = TypeVar("T")
 Origin = Callable[[Place], str]  # where a value was set: a file with its line, the command line
+Hint = Callable[[str], str | None]  # what an unknown key probably means, if that is another place
 
 _PAIRS = tuple[tuple[str, str], ...]  # a mapping, as a frozen class stores it
 
 
-def structure(
+def structure(  # noqa: PLR0913  # what has a default is keyword-only
     values: Mapping[str, Any],
     kind: type[T],
     *,
     what: str = "the configuration",
     origin: Origin | None = None,
     choices: Mapping[str, Collection[str]] | None = None,
+    hint: Hint | None = None,
 ) -> T:
     """Make a value of a frozen class from a tree of plain values; errors call the tree `what`.
 
     Every value must have its type: 3.7, True and "3" are not integers; an integer is also a float. A tuple is a list in the tree, a tuple
     of pairs of texts a mapping. A field may have `checks` in its metadata: functions that return what is expected instead of a value,
     or None. `choices` has the known names of text values, by paths such as `optimizer.name`. Raises `ConfigError` with every mistake: its
-    path, where the value was set (`origin`), what was expected and what was found.
+    path, where the value was set (`origin`), what was expected and what was found; for an unknown key what `hint` says about it, or the
+    nearest known one.
 
     >>> from attrs import field, frozen
     >>> @frozen(kw_only=True)
@@ -54,7 +57,7 @@ def structure(
     try:
         made: T = converter.structure(values, kind)
     except Exception as error:
-        found = dict(_mistakes(error, (), values, kind))
+        found = dict(_mistakes(error, (), values, kind, hint or (lambda _: None)))
         if not found:  # a bug in a class
             raise
         cause, mistakes = error, mistakes | found
@@ -154,7 +157,7 @@ def _pairs(converter: Any, value: Any) -> Any:
     return tuple(converter.structure(value, dict[str, str]).items())
 
 
-def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Iterator[tuple[Place, str]]:
+def _mistakes(error: BaseException, place: Place, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[Place, str]]:
     """Walk the tree of cattrs' errors down to the mistakes in single values."""
     from cattrs.errors import AttributeValidationNote, ClassValidationError, ForbiddenExtraKeysError, IterableValidationError
 
@@ -163,7 +166,7 @@ def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Ite
     if has(kind) and not isinstance(values, Mapping):
         yield place, f"expected names with values, got {values!r:.60}"
     elif isinstance(error, ForbiddenExtraKeysError):
-        yield from (((*place, name), _unknown_key(name, kind)) for name in error.extra_fields)
+        yield from (((*place, name), f"unknown key; {hint(name) or _nearest(name, kind)}") for name in error.extra_fields)
     elif isinstance(error, ClassValidationError | IterableValidationError):
         noted, rest = error.group_exceptions()
         for inner, note in noted:
@@ -171,9 +174,9 @@ def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Ite
             if isinstance(name, str) and name not in values:
                 yield (*place, name), "a value is needed and there is none"
             else:
-                yield from _mistakes(inner, (*place, name), values[name], note.type)
+                yield from _mistakes(inner, (*place, name), values[name], note.type, hint)
         for inner in rest:
-            yield from _mistakes(inner, place, values, kind)
+            yield from _mistakes(inner, place, values, kind, hint)
     elif isinstance(error, MlxfpError):  # raised by a class whose values contradict each other
         yield place, str(error)
     elif not has(kind):
@@ -181,10 +184,10 @@ def _mistakes(error: BaseException, place: Place, values: Any, kind: Any) -> Ite
         yield place, f"{expected}, got {values!r:.60}"
 
 
-def _unknown_key(name: str, kind: Any) -> str:
+def _nearest(name: str, kind: Any) -> str:
     known = [field.name for field in fields(kind)]
     near = get_close_matches(name, known, n=1)
-    return "unknown key; " + (f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}")
+    return f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
 
 
 def _order(place: Place, values: Any) -> tuple[int, ...]:

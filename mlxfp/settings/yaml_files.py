@@ -6,7 +6,6 @@ YAML 1.1 reads `1e-5` as text, `no` as False, `012` as 10 and `12:30` as 750; YA
 import json
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import lru_cache
 from io import StringIO
 from pathlib import Path
@@ -21,6 +20,7 @@ Place = tuple[str | int, ...]  # the names, and the positions in lists, that lea
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN = "Write a plain value: a number, text, a list or names with values."
+_MOST_BYTES, _MOST_VALUES, _DEEPEST = 1 << 24, 1_000_000, 100  # of a file: a spec of 20,000 columns has 2 MB and 100,000 values
 
 
 @frozen
@@ -39,7 +39,8 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     r"""Read a YAML or JSON file: a mapping of plain values; errors call it `what`.
 
     Raises `MissingFileError`, and `ConfigError` naming file and line for text that is neither format, for duplicate keys, and for tags of
-    YAML: nothing in a file can construct an object.
+    YAML: nothing in a file can construct an object. Files of more than 16 MiB, values more than 100 deep, and aliases that repeat more than
+    a million values are refused before they are unfolded.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -49,6 +50,8 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     Document(values={'training': {'seed': 12}, 'name': 'no'}, lines={('training',): 1, ('training', 'seed'): 2, ('name',): 3})
     """
     try:
+        if (size := Path(path).stat().st_size) > _MOST_BYTES:
+            raise ConfigError(f"{path} has {size:,} bytes, and a {what} at most {_MOST_BYTES:,}. Give a {what}, not a file of data.")
         text = Path(path).read_text("utf-8-sig")
     except FileNotFoundError as error:
         raise MissingFileError(f"There is no {what} at {str(path)!r}. Give the path of a YAML or JSON file.") from error
@@ -57,8 +60,10 @@ def read_document(path: str | Path, *, what: str = "configuration") -> Document:
     lines: dict[Place, int] = {}
     if Path(path).suffix == ".json":
         values = _parse_json(text, str(path))
-        with suppress(ConfigError):  # JSON that ruamel refuses has no lines
+        try:
             _plain_value(_parse_yaml(text, ""), "", lines)
+        except ConfigError:  # JSON that ruamel refuses has no lines
+            lines = {}
     else:
         values = _plain_value(_parse_yaml(text, str(path)), str(path), lines)
     if not isinstance(values, dict):
@@ -119,6 +124,7 @@ def _parse_yaml(text: str, where: str) -> Any:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
     try:
+        _check_size(text, where)
         return yaml.load(text)
     except MarkedYAMLError as error:
         place = where if error.problem_mark is None else f"{where}:{error.problem_mark.line + 1}"
@@ -128,6 +134,48 @@ def _parse_yaml(text: str, where: str) -> Any:
         raise ConfigError(f"{place} is not valid YAML: {str(error.problem).strip()}. Fix this line.") from error
     except YAMLError as error:
         raise ConfigError(f"{where} is not valid YAML: {' '.join(str(error).split())}. Fix the file.") from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise _unreadable(where, error) from error
+
+
+def _check_size(text: str, where: str) -> None:
+    """Raise `ConfigError` for values that are nested too deep, and for aliases that would unfold to too many values.
+
+    Reads only the events of the parser, which hold an alias as a name.
+    """
+    from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
+
+    open_values: list[tuple[str | None, int]] = []  # the anchor of each, and the number of values before it
+    sizes, count = dict[str | None, int](), 0
+    for event in _yaml("safe").parse(text):
+        if isinstance(event, CollectionEndEvent):
+            anchor, before = open_values.pop()
+            sizes[anchor] = count - before
+        elif isinstance(event, AliasEvent):
+            if event.anchor in (anchor for anchor, _ in open_values):
+                raise ConfigError(f"{_at(where, event)}: *{event.anchor} repeats the value that it is a part of. Write a plain value.")
+            count += sizes.get(event.anchor, 0)
+        elif isinstance(event, CollectionStartEvent | ScalarEvent):
+            count += 1
+            sizes[event.anchor] = 1
+            if isinstance(event, CollectionStartEvent):
+                open_values.append((event.anchor, count - 1))
+        if len(open_values) > _DEEPEST:
+            raise ConfigError(f"{_at(where, event)}: values are nested more than {_DEEPEST} deep. Write a file with fewer levels.")
+        if count > _MOST_VALUES:
+            raise ConfigError(
+                f"{_at(where, event)}: this repeats more than {_MOST_VALUES:,} values by aliases. Write the values themselves."
+            )
+
+
+def _at(where: str, event: Any) -> str:
+    return f"{where}:{event.start_mark.line + 1}"
+
+
+def _unreadable(where: str, error: Exception) -> ConfigError:
+    return ConfigError(f"{where} has a value that cannot be read: {error}. Write a plain value, with a few digits.")
 
 
 def _parse_json(text: str, where: str) -> Any:
@@ -143,6 +191,12 @@ def _parse_json(text: str, where: str) -> Any:
         return json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise ConfigError(f"{where}:{error.lineno} is not valid JSON: {error.msg}. Fix this line.") from error
+    except RecursionError as error:
+        raise ConfigError(f"{where}: values are nested more than {_DEEPEST} deep. Write a file with fewer levels.") from error
+    except ConfigError:
+        raise
+    except ValueError as error:  # a number with thousands of digits
+        raise _unreadable(where, error) from error
 
 
 def _plain_value(value: Any, where: str, lines: dict[Place, int], place: Place = (), line: int | None = None) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
+from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
@@ -17,8 +18,8 @@ from mlxfp.data.rows.selecting import select
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.checking import check_spec
 from mlxfp.kaggle.specs.inferring import infer_spec
-from mlxfp.kaggle.specs.reading import Part, folder_of, part_file, read_part
-from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.kaggle.validation import folds
 from mlxfp.kaggle.validation.cross_validation import target_numbers
@@ -27,6 +28,7 @@ from mlxfp.kaggle.validation.scoring import METRICS, Metric, Numbers
 from mlxfp.settings.registries import Registry
 from mlxfp.tasks.targets import numbered
 
+ReadRows = Callable[[Path, Part], Dataset[Any] | None]
 _YEAR = re.compile(r"\d{4}(?!\d)")
 _BINS = 10  # folds of a regression are stratified by this many bins of the target
 
@@ -70,16 +72,23 @@ class CompetitionData:
         return self.folder / file.name if file is not None and (self.folder / file.name).is_file() else None
 
 
-def read_competition(
-    path: str | Path, *, spec: DatasetSpec | None = None, limit: int | None = None, metric: str | None = None, seed: int = 0
+def read_competition(  # noqa: PLR0913  # all but the path have defaults and are keyword-only
+    path: str | Path,
+    *,
+    spec: DatasetSpec | None = None,
+    rows: ReadRows | None = None,
+    limit: int | None = None,
+    metric: str | None = None,
+    seed: int = 0,
 ) -> CompetitionData:
     """Read the files of a competition into memory: of a folder, or of the folder that a file is in.
 
-    Without a spec, it is inferred from the files. `limit` keeps only that many training rows, drawn by `seed`, in their order. `metric`
+    Without a spec, it is inferred from the files. `rows(path, part)` gives the rows of the part "train" and "test" in place of files that
+    the spec names; for "test" it may be None. `limit` keeps only that many training rows, drawn by `seed`, in their order. `metric`
     replaces that of the spec; it also decides how values are learned.
 
-    Raises `MissingFileError` for missing files, `ArgumentError` where the target cannot be inferred, and `UnknownNameError` for an unknown
-    metric.
+    Raises `MissingFileError` for missing files, `DataError` for a train file without rows, `ArgumentError` where the target cannot be
+    inferred and for a metric that does not fit it, and `UnknownNameError` for an unknown metric.
 
     >>> import mlxfp as fp
     >>> from tempfile import TemporaryDirectory
@@ -90,27 +99,36 @@ def read_competition(
     (50, 200, True, '')
     """
     folder = folder_of(path)
-    if not folder.is_dir():
+    if rows is None and not folder.is_dir():
         raise MissingFileError(f"There is no folder {str(folder)!r}. Give the one with the competition's files: data.path=FOLDER.")
     given, spec = spec, infer_spec(path) if spec is None else spec
-    spec = evolve(spec, metric=METRICS[metric or spec.metric].name)
+    if metric is not None and (unfit := unfit_metric(METRICS[metric].name, spec.kind)):
+        raise ArgumentError(f"The metric does not fit the target of {spec.name!r}: {unfit}.")
+    spec = evolve(spec, metric=metric or spec.metric)
     try:
-        rows = from_table(to_table(read_part(spec, folder)))
+        train = from_table(_table(spec, Path(path), "train", rows))
     except UnknownNameError as error:
         if given is not None:
             error.add_note(f"The columns are those of the spec of {spec.name!r}; with data.spec=null they are inferred from the files.")
         raise
-    if limit is not None and limit < (count := length(rows) or 0):
-        rows = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(rows)
-    data = CompetitionData(spec, folder, numbered(spec, rows), mismatches=_mismatches(spec, folder))
-    if data.path_of("test") is None:
-        return data
-    test = to_table(read_part(spec, folder, part="test"))
-    return evolve(data, test=from_table(test.drop_columns([name for name in spec.target if name in test.column_names])))
+    if not length(train):
+        name = str(folder / spec.train.name) if rows is None else "rows(path, 'train')"
+        raise DataError(f"{name!r} has no rows, only the names of columns. Give a file with rows to learn from.")
+    if limit is not None and limit < (count := length(train) or 0):
+        train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
+    data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))
+    test = _table(spec, Path(path), "test", rows) if rows or data.path_of("test") is not None else None
+    return (
+        data
+        if test is None
+        else evolve(data, test=from_table(test.drop_columns([name for name in spec.target if name in test.column_names])))
+    )
 
 
 def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, repeats: int = 1, seed: int = 0) -> Folds:
     """Assign the training rows to folds, by a method of `FOLD_METHODS`; "auto" goes by time or by groups if the spec names such a column.
+
+    Folds by time also keep groups apart, if the spec names both: a fold does not train on the groups that it validates with.
 
     A regression is stratified by the tenths of its target, several labels by how many a row has. Times that are all numbers are sorted as
     numbers, others as texts, such as dates from the year to the day. Raises `ArgumentError` for a method that needs a column which the
@@ -134,21 +152,33 @@ def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, r
 def _time(data: CompetitionData, *, count: int, repeats: int, seed: int) -> Folds:
     if repeats > 1:
         raise ArgumentError(f"Folds in time cannot be repeated, got repeats={repeats}. Leave it out.")
-    return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count)
+    groups = None if data.spec.group is None else _column(data, data.spec.group, "group")
+    return folds.time(_sortable(_column(data, data.spec.time, "time")), count=count, groups=groups)
 
 
 FOLD_METHODS: Registry[Callable[..., Folds]] = Registry(
     "fold method",
     {
         "kfold": lambda data, **options: folds.kfold(length(data.rows) or 0, **options),
-        "stratified": lambda data, **options: folds.stratified(_strata(data), **options),
+        "stratified": lambda data, **options: folds.assign("stratified", _strata(data), None, **options),
         "grouped": lambda data, **options: folds.grouped(_column(data, data.spec.group, "group"), **options),
-        "stratified_grouped": lambda data, **options: folds.stratified_grouped(
-            _strata(data), _column(data, data.spec.group, "group"), **options
+        "stratified_grouped": lambda data, **options: folds.assign(
+            "stratified_grouped", _strata(data), _column(data, data.spec.group, "group"), **options
         ),
         "time": _time,
     },
 )
+
+
+def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> Any:
+    """Read a part of the data into memory; None if there is none."""
+    if read is None:
+        return to_table(read_part(spec, path, part=part))
+    found = read(path, part)
+    if found is None and part == "test":
+        return None
+    check_types(Dataset, **{f"what rows(path, {part!r}) returns": found})
+    return to_table(with_types(spec, found, part=part))
 
 
 def _mismatches(spec: DatasetSpec, folder: Path) -> str:

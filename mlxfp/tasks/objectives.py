@@ -1,6 +1,6 @@
 """What a model is trained for, and how a trained model predicts: loss, metrics and answers of a recipe's target."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +12,7 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.kaggle.validation.scoring import METRICS, Numbers, errors_of
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
 from mlxfp.training.loop.fitting import predict
@@ -21,6 +21,7 @@ from mlxfp.training.steps.averaging import ema_weights
 from mlxfp.training.steps.state import TrainState
 
 Batch = Mapping[str, Any]
+Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # of outputs and labels: a sum and a weight
 _ROWS_TO_PREDICT = 64  # in a batch
 
 
@@ -30,7 +31,7 @@ class Objective:
 
     `loss` returns (sum, weight), `measure` metrics by name, `answers` probabilities or scaled values, float32[B] or [B, outputs]. A batch
     has `input_ids` and `attention_mask`, int32[B, L], `labels` except for `answers`, and `numbers`, float32[B, N], for models that take
-    them. With `absolute`, the loss of values is Huber's instead of the squared error.
+    them. With `absolute`, the loss of values is Huber's instead of the squared error; `own` is another loss, of (outputs, labels).
 
     >>> from mlxfp.models.catalogue import create
     >>> model = create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -43,6 +44,7 @@ class Objective:
 
     answer: Answer
     absolute: bool = field(kw_only=True)
+    own: Loss | None = field(kw_only=True, default=None)
 
     def outputs(self, model: Any, batch: Batch) -> mx.array:
         """Call the model with a batch: logits, or scaled values."""
@@ -66,6 +68,8 @@ class Objective:
         return {"class": lambda: mx.softmax(made, axis=-1), "labels": lambda: mx.sigmoid(made), "value": lambda: made}[self.answer]()
 
     def _loss(self, made: mx.array, labels: mx.array) -> tuple[mx.array, mx.array]:
+        if self.own is not None:
+            return self.own(made, labels)
         if self.answer == "class":
             return cross_entropy(made, labels)
         if self.answer == "labels":
@@ -82,7 +86,7 @@ def objective(recipe: Recipe) -> Objective:
     >>> objective(fp.tasks.fit_recipe(spec, fp.from_examples([{"Rooms": 3, "price": 10.0}])))
     Objective(answer='value', absolute=True)
     """
-    return Objective(recipe.target.answer, absolute=errors_of(recipe.spec.metric) == "absolute")
+    return Objective(recipe.target.answer, absolute=METRICS[recipe.spec.metric].errors == "absolute")
 
 
 def evaluation_state(state: TrainState) -> TrainState:

@@ -20,7 +20,7 @@ from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
-from mlxfp.kaggle.validation.scoring import Numbers, errors_of
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.tasks.scaling import check_number, nonzero_sd
 
 LABELS = "labels"
@@ -129,7 +129,7 @@ def fit_target(spec: DatasetSpec, rows: Dataset[Any]) -> Target:
         return Target(spec.target, "labels", len(spec.target))
     if spec.kind in CLASSED:
         return Target(spec.target, "class", len(spec.classes))
-    log = errors_of(spec.metric) == "logarithmic"
+    log = METRICS[spec.metric].errors == "logarithmic"
     read = Labelled(Target(spec.target, "value", len(spec.target), (0.0,) * len(spec.target), (1.0,) * len(spec.target), log))
     read.schema(schema(rows))  # raises for columns that are not numerical
     chunks = [read.numbers(chunk) for chunk in read_all(select_columns(list(spec.target))(rows))]

@@ -156,5 +156,9 @@ def test_pages_show_commands():
 def test_dashes_before_a_value_are_explained_where_there_are_values(capsys):
     assert main(["run", "titanic", "--training.epochs=3"]) == 2
     assert "--training.epochs=3. Options begin with two dashes, key=value with none, as in training.epochs=3" in capsys.readouterr().err
+    assert main(["run", "titanic", "--lr=1e-3"]) == 2
+    assert "unrecognized arguments: --lr=1e-3. Options begin with two dashes, key=value with none, as in optimizer.learning_rate=1e-3" in (
+        capsys.readouterr().err
+    )
     assert main(["doctor", "-v"]) == 2
     assert capsys.readouterr().err.endswith("unrecognized arguments: -v\n")

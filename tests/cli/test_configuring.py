@@ -137,3 +137,23 @@ def test_a_preset_is_shown_as_a_file_to_start_from(name, tmp_path, capsys):
 def test_a_preset_that_is_not_there_names_the_nearest(capsys):
     assert main(["config", "presets", "titanik"]) == 1
     assert capsys.readouterr().err.startswith("mlxfp: No preset is named 'titanik'. Did you mean 'titanic'?")
+
+
+def test_a_check_finds_names_and_paths_of_nothing(tmp_path, capsys):
+    path, spec = tmp_path / "run.yaml", tmp_path / "own.yaml"
+    spec.write_text("name: x\nkind: binary\ntrain: {name: a.csv}\ntarget: [y]\nclasses: ['0', '1']\nmetric: acuracy\ncolumns: []\n")
+    path.write_text("data:\n  path: no/where\n  spec: titanc\nmodel:\n  path: no/model\n")
+    assert main(["config", "check", str(path)]) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "mlxfp: 2 mistakes in the configuration:"
+    assert said[1].startswith(f"  data.spec ({path}:3): No data set is named 'titanc'. Did you mean 'titanic'?")
+    assert said[2] == f"  model.path ({path}:5): there is no folder 'no/model' of pretrained weights"
+    for overrides, message in (
+        (["data.path=no/where"], "data.path (command line): there is nothing at 'no/where'; give the folder with the competition's files"),
+        (["data.path=."], "data.path (command line): '.' has no file 'train.csv', the train file of 'titanic'"),
+        (["data.path=.", "data.spec=null"], "data.path (command line): There is no train.csv in '.'"),
+        (["competition.metric=rmse"], "competition.metric (command line): rmse is a metric for multilabel, regression, "),
+        ([f"data.spec={spec}"], f"A mistake in {str(spec)!r}:\n  metric (line 6): expected the name of a metric ("),
+    ):
+        assert main(["config", "check", "titanic", *overrides]) == 1
+        assert message in capsys.readouterr().err

@@ -88,3 +88,13 @@ def test_an_interrupt_says_how_to_go_on(tmp_path):
     assert process.returncode == 130
     assert f"stopped. Continue with: mlxfp resume {tmp_path}/titanic" in error
     assert "Traceback" not in error
+
+
+def test_a_run_on_a_train_file_alone_says_how_the_target_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.csv").write_text("text,label\n" + "".join(f"word {place},{place % 2}\n" for place in range(20)))
+    assert main(["run", "development", "--data", "train.csv"]) == 1
+    said = capsys.readouterr().err
+    assert "mlxfp data infer train.csv --target COLUMN --out spec.yaml, then data.spec=spec.yaml" in said
+    assert main(["data", "infer", "train.csv", "--target", "label", "--out", "spec.yaml"]) == 0
+    assert main(["config", "check", "development", "--data", "train.csv", "data.spec=spec.yaml"]) == 0

@@ -6,13 +6,15 @@ from typing import Literal, get_args, get_origin
 import attrs
 import jsonschema
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.config.classes import DataConfig, RunConfig, TrainingConfig
+from mlxfp.config.classes import DataConfig, RunConfig, TrainingConfig, option_paths
+from mlxfp.config.common_names import COMMON_NAMES
 from mlxfp.config.loading import json_schema, load_config
 from mlxfp.config.presets import PRESETS
-from mlxfp.core.errors import ConfigError, MissingFileError, UnknownNameError
+from mlxfp.core.errors import ArgumentTypeError, ConfigError, MissingFileError, UnknownNameError
 from mlxfp.runs.from_config import CHOICES
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.settings.yaml_files import read_document, read_value, write_document
@@ -27,6 +29,10 @@ def values_of(kind, checks):
     if type(None) in get_args(kind):
         return st.none() | values_of(get_args(kind)[0], checks)
     bounds = {check.word: check.bound for check in checks}
+    if get_origin(kind) is tuple:
+        return st.lists(values_of(str, checks), max_size=2).map(tuple)
+    if "pattern" in bounds:
+        return st.from_regex(bounds["pattern"], fullmatch=True).map(str.strip)
     if kind is int:
         return st.integers(bounds.get("minimum", -5), bounds.get("maximum", 10_000))
     if kind is float:
@@ -214,6 +220,10 @@ def test_the_home_folder_is_meant_by_a_tilde_wherever_a_path_is_said(tmp_path, m
     ("said", "message", "note"),
     [
         ("epochs=3", r"no 'epochs' at its top level\. Write training\.epochs=3\.", ""),
+        ("lr=1e-3", r"no 'lr' at its top level\. Write optimizer\.learning_rate=1e-3\.", ""),
+        ("batch_size=32", r"Write training\.size=32\.", ""),
+        ("data.batch_size=32", r"data\.batch_size \(command line\): unknown key; did you mean 'training\.size'\?", ""),
+        ("target=label", r"target \(command line\): unknown key; a spec names the columns: mlxfp data infer PATH --target COLUMN", ""),
         ("size=8", r"Write model\.size=8 or training\.size=8\.", ""),
         (
             "text.template={Age} {Sex}",
@@ -226,3 +236,53 @@ def test_an_override_that_is_nearly_right_says_what_to_write(said, message, note
     with pytest.raises(ConfigError, match=message) as caught:
         load_config(overrides=[said])
     assert note in "".join(getattr(caught.value, "__notes__", ()))
+
+
+def test_every_common_name_leads_to_an_option_or_to_a_sentence():
+    assert {meaning for meaning in COMMON_NAMES.values() if " " not in meaning} <= set(option_paths())
+    own = {path.rpartition(".")[2].replace("_", "") for path in option_paths()}
+    assert not own & set(COMMON_NAMES)  # those are found without the table
+
+
+def test_a_key_of_another_section_or_library_leads_to_its_place(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("training:\n  lr: 1e-3\n  num-epochs: 3\n  warmup: 0.1\ndata: {batchSize: 8, label: y}\ndevice: gpu\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert [line.partition("unknown key; ")[2] for line in str(caught.value).splitlines()[1:]] == [
+        "did you mean 'optimizer.learning_rate'?",
+        "did you mean 'training.epochs'?",
+        "did you mean 'schedule.warmup'?",
+        "did you mean 'training.size'?",
+        "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it",
+        "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: TrainingConfig(batch_size=32),
+            r"TrainingConfig has no option 'batch_size'\. Write TrainingConfig\(size=\.\.\.\)\. Known: ",
+        ),
+        (lambda: RunConfig(lr=1e-3), r"RunConfig has no option 'lr'\. Write OptimizerConfig\(learning_rate=\.\.\.\)\."),
+        (lambda: evolve(RunConfig(), epochs=3), r"RunConfig has no option 'epochs'\. Write TrainingConfig\(epochs=\.\.\.\)\."),
+        (lambda: TrainingConfig(sede=1), r"TrainingConfig has no option 'sede'\. Did you mean 'seed'\? Known: seed, epochs"),
+        (lambda: DataConfig(target="y"), r"DataConfig has no option 'target'\. In a run, a spec names the columns: "),
+    ],
+)
+def test_keywords_of_other_libraries_lead_to_ours(make, message):
+    with pytest.raises(ArgumentTypeError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("said", ["mine", "mine:", ":part", "a b:c", "./mine:part", "os:system:x", "../mine:part"])
+def test_a_part_of_ones_own_is_a_name_in_a_module(said):
+    with pytest.raises(
+        ConfigError, match=r"own\.loss \(command line\): expected the name of a part of a module, as in my_module:my_function"
+    ):
+        load_config(overrides=[f"own.loss='{said}'"])
+    with pytest.raises(ConfigError, match=r"own\.observers"):
+        load_config(overrides=[f"own.observers=['a:b', '{said}']"])
+    assert load_config(overrides=["own.observers=['a.b:c']"]).config.own.observers == ("a.b:c",)

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
-from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
+from mlxfp.kaggle.specs.specs import METRIC_KINDS, ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 
 WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6) | st.sampled_from(
     ["a: b", "a; b", "\\", "\\;", ":", "; ", "no", "1e-5", "012", "null", " x ", "{x}", "Mr. X", "é", "\n", "12:30", "2020-01-01", "<<"]
@@ -81,7 +81,7 @@ def dataset_specs(draw: st.DrawFn) -> DatasetSpec:
         group=draw(WORDS) if kind == "ranking" else draw(st.none() | WORDS),
         time=columns[0].name if kind == "time_series" else draw(st.none() | WORDS),
         columns=columns,
-        metric=draw(WORDS),
+        metric=draw(st.sampled_from([name for name, kinds in METRIC_KINDS.items() if kind in kinds])),
         submission=draw(st.none() | st.builds(SubmissionSpec, columns=st.lists(WORDS, unique=True), spelling=st.just("integer"))),
     )
 

@@ -147,7 +147,7 @@ def test_every_option_of_the_training_reaches_the_step():
     assert "average" in state.extra
 
 
-@pytest.mark.parametrize("schedule", CHOICES["schedule.name"])
+@pytest.mark.parametrize("schedule", schedules.SCHEDULES)
 @pytest.mark.parametrize("name", CHOICES["optimizer.name"])
 def test_every_option_of_optimizer_and_schedule_reaches_the_optimizer(name: str, schedule: str):
     config = RunConfig(

@@ -1,5 +1,7 @@
 """What a person should know of a run's folds is said before anything is trained."""
 
+import pytest
+
 import mlxfp as fp
 from mlxfp.runs.plans import run_warnings
 from tests.runs.competitions import competition, configured
@@ -39,3 +41,28 @@ def test_rows_that_differ_raise_no_warning(tmp_path):
 def test_folds_in_time_say_that_the_first_rows_are_only_trained_on(tmp_path):
     (message,) = said(tmp_path, rows(20), f"{SPEC}time: day\n")
     assert message.startswith("Folds go forward in time, by 'day': the first 7 rows are only trained on.")
+
+
+def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
+    train = [row | {"y": int(row["id"] == 3)} for row in rows(20)]
+    (message,) = said(tmp_path, train)
+    assert message.startswith("y: Some of the 2 folds lack a class: '1' (1 row) is trained on in 1 and validated in 1.")
+    assert message.endswith("The number of folds is validation.folds.")
+
+
+@pytest.mark.parametrize("overrides", [[], ["data.limit=10"]])
+def test_rows_of_one_class_are_refused(tmp_path, overrides):
+    data = competition(tmp_path / "data", [row | {"y": 1} for row in rows(20)], spec=SPEC)
+    place = "data.limit" if overrides else "data.path"
+    with pytest.raises(
+        fp.ConfigError, match=rf"{place}: the target 'y' is '1' in all \d+ training rows, so there is nothing to learn; use"
+    ):
+        fp.runs.plan(configured(data, *overrides))
+
+
+@pytest.mark.parametrize("spec", [SPEC, None])
+def test_a_file_with_a_header_only_is_refused(tmp_path, spec):
+    data = competition(tmp_path / "data", rows(2), rows(2), spec=spec)
+    (data / "train.csv").write_text("id,day,x,y\n")
+    with pytest.raises(fp.DataError, match=r"train\.csv' has no rows, only the names of columns\. Give a file with rows to learn from\."):
+        fp.runs.plan(configured(data))

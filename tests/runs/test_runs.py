@@ -225,7 +225,10 @@ def test_cut_rows_are_told(tmp_path):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("competition.metric=rmse", "rmse compares values, and titanic has classes"),
+        (
+            "competition.metric=rmse",
+            r"does not fit the target of 'titanic': rmse is a metric for .* targets, got binary\. Choose accuracy, ",
+        ),
         ("competition.ensemble=rank", "ranks are for metrics of order"),
         ("competition.metric=log_loss", None),
         ("optimizer.name=adm", r"optimizer\.name: expected .* \(did you mean 'adam'\?\), got 'adm'"),

@@ -5,6 +5,7 @@ import json
 from math import isnan
 
 import pytest
+from attrs import evolve
 
 import mlxfp as fp
 from tests.runs.competitions import competition, configured, table, texts
@@ -115,7 +116,7 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             "they do not match one class each: the spec has the classes a, b",
         ),
         (("a", "b"), {"a": 1, "c": 0}, ["competition.metric=log_loss"], "they do not match one class each"),
-        (("0", "1"), {"y": "0"}, ["competition.metric=map_at_3"], "ranks the classes of a row"),
+        (("0", "1"), {"y": "0"}, ["competition.metric=map_at_3"], "map_at_3 is a metric for multiclass or ordinal targets, got binary"),
         (("0", "1"), {"y": "0"}, ["competition.submission=oof.csv"], "must be the name of a CSV file, and not of another file of the run"),
         (("0", "1"), {"y": "0"}, ["text.template=Say it."], "has no {column}"),
     ],
@@ -206,3 +207,55 @@ def test_a_loss_that_is_no_number_names_the_values_of_the_configuration(tmp_path
     with pytest.raises(ArithmeticError, match="The loss is nan") as caught:
         ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null", "training.epochs=9", "observers.every=1")
     assert "optimizer.clip_norm=1, or with training.skip_nonfinite=true" in caught.value.__notes__[-1]
+
+
+def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
+    names = {"train": fp.kaggle.FileSpec(name="train.parquet"), "test": fp.kaggle.FileSpec(name="test.jsonl")}
+    spec = evolve(fp.kaggle.SPECS["titanic"], **names)
+    data = tmp_path / "data"
+    fp.kaggle.save_spec(fp.kaggle.write_synthetic(spec, data, rows=40, test_rows=10), data / "spec.yaml")
+    end = ended(data, "text.max_length=64")
+    assert fp.kaggle.check_submission(end.submission, sample=data / spec.sample.name) == ()
+    predicted = fp.runs.predict(tmp_path / "out", data / "test.jsonl")
+    assert [str(each) for each in predicted["prediction"].tolist()] == [
+        row["prediction"] for row in table(tmp_path / "out/test_predictions.csv")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (("True", "False"), ("False", "True")),
+        (("yes", "no"), ("no", "yes")),
+        (("0.0", "1.0"), ("0.0", "1.0")),
+        ((" a b ", "c d"), (" a b ", "c d")),
+        (("1", "2", "3"), ("1", "2", "3")),
+    ],
+)
+def test_targets_of_every_spelling_are_classes(tmp_path, values, classes):
+    data = single(tmp_path / "data", lambda place: values[place % len(values)], {"y": values[0]})
+    made = fp.runs.plan(configured(data))
+    assert made.data.spec.classes == classes
+    assert set(made.data.targets.tolist()) == {*map(float, range(len(classes)))}
+
+
+def test_a_target_that_is_missing_names_its_row(tmp_path):
+    data = single(tmp_path / "data", lambda place: "" if place == 5 else place % 2, {"y": 0})
+    with pytest.raises(
+        fp.DataError, match=r"The target 'y' must be one of the classes '0', '1', got None in source row 5\. Correct the row"
+    ):
+        fp.runs.plan(configured(data))
+
+
+def test_a_class_of_one_row_and_values_that_only_the_test_rows_have_are_trained_and_said(tmp_path):
+    train = [{**row, "kind": "ab"[place % 2], "y": ("x", "z", "z")[place] if place < 3 else "y"} for place, row in enumerate(texts(30))]
+    test = [{**row, "kind": "never seen"} for row in texts(4, 900)]
+    data = competition(tmp_path / "data", train, test)
+    *events, end = fp.runs.run(configured(data, "competition.metric=log_loss"))
+    assert any(
+        "lack a class: 'x' (1 row) is trained on in 1 and validated in 1" in event.message
+        for event in events
+        if isinstance(event, fp.runs.Noted)
+    )
+    assert len(table(tmp_path / "out" / "test_predictions.csv")) == 4
+    assert end.score.overall > 0

@@ -68,7 +68,9 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
     folds, targets = oofs[0].folds, oofs[0].targets
     if folds.count < 2:
         raise ArgumentError(f"second_stage learns from the other folds, and there is only one in {folds!r}. Use at least two.")
-    scored = folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True)
+    scored = (
+        folds if not folds.forward else Folds("time", np.maximum(folds.assignments - 1, -1), folds.units, forward=True, groups=folds.groups)
+    )
     parts, validated = [], folds.assignments >= 0
     for fold in scored:
         rows = fold.train[validated[fold.repeat, fold.train]]

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice, check_types
+from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.errors import DataError, MissingFileError
 from mlxfp.kaggle.specs.inferring import infer_spec, is_train_file
 from mlxfp.kaggle.specs.spec_files import is_spec_file, load_spec
@@ -70,6 +70,7 @@ def scan(folder: str | Path) -> Registry[DatasetSpec]:
     return Registry("data set", found)
 
 
+@explain_call
 def find(specs: Mapping[str, DatasetSpec], *, kind: Kind) -> Registry[DatasetSpec]:
     """Choose the data sets of one kind.
 

@@ -9,16 +9,15 @@ import pyarrow.compute as pc
 from attrs import evolve
 
 from mlxfp.core.checks import check_text, check_types
-from mlxfp.core.errors import ArgumentError, MissingFileError, unknown_name
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.kaggle.specs.cells import are_numbers
 from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS
-from mlxfp.kaggle.specs.reading import hash_file, read_cells, read_strings, without_missing
+from mlxfp.kaggle.specs.reading import SUFFIXES, hash_file, read_cells, read_strings, without_missing
 from mlxfp.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec, Kind, SubmissionSpec
 from mlxfp.kaggle.specs.spellings import find_spelling
 
 _CLASSES = 20  # up to so many consecutive whole numbers, from 0 or 1 on, are classes; more are amounts
-_SUFFIXES = (".csv", ".csv.gz", ".csv.zst")
 _METRICS: dict[Kind, str] = {
     "binary": "accuracy",
     "multiclass": "accuracy",
@@ -32,7 +31,7 @@ _DATE = r"^\d{4}-\d{2}-\d{2}"
 
 
 def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -> DatasetSpec:
-    r"""Propose a spec for the folder of a competition, or for one CSV file with labels.
+    r"""Propose a spec for the folder of a competition, or for one file with labels: CSV, or Parquet or JSON lines by suffix.
 
     A folder has a train file, and perhaps a test and a sample file (`train.csv`, `test.csv`, `sample_submission.csv`; any name with
     "submission" in it, of several the one with "sample"). The following is inferred:
@@ -48,7 +47,8 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     - the hash and the number of rows of each file.
 
     An ordinal scale, a ranking, groups, names of values and the metric cannot be inferred: set them with `attrs.evolve`. Reads the files
-    into memory. Raises `MissingFileError` without a train file, `ArgumentError` if the target cannot be inferred.
+    into memory. Raises `MissingFileError` without a train file, `DataError` for one without rows, `ArgumentError` if the
+    target cannot be inferred.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -60,8 +60,10 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
 
     See also: `check_spec`; `save_spec`, to edit the proposal as a file.
     """
-    files = _find(path)
+    files = find_files(path)
     train, test, sample = (None if file is None else read_strings(file) for file in files)
+    if not train.num_rows:
+        raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in (train, test, sample)], target)
     train = _with_classes(train, names, read_cells(files[0]))
     found = _id(train, () if sample is None else sample.column_names[:1], names)
@@ -88,27 +90,27 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
 
 def is_train_file(path: Path) -> bool:
     """Whether a file is the train file of a competition's folder, by its name."""
-    return path.name.lower() in {f"train{suffix}" for suffix in _SUFFIXES}
+    return path.name.lower() in {f"train{suffix}" for suffix in SUFFIXES}
 
 
-def _find(path: str | Path) -> tuple[Path, Path | None, Path | None]:
-    """Find the train, test and sample files."""
+def find_files(path: str | Path) -> tuple[Path, Path | None, Path | None]:
+    """Find the train, test and sample files; raises `MissingFileError` without a train file."""
     check_types((str, Path), path=path)
     if Path(path).is_file():
         return Path(path), None, None
     if not Path(path).is_dir():
-        raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a CSV file.")
+        raise MissingFileError(f"There is no file or folder at {str(path)!r}. Give the folder of a competition, or a file.")
     every = sorted(file for file in Path(path).glob("*") if not file.name.startswith("."))
-    files = [file for file in every if file.name.lower().endswith(_SUFFIXES)]
+    files = [file for file in every if file.name.lower().endswith(SUFFIXES)]
     train = next(filter(is_train_file, files), None)
     if train is None:
         shown = [*(repr(file.name) for file in (files or every)[:_SHOWN]), *(["..."] if len(every) > _SHOWN else [])]
-        present = ", ".join(shown if files else ["no CSV files", *shown])
+        present = ", ".join(shown if files else ["no file of a competition", *shown])
         raise MissingFileError(
-            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or a CSV file; a spec may "
-            "use other file names."
+            f"There is no train.csv in {str(path)!r}: it has {present}. Give the folder that holds it, unpacked, or "
+            "a file. It may be train.parquet or train.jsonl instead; a spec may use other file names."
         )
-    tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in _SUFFIXES}]
+    tests = [file for file in files if file.name.lower() in {f"test{suffix}" for suffix in SUFFIXES}]
     samples = [file for file in files if "submission" in file.name.lower()]
     if len(samples) > 1:  # some may be the user's own submissions
         samples = [file for file in samples if "sample" in file.name.lower()]

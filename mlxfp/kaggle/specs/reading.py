@@ -1,32 +1,44 @@
 """Reading the files of a competition, with the types of its spec."""
 
-from collections.abc import Mapping
+import csv
+from collections.abc import Callable, Mapping
 from hashlib import file_digest
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
+from mlxfp.core.arrow.types import is_number_like
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.sources.csv_files import NULL_VALUES, read_csv
+from mlxfp.data.sources.files import packed
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.text_files import read_text
-from mlxfp.kaggle.specs.cells import are_numbers
+from mlxfp.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
 from mlxfp.kaggle.specs.tables import to_table
 
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")
 
+# Files whose values have types of their own, by suffix; all others are CSV.
+TYPED: Mapping[str, Callable[..., Dataset[Example]]] = {
+    ".parquet": read_parquet,
+    **dict.fromkeys(packed(".jsonl", ".ndjson"), read_jsonl),
+}
+SUFFIXES = (*packed(".csv"), *TYPED)
+_OTHERS = (".json", ".xlsx", ".xls", ".pkl", ".pickle", ".feather", ".h5", ".db", ".sqlite")
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars"}
 
 
@@ -40,7 +52,10 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     Missing values are those of pandas (an empty cell, NA, None, null, nan and others), unless the spec says that such a text is a value: a
     class of a target, a named value of a column, or one in `absent`.
 
-    Raises `MissingFileError` if the file is missing.
+    Files are CSV, or Parquet or JSON lines by suffix: their numbers and truth values are read as CSV would write them (3, 0.5, True), and
+    only null and NaN are missing.
+
+    Raises `MissingFileError` if the file is missing, and `DataError` for a file of another format.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.kaggle.specs.specs import ColumnSpec
@@ -63,19 +78,38 @@ def read_part(spec: DatasetSpec, path: str | Path, *, part: Part = "train") -> D
     found = folder_of(path) / file.name
     if not found.is_file():
         raise MissingFileError(f"There is no {part} file at {str(found)!r}. Give the folder that holds the files of {spec.name!r}.")
-    check_commas(found)
     if part == "sample":
-        return read_csv(found, schema=dict.fromkeys(schema(read_csv(found)).names, pa.string()), null_values=[""])
-    types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
-    types |= dict.fromkeys(spec.target if part == "train" else (), pa.string() if spec.kind in CLASSED else pa.float64())
-    types |= {column.name: column.kind.arrow_type for column in spec.columns}
-    kept = kept_null_texts(spec)
+        typed = typed_reader(found)
+        if typed is not None:
+            return _as_texts(typed(found))
+        return read_csv(found, schema=dict.fromkeys(column_names(found), pa.string()), null_values=[""])
+    types, kept, typed = _types(spec, part), kept_null_texts(spec), typed_reader(found)
+    if typed is not None:
+        return with_types(spec, typed(found), part=part)
+    check_commas(found)
     if not kept:
         return read_csv(found, schema=types)
     values = {value for texts in kept.values() for value in texts}
     texts = read_csv(found, schema=dict.fromkeys(types, pa.string()), null_values=[value for value in NULL_VALUES if value not in values])
-    rows: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
-    return rows
+    made: Dataset[Example] = _Typed(tuple(types.items()), tuple(kept.items()))(texts)
+    return made
+
+
+def with_types(spec: DatasetSpec, rows: Dataset[Example], *, part: Part) -> Dataset[Example]:
+    """Return rows of any types with those of a spec: texts as CSV would write the values, and floats; only null and NaN are missing."""
+    types, names = _types(spec, part), schema(rows).names
+    unknown = next((name for name in types if name not in names), None)
+    if unknown is not None:
+        raise unknown_name(f"column of {rows.parts[0]!r}", unknown, names)
+    made: Dataset[Example] = _Typed(tuple(types.items()), None)(rows)
+    return made
+
+
+def _types(spec: DatasetSpec, part: Part) -> dict[str, pa.DataType]:
+    """Return the types of the columns that a spec names."""
+    types = {name: pa.string() for name in (spec.id, spec.group, spec.time) if name is not None}
+    types |= dict.fromkeys(spec.target if part == "train" else (), pa.string() if spec.kind in CLASSED else pa.float64())
+    return types | {column.name: column.kind.arrow_type for column in spec.columns}
 
 
 def kept_null_texts(spec: DatasetSpec) -> Mapping[str, tuple[str, ...]]:
@@ -98,8 +132,10 @@ def folder_of(path: str | Path) -> Path:
 
 
 def read_strings(path: Path, kept: Mapping[str, tuple[str, ...]] | None = None) -> pa.Table:
-    """Read a CSV file whole, every column as strings, null where a value is missing; in some columns null texts may be `kept`."""
+    """Read a file whole, every column as strings, null where a value is missing; in some columns null texts may be `kept`."""
     table, kept = read_cells(path), kept or {}
+    if typed_reader(path) is not None:
+        return table
     return pa.table({name: without_missing(table[name], kept.get(name, ())) for name in table.column_names}, table.schema)
 
 
@@ -116,9 +152,10 @@ def check_commas(path: Path) -> None:
 
 
 def read_cells(path: Path) -> pa.Table:
-    """Read a CSV file whole, every column as strings; an empty cell is an empty string."""
-    check_commas(path)
-    names = schema(read_csv(path)).names
+    """Read a file whole, every column as strings; an empty cell of a CSV file is an empty string."""
+    typed, names = typed_reader(path), column_names(path)
+    if typed is not None:
+        return to_table(_as_texts(typed(path)))
     return to_table(read_csv(path, schema=dict.fromkeys(names, pa.string()), null_values=())).select(names)
 
 
@@ -128,10 +165,34 @@ def without_missing(texts: pa.Array | pa.ChunkedArray, kept: tuple[str, ...] = (
     return pc.if_else(pc.is_in(texts, missing), pa.scalar(None, pa.string()), texts)
 
 
-def open_text(path: Path) -> TextIO:
-    """Open a file of a competition as text, for the csv module; gzip and zstd by suffix."""
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """Read the names of the columns of a file and then its rows, all as texts; a missing value is empty."""
+    if typed_reader(path) is not None:
+        table = read_cells(path)
+        columns = [["" if cell is None else cell for cell in column.to_pylist()] for column in table.columns]
+        return [tuple(table.column_names), *zip(*columns, strict=True)]
     check_commas(path)
-    return TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="")
+    with TextIOWrapper(pa.input_stream(str(path), compression="detect"), encoding="utf-8-sig", newline="") as file:
+        return [tuple(row) for row in csv.reader(file) if row]
+
+
+def column_names(path: Path) -> list[str]:
+    """Read the names of a file's columns."""
+    typed = typed_reader(path)
+    if typed is None:
+        check_commas(path)
+    return list(schema((typed or read_csv)(path)).names)
+
+
+def typed_reader(path: Path) -> Callable[..., Dataset[Example]] | None:
+    """Return the reader of a file whose values have types of their own, None for CSV; raises `DataError` for other tables."""
+    name = path.name.lower()
+    if name.endswith(_OTHERS):
+        raise DataError(
+            f"The files of a competition are CSV, Parquet or JSON lines, got {str(path)!r}. Convert it with pandas, for example to "
+            f"{path.stem}.parquet, and name that file in the spec."
+        )
+    return next((read for suffix, read in TYPED.items() if name.endswith(suffix)), None)
 
 
 def hash_file(path: Path) -> str:
@@ -142,10 +203,13 @@ def hash_file(path: Path) -> str:
 
 @frozen(repr=False)
 class _Typed(RowWise):
-    """Cast columns of strings to their types; texts that mean "missing" become null, except those that are `kept` in a column."""
+    """Cast columns to strings or floats; texts that mean "missing" become null, except those that are `kept` in a column.
+
+    With None in place of `kept`, the file has its own nulls, and no text means "missing".
+    """
 
     types: tuple[tuple[str, pa.DataType], ...]
-    kept: tuple[tuple[str, tuple[str, ...]], ...]
+    kept: tuple[tuple[str, tuple[str, ...]], ...] | None
 
     def schema(self, schema: Schema) -> Schema:
         for name, kind in self.types:
@@ -153,11 +217,20 @@ class _Typed(RowWise):
         return schema
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
-        kept = dict(self.kept)
+        kept = dict(self.kept or ())
         for name, kind in self.types:
-            texts = without_missing(chunk.column(name), kept.get(name, ()))
+            if not pa.types.is_string(kind) and is_number_like(chunk.column(name).type):
+                chunk = set_column(chunk, name, pa.array(as_floats(chunk.column(name)), from_pandas=True))
+                continue
+            texts = spell(chunk, name)
+            texts = texts if self.kept is None else without_missing(texts, kept.get(name, ()))
             chunk = set_column(chunk, name, texts if pa.types.is_string(kind) else _to_floats(chunk, name, texts))
         return chunk
+
+
+def _as_texts(rows: Dataset[Example]) -> Dataset[Example]:
+    texts: Dataset[Example] = _Typed(tuple((name, pa.string()) for name in schema(rows).names), None)(rows)
+    return texts
 
 
 def _to_floats(chunk: RecordBatch, name: str, texts: pa.StringArray) -> pa.DoubleArray:

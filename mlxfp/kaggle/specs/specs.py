@@ -1,19 +1,26 @@
 """Specs: facts about the files, the columns and the target of a competition, as values without any data."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 from attrs import Factory, field, frozen
 
 from mlxfp.core.checks import check_choice, check_not_negative, check_text, check_types, check_unique
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, suggest
 from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS, ColumnKind, ColumnType
 from mlxfp.kaggle.specs.spellings import Spelling
 
 Kind = Literal["binary", "multiclass", "multilabel", "regression", "ordinal", "ranking", "time_series"]
-CLASSED = ("binary", "multiclass", "multilabel", "ordinal")  # the kinds whose targets are classes
+CLASSED: tuple[Kind, ...] = ("binary", "multiclass", "multilabel", "ordinal")  # the kinds whose targets are classes
+# The kinds of targets that each metric of `METRICS` compares; this table imports no MLX, as those of metrics do.
+METRIC_KINDS: Mapping[str, tuple[Kind, ...]] = {
+    **dict.fromkeys(("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc"), CLASSED),
+    "f1": ("binary", "multilabel"),
+    **dict.fromkeys(("map_at_3", "map_at_5"), ("multiclass", "ordinal")),
+    **dict.fromkeys(("mae", "r2", "rmse", "rmsle", "spearman"), ("multilabel", "regression", "ranking", "time_series")),
+}
 _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)")
 
 
@@ -21,6 +28,26 @@ def humanize(name: str) -> str:
     """Split the name of a column into words."""
     words = [word for word in _BREAK.split(name) if word]
     return " ".join(word if word.isupper() and len(word) > 1 else word.lower() for word in words) or name
+
+
+def unfit_metric(metric: str, kind: Kind) -> str | None:
+    """Say why a metric cannot score targets of a kind, and which ones can; None if it can.
+
+    >>> unfit_metric("accuracy", "regression")
+    'accuracy is a metric for binary, multiclass, multilabel or ordinal targets, got regression. Choose mae, r2, rmse, rmsle or spearman'
+    """
+    kinds, fitting = METRIC_KINDS[metric], [name for name, kinds in METRIC_KINDS.items() if kind in kinds]
+    return None if kind in kinds else f"{metric} is a metric for {_either(kinds)} targets, got {kind}. Choose {_either(sorted(fitting))}"
+
+
+def _either(names: Sequence[str]) -> str:
+    return " or ".join([*([", ".join(names[:-1])] if names[:-1] else []), names[-1]])
+
+
+def _known_metric(name: str) -> str | None:
+    return (
+        None if name in METRIC_KINDS else f"the name of a metric ({', '.join(sorted(METRIC_KINDS))}){suggest(name, METRIC_KINDS).rstrip()}"
+    )
 
 
 def _to_texts(values: Any) -> tuple[str, ...]:
@@ -128,9 +155,10 @@ class DatasetSpec:
     `target` names the columns to predict: several for `multilabel`, and for a `regression` of several numbers. `classes` are the values of
     the targets as the file writes them; their places are the numbers of the classes: two classes for binary and multilabel, in ascending
     order for ordinal. `columns` are those that a model may see; other columns of the files are ignored. Rows with the same value in the
-    column `group` belong together; the column `time` says when a row was recorded.
+    column `group` belong together; the column `time` says when a row was recorded. `metric` is one of `METRICS` that fits the kind; a
+    metric of your own is an argument of `score`, and not in a spec.
 
-    Raises `ArgumentError` for facts that contradict each other.
+    Raises `UnknownNameError` for an unknown kind or metric, and `ArgumentError` for facts that contradict each other.
 
     >>> spec = DatasetSpec(
     ...     name="cats",
@@ -158,11 +186,12 @@ class DatasetSpec:
     group: str | None = None
     time: str | None = None
     columns: tuple[ColumnSpec, ...] = field(converter=_to_columns)
-    metric: str
+    metric: str = field(metadata={"checks": (_known_metric,)})
     submission: SubmissionSpec | None = None
 
     def __attrs_post_init__(self) -> None:
         check_text(name=self.name, metric=self.metric)
+        check_choice(METRIC_KINDS, metric=self.metric)
         check_choice(get_args(Kind), kind=self.kind)
         check_types((str, type(None)), id=self.id, group=self.group, time=self.time)
         names = [column.name for column in self.columns]
@@ -186,3 +215,5 @@ class DatasetSpec:
             yield f"{self.kind} has one target, got {len(self.target)}. Choose another kind, or one of them."
         if count < least or (most is not None and count > most):
             yield f"{self.kind} has {least if least == most else f'at least {least}'} classes, got {count}."
+        if unfit := unfit_metric(self.metric, self.kind):
+            yield f"{unfit}."

@@ -1,21 +1,24 @@
 """Synthetic files with the columns of a spec, to try out what will run on the real ones."""
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from attrs import evolve, frozen
 from numpy.typing import NDArray
+from pyarrow import parquet
 
 from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.checks import check_integer, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.kaggle.specs.column_kinds import Cells, SyntheticColumn, standardize
-from mlxfp.kaggle.specs.reading import PARTS, Part, part_file
+from mlxfp.kaggle.specs.reading import PARTS, Part, part_file, typed_reader
 from mlxfp.kaggle.specs.specs import CLASSED, ColumnSpec, DatasetSpec, FileSpec
 
 _MISSING, _ABSENT = 0.1, 0.25  # shares of the cells of a column
@@ -34,7 +37,7 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     missing. Groups have 5 rows, none of them in both files; each row has a day of its own, and those of the test file are later. Named
     values of an id, group or time column are kept. Targets depend on the other columns, most on the first ones, so that a model can learn
     them: classes of equal size by a logistic model, or numbers above zero. The sample has the ids of the test rows. Only files that the
-    spec names are written.
+    spec names are written, in the format of their suffix: CSV, Parquet or JSON lines.
 
     The same seed writes the same bytes, and a file that exists with these bytes stays untouched. Nothing is overwritten: raises
     `ArgumentError` for an existing file with other contents, for names that lie outside `folder` or are duplicates, and for fewer rows
@@ -62,7 +65,9 @@ def write_synthetic(spec: DatasetSpec, folder: str | Path, *, rows: int = 600, t
     files = {part: file for part in PARTS if (file := part_file(spec, part)) is not None}
     paths = _paths([file.name for file in files.values()], Path(folder))
     made = _SyntheticRows(spec, rows, test_rows, seed)
-    written = {part: _to_bytes(made.table(part), file.name) for part, file in files.items()}
+    numbers = [column.name for column in spec.columns if column.kind.is_number]
+    numbers += () if spec.kind in CLASSED else spec.target
+    written = {part: _to_bytes(made.table(part), file.name, numbers if part != "sample" else ()) for part, file in files.items()}
     new = [(path, data) for path, data in zip(paths, written.values(), strict=True) if not _exists(path, data)]
     for path, data in new:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -161,9 +166,27 @@ def _exists(path: Path, data: bytes) -> bool:
     return path.exists()
 
 
-def _to_bytes(columns: Mapping[str, Cells], name: str) -> bytes:
+def _to_bytes(columns: Mapping[str, Cells], name: str, numbers: Collection[str]) -> bytes:
+    """Write a file in the format of its suffix; columns of `numbers` are numbers where the format has some."""
+    if typed_reader(Path(name)) is None:
+        return _compressed(_csv(columns), name)
+    values = {key: [(float(cell) if key in numbers else cell) if cell else None for cell in cells] for key, cells in columns.items()}
+    if name.endswith(".parquet"):
+        out = BytesIO()
+        kinds = {key: pa.float64() if key in numbers else pa.string() for key in values}
+        parquet.write_table(pa.table(values, pa.schema(kinds)), out)
+        return out.getvalue()
+    rows = (dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True))
+    return _compressed("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), name)
+
+
+def _csv(columns: Mapping[str, Cells]) -> str:
     lines = [",".join(map(_quoted, row)) or '""' for row in (columns, *zip(*columns.values(), strict=True))]
-    data = "".join(f"{line}\n" for line in lines).encode()
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _compressed(text: str, name: str) -> bytes:
+    data = text.encode()
     codec = _CODECS.get(Path(name).suffix)
     return data if codec is None else bytes(pa.compress(data, codec, asbytes=True))
 

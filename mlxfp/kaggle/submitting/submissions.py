@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.errors import DataError, MissingFileError
-from mlxfp.kaggle.specs.reading import open_text
+from mlxfp.kaggle.specs.reading import read_rows
 from mlxfp.kaggle.specs.spellings import CellSpelling, Spelling, find_spelling
 
 PathLike = str | os.PathLike[str]
@@ -125,8 +125,7 @@ def check_submission(path: PathLike, *, sample: PathLike, spelling: Mapping[str,
 def _read(path: PathLike) -> Submission:
     if not Path(path).is_file():
         raise MissingFileError(f"There is no file at {os.fspath(path)!r}. Give the path of a CSV file with a header.")
-    with open_text(Path(path)) as file:
-        header, *rows = [tuple(row) for row in csv.reader(file) if row] or [()]
+    header, *rows = read_rows(Path(path)) or [()]
     for place, row in enumerate(rows, 1):
         if len(row) != len(header):
             raise DataError(f"Row {place} of {os.fspath(path)!r} has {len(row)} values, and the header {len(header)}. Is it a CSV file?")

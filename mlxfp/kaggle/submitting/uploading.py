@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from attrs import frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.checks import check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentError, MissingFileError
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
@@ -32,6 +32,15 @@ class Verdict:
     score: float | None = None
 
 
+_CURES = {
+    400: "Kaggle refuses the file or the request: check the file with check_submission, and the name {name!r}, the end of {page}.",
+    401: "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api.",
+    403: "Accept the rules first, at {page}/rules; the competition may also be over.",
+    404: "No competition is called {name!r}: give the end of its address, {page}.",
+    429: "The limit of submissions is reached: {page}/submissions says when there is a new one.",
+}
+
+
 class Client(Protocol):
     """The methods of `kaggle.api.kaggle_api_extended.KaggleApi` that `submit` calls."""
 
@@ -42,6 +51,7 @@ class Client(Protocol):
         """List submissions, newest first: each has `ref`, `status`, `public_score` and `error_description`."""
 
 
+@explain_call
 def submit(  # noqa: PLR0913  # each is a plain word of what is done
     path: str | os.PathLike[str],
     competition: str,
@@ -54,8 +64,9 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
 ) -> Verdict:
     """Upload a file to a competition if `yes`, and wait up to `wait` seconds for its score, asking every `poll` seconds.
 
-    Failures of the upload are in the verdict, and not raised: no network, no credentials, an unknown competition, its limit of
-    submissions, a file that it cannot score. Raises `MissingFileError` and `ArgumentError` for mistakes in the call itself.
+    Failures of the upload are in the verdict, with what to do, and not raised: no network, no credentials, an unknown competition, its
+    limit of submissions, a file that it cannot score. An upload whose connection breaks is tried again once, if the list of submissions
+    shows that nothing has arrived: nothing is submitted twice. Raises `MissingFileError` and `ArgumentError` for mistakes in the call.
 
     Without a `client` it uses Kaggle's own (the package kaggle), which finds credentials as `credentials_in` does. The package is imported
     only then, because importing it signs in.
@@ -84,9 +95,10 @@ def submit(  # noqa: PLR0913  # each is a plain word of what is done
             official: Any = optional("kaggle.api.kaggle_api_extended", extra="kaggle", needed_by="submit").KaggleApi()
             official.authenticate()
             client = official
-        reply = client.competition_submit(os.fspath(path), message, competition, quiet=True)
+        before = _refs(client, competition)
+        reply = _upload(client, path, message, competition, before)
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the client raises all errors of the network, and exits without credentials
-        return Verdict("failed", f"The upload failed: {_reason(error)}")
+        return Verdict("failed", f"The upload failed: {_reason(error)}. {_cure(error, competition)}")
     ref = getattr(reply, "ref", None)
     if not ref:
         return Verdict("failed", f"The upload was refused: {getattr(reply, 'message', reply)}")
@@ -113,6 +125,49 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
         *((str(path), path.is_file()) for path in (*(each / "kaggle.json" for each in folders), own / "credentials.json")),
     )
     return next((place for place, there in places if there), None)
+
+
+def _upload(client: Client, path: str | os.PathLike[str], message: str, competition: str, before: set[Any] | None) -> Any:
+    """Upload a file; if the connection breaks, find out whether it arrived, and else try again."""
+    try:
+        return client.competition_submit(os.fspath(path), message, competition, quiet=True)
+    except OSError as error:
+        after = None if before is None or _status(error) else _refs(client, competition)
+        if before is None or after is None:
+            raise
+        if arrived := after - before:
+            return _Arrived(max(arrived))
+    return client.competition_submit(os.fspath(path), message, competition, quiet=True)
+
+
+@frozen
+class _Arrived:
+    ref: Any
+
+
+def _refs(client: Client, competition: str) -> set[Any] | None:
+    """Return the references of all submissions, None if they cannot be asked for."""
+    try:
+        return {each.ref for each in client.competition_submissions(competition) or () if each is not None}
+    except (Exception, SystemExit):  # noqa: BLE001  # the upload will tell what is wrong
+        return None
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the status of the server's reply, None if there was none."""
+    return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def _cure(error: BaseException, competition: str) -> str:
+    page = f"https://www.kaggle.com/competitions/{competition}"
+    status = _status(error)
+    if status in _CURES:
+        return _CURES[status].format(page=page, name=competition)
+    if isinstance(error, SystemExit):
+        return _CURES[401]
+    if status is None and isinstance(error, OSError):
+        return f"Look at {page}/submissions whether it arrived, before you send it again."
+    return f"See {page}."
 
 
 def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:

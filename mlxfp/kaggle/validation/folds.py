@@ -1,13 +1,15 @@
 """Folds as values: which rows validate in which fold, which rows stay together, and a fingerprint that predictions refer to."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from attrs import field, frozen
+from attrs.converters import optional
 from numpy.typing import ArrayLike
 
-from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.checks import check_integer, check_positive, explain_call
 from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -16,6 +18,8 @@ from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.scoring import read_only
+
+_SHOWN = 5  # classes in a warning
 
 
 @frozen(eq=False, repr=False)
@@ -38,9 +42,10 @@ class Fold:
 
     @property
     def train(self) -> Indices:
-        """The rows to train on: all others; for folds in time, those of earlier times."""
+        """The rows to train on: all others; for folds in time, those of earlier times, without the groups that validate."""
         assigned = self.folds.assignments[self.repeat]
-        return np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
+        rows = np.flatnonzero(assigned < self.number if self.folds.forward else assigned != self.number)
+        return self.folds.apart(rows, self.valid)
 
     def inner(self, share: float, *, seed: int) -> tuple[Indices, Indices]:
         """Split the training rows into rows to train on and rows for early stopping, at least one unit each.
@@ -62,7 +67,10 @@ class Fold:
             known = generator(fold_in(0, "inner", seed, self.repeat, self.number)).permutation(known)
         size = min(max(1, round(share * len(known))), len(known) - 1)
         stops = np.isin(units, known[-size:])
-        return rows[~stops], rows[stops]
+        train = self.folds.apart(rows[~stops], rows[stops])
+        if not len(train):
+            raise ArgumentError(f"The last rows that {self!r} trains on have all groups, and none is left to train on. Use more groups.")
+        return train, rows[stops]
 
     def __repr__(self) -> str:
         repeats = f", repeat {self.repeat + 1} of {self.folds.repeats}" if self.folds.repeats > 1 else ""
@@ -74,7 +82,8 @@ class Folds:
     """Rows assigned to folds; made by the functions of this module. Iterating yields every `Fold`, repeat by repeat.
 
     `assignments` is int64[R, N]: the fold that a row validates in, in each repeat; -1 where it only trains. `units` is int64[N]: rows with
-    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers.
+    the same number stay together. With `forward`, a fold trains only on rows of folds with lower numbers; `groups`, int64[N], if there are
+    some, are in the training rows or in the validation rows of a fold, and never in both.
 
     >>> folds = kfold(6, count=3, seed=0)
     >>> folds, len(list(folds)), folds.fingerprint == kfold(6, count=3, seed=0).fingerprint
@@ -85,6 +94,11 @@ class Folds:
     assignments: Indices = field(converter=read_only, eq=fingerprint)
     units: Indices = field(converter=read_only, eq=fingerprint)
     forward: bool = field(default=False, kw_only=True)
+    groups: Indices | None = field(default=None, kw_only=True, converter=optional(read_only), eq=fingerprint)
+
+    def apart(self, rows: Indices, others: Indices) -> Indices:
+        """Return the rows whose group is in none of the others."""
+        return rows if self.groups is None else rows[~np.isin(self.groups[rows], self.groups[others])]
 
     @property
     def repeats(self) -> int:
@@ -104,7 +118,7 @@ class Folds:
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that identify the assignments: equal for equal assignments, whichever function made them."""
-        return fingerprint((self.assignments, self.forward))
+        return fingerprint((self.assignments, self.forward, *(() if self.groups is None else (self.groups,))))
 
     def __iter__(self) -> Iterator[Fold]:
         return (Fold(self, repeat, number) for repeat in range(self.repeats) for number in range(self.count))
@@ -114,6 +128,7 @@ class Folds:
         return f"{self.method}: {self.size:,} rows in {self.count} folds{repeats}"
 
 
+@explain_call
 def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign `size` rows at random to `count` folds whose sizes differ by at most one, `repeats` times.
 
@@ -123,20 +138,23 @@ def kfold(size: int, *, count: int, seed: int, repeats: int = 1) -> Folds:
     See also: `stratified`, which keeps the shares of classes; `grouped`, for rows that belong together; `time`.
     """
     check_positive(size=size)
-    return _assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
+    return assign("kfold", np.zeros(size, np.int64), None, count=count, seed=seed, repeats=repeats)
 
 
+@explain_call
 def stratified(labels: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign rows so that the number of rows of each class differs by at most one between folds, and so do the sizes of folds.
 
-    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`.
+    `labels` are the classes, [N]. For numbers to predict, cut them into bins first, or use `kfold`. Warns of classes with fewer rows than
+    folds: a fold cannot validate or train on what it does not have.
 
     >>> [fold.valid.tolist() for fold in stratified([0, 0, 1, 1], count=2, seed=0)]
     [[1, 2], [0, 3]]
     """
-    return _assign("stratified", _codes("labels", labels), None, count=count, seed=seed, repeats=repeats)
+    return _with_classes(assign("stratified", labels, None, count=count, seed=seed, repeats=repeats), labels)
 
 
+@explain_call
 def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign whole groups to folds of about the same size: largest groups first.
 
@@ -145,33 +163,35 @@ def grouped(groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Fo
 
     See also: `duplicates`, which numbers groups of equal rows.
     """
-    codes = _codes("groups", groups)
-    return _assign("grouped", np.zeros_like(codes), codes, count=count, seed=seed, repeats=repeats)
+    return assign("grouped", None, groups, count=count, seed=seed, repeats=repeats)
 
 
+@explain_call
 def stratified_grouped(labels: ArrayLike, groups: ArrayLike, *, count: int, seed: int, repeats: int = 1) -> Folds:
     """Assign whole groups to folds so that the shares of classes are as even as the groups allow.
 
     Groups with the most uneven classes go first, each to the fold that leaves the least variance (as scikit-learn's StratifiedGroupKFold).
+    Warns of classes that some folds lack.
 
     >>> folds = stratified_grouped([0, 1, 0, 1], ["a", "a", "b", "b"], count=2, seed=0)
     >>> sorted(sorted(fold.valid.tolist()) for fold in folds)
     [[0, 1], [2, 3]]
     """
-    classes, codes = _codes("labels", labels), _codes("groups", groups)
-    if len(classes) != len(codes):
-        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(codes)}.")
-    return _assign("stratified_grouped", classes, codes, count=count, seed=seed, repeats=repeats)
+    return _with_classes(assign("stratified_grouped", labels, groups, count=count, seed=seed, repeats=repeats), labels)
 
 
-def time(times: ArrayLike, *, count: int) -> Folds:
+@explain_call
+def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Folds:
     """Make folds that look ahead in time: rows are cut into `count` + 1 periods, and each but the first validates after all before it.
 
     The periods have about the same size; rows of the same time are in the same period. The first period never validates, so it has no
-    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N].
+    out-of-fold predictions. `times` are numbers, dates or other values that sort, [N]. With `groups`, [N], earlier rows of a group that
+    validates are not trained on in that fold; raises `ArgumentError` where this leaves a fold none.
 
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
     [([1], [2, 3]), ([1, 2, 3], [0])]
+    >>> [fold.train.tolist() for fold in time([1, 1, 2, 2], count=1, groups=["a", "b", "a", "c"])]
+    [[1]]
     """
     units = _codes("times", times)
     check_positive(count=count)
@@ -182,7 +202,17 @@ def time(times: ArrayLike, *, count: int) -> Folds:
     cuts = np.searchsorted(ends, len(units) * np.arange(1, count + 1) / (count + 1))
     for place in range(count):  # at least one time in each period, before and after
         cuts[place] = min(max(cuts[place], cuts[place - 1] + 1 if place else 0), kinds - 1 - (count - place))
-    return Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True)
+    codes = None if groups is None else _codes("groups", groups)
+    if codes is not None and len(codes) != len(units):
+        raise ArgumentError(f"groups need one value a row, got {len(codes)} for {len(units)} rows.")
+    made = Folds("time", (np.searchsorted(cuts, units) - 1)[None], units, forward=True, groups=codes)
+    bare = next((fold for fold in made if not len(fold.train)), None)
+    if bare is not None:
+        raise ArgumentError(
+            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. Use fewer folds, or folds by time or by "
+            "group alone."
+        )
+    return made
 
 
 def custom(assignments: ArrayLike, *, groups: ArrayLike | None = None) -> Folds:
@@ -229,12 +259,52 @@ def duplicates(rows: Dataset[Any], *, columns: Sequence[str] | None = None) -> I
     return np.array([seen.setdefault(fingerprint(row), len(seen)) for row in table.to_pylist()], np.int64)
 
 
-def _assign(  # noqa: PLR0913  # the arguments of the functions above
-    method: str, classes: Indices, groups: Indices | None, *, count: int, seed: int, repeats: int
+def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None = None) -> str | None:
+    """Say which classes some folds lack, and what to do; None if all folds train on and validate with all classes.
+
+    `labels` are the classes, [N]; with `names`, they are numbers of these names.
+    """
+    kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
+    every = list(folds)
+    trained, validated = (
+        sum(np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts)
+        for parts in ([fold.train for fold in every], [fold.valid for fold in every])
+    )
+    lacking = np.flatnonzero((trained < len(every)) | (validated < len(every)))
+    if not len(lacking):
+        return None
+    shown = [repr(kinds[place].item() if names is None else names[int(kinds[place])]) for place in lacking[:_SHOWN]]
+    said = [
+        f"{name} ({count:,} row{'s' if count > 1 else ''}) is trained on in {trained[place]} and validated in {validated[place]}"
+        for name, place, count in zip(shown, lacking, rows[lacking], strict=False)
+    ]
+    more = f"; and {len(lacking) - _SHOWN:,} more classes" if len(lacking) > _SHOWN else ""
+    return (
+        f"Some of the {len(every)} folds lack a class: {'; '.join(said)}{more}. A model cannot learn a class that it does not see, and "
+        "metrics such as roc_auc are undefined on rows of one class. Use fewer folds or more rows, or make one class of the rare ones."
+    )
+
+
+def _with_classes(folds: Folds, labels: ArrayLike) -> Folds:
+    """Return folds, after a warning if some of them lack a class."""
+    said = missing_classes(folds, labels)
+    if said is not None:
+        warnings.warn(said, UserWarning, stacklevel=4)
+    return folds
+
+
+def assign(  # noqa: PLR0913  # the arguments of the functions above
+    method: str, labels: ArrayLike | None, groups: ArrayLike | None, *, count: int, seed: int, repeats: int
 ) -> Folds:
+    """Assign rows to folds: even in every class of `labels`, if there are any, and groups whole."""
+    units = None if groups is None else _codes("groups", groups)
+    classes = np.zeros(0 if units is None else len(units), np.int64) if labels is None else _codes("labels", labels)
+    if units is not None and len(classes) != len(units):
+        raise ArgumentError(f"labels and groups need one value a row, got {len(classes)} and {len(units)}.")
     check_positive(count=count, repeats=repeats)
     check_integer(seed=seed)
-    units, what, deal = (np.arange(len(classes)), "rows", _deal) if groups is None else (groups, "groups", _deal_groups)
+    what, deal = ("rows", _deal) if units is None else ("groups", _deal_groups)
+    units = np.arange(len(classes)) if units is None else units
     kinds = len(np.unique(units))
     if not 2 <= count <= kinds:
         raise ArgumentError(f"{method} needs at least 2 folds, and at most one for each of the {kinds} {what}, got count={count}.")

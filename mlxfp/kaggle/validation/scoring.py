@@ -268,8 +268,3 @@ _TABLE = (
     map_at(5),
 )
 METRICS: Registry[Metric] = Registry("metric", {metric.name: metric for metric in _TABLE})
-
-
-def errors_of(name: str) -> Errors:
-    """Return the `errors` of the metric of this name; "squared" for a metric that is not in the table."""
-    return METRICS[name].errors if name in METRICS else "squared"

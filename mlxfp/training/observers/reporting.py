@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from shutil import get_terminal_size
 from time import monotonic
@@ -35,6 +36,9 @@ def progress(*, file: TextIO | None = None) -> Observer:
 
 def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event]:
     out = file or sys.stderr
+    if out is None or out.closed:  # a program without a console
+        yield from events
+        return
     live, drawn = out.isatty(), 0.0  # when the bar was drawn; 0 while there is none
     view = _View()
     try:
@@ -43,15 +47,22 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             view = view.after(event, now)
             line = view.line(event, now, live=live)
             if live and isinstance(event, Stepped) and (event.metrics or now - drawn >= _REDRAW):
-                print(f"{_ERASE}{line[: get_terminal_size().columns - 1]}", end="", file=out, flush=True)
+                _write(out, f"{_ERASE}{line[: get_terminal_size().columns - 1]}")
                 drawn = now
             elif _text_between_steps(event) or isinstance(event, Stopped) or (isinstance(event, Stepped) and event.metrics and not live):
-                print(f"{_ERASE if drawn else ''}{line}", file=out, flush=True)
+                _write(out, f"{_ERASE if drawn else ''}{line}\n")
                 drawn = 0.0
             yield event
     finally:
         if drawn:  # stopped from outside: what comes next starts on a clean line
-            print(file=out, flush=True)
+            _write(out, "\n")
+
+
+def _write(out: TextIO, text: str) -> None:
+    """Write text, if that is possible: a console that is gone, or cannot write a character, must not end a run."""
+    with suppress(OSError, ValueError):
+        out.write(text)
+        out.flush()
 
 
 @frozen

@@ -2,10 +2,12 @@
 
 import logging
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
+from math import isnan
 from pathlib import Path
 from socket import create_connection
 from tempfile import TemporaryDirectory
@@ -26,6 +28,8 @@ from mlxfp.training.steps.state import TrainState, evaluate_state
 
 _LOGGER = logging.getLogger("mlxfp")
 _SQLITE = "sqlite:///"
+_ODD = re.compile(r"[^\w./: -]")
+_LONGEST = 6000  # characters of a setting that MLflow keeps
 _PATIENCE = 10.0  # seconds for a server to answer
 _TRIES = 3  # failed jobs in a row, after which a server is taken for dead: each job waits for it
 
@@ -74,13 +78,16 @@ class MlflowRun:
     id: str
 
     def log_params(self, params: Mapping[str, object]) -> None:
-        """Log the settings of the run."""
-        self.client.log_batch(self.id, params=[self.mlflow.entities.Param(name, str(value)) for name, value in params.items()])
+        """Log the settings of the run; long ones are cut, since MLflow would refuse all of them."""
+        entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
+        self.client.log_batch(self.id, params=entries)
 
     def log_metrics(self, values: Iterable[tuple[str, float, int]]) -> None:
-        """Log numbers: each a name, a value and a step."""
+        """Log numbers: each a name, a value and a step. NaN is left out: two at one step break the tables of MLflow."""
         now = int(time() * 1000)
-        self.client.log_batch(self.id, metrics=[self.mlflow.entities.Metric(name, value, now, step) for name, value, step in values])
+        known = [self.mlflow.entities.Metric(_name(name), value, now, step) for name, value, step in values if not isnan(value)]
+        if known:
+            self.client.log_batch(self.id, metrics=known)
 
     def log_files(self, paths: Iterable[Path]) -> None:
         """Copy files and folders into the run."""
@@ -91,9 +98,13 @@ class MlflowRun:
         """Log a state as a model, and register it."""
         with TemporaryDirectory() as folder:
             save_state(Path(folder) / "state.safetensors", state)
-            made = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
-            made.add_flavor("mlxfp", weights="state.safetensors").save(f"{folder}/MLmodel")
-            self.client.log_artifacts(self.id, folder, "model")
+            self.register(name, folder, weights="state.safetensors")
+
+    def register(self, name: str, folder: str, **flavor: str) -> None:
+        """Log the files in a folder as a model, and register it; `flavor` says what they are."""
+        made = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
+        made.add_flavor("mlxfp", **flavor).save(f"{folder}/MLmodel")
+        self.client.log_artifacts(self.id, folder, "model")
         if not self.client.search_registered_models(f"name = '{name}'"):
             self.client.create_registered_model(name)
         self.client.create_model_version(name, f"runs:/{self.id}/model", self.id)
@@ -107,6 +118,11 @@ class MlflowRun:
         experiment = self.client.get_run(self.id).info.experiment_id
         for child in self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{self.id}' and attributes.status = 'RUNNING'"):
             self.client.set_terminated(child.info.run_id, status)
+
+
+def _name(name: str) -> str:
+    """Return a name with the characters that MLflow takes."""
+    return _ODD.sub("_", name)
 
 
 def connect(mlflow: Any, uri: str | None) -> Any:

@@ -22,6 +22,7 @@ from mlxfp.core.nodes import brief
 from mlxfp.settings.registries import Registry
 
 Schedule = Callable[[mx.array | int], mx.array]
+_POWER = 2.0  # of the polynomial in `SCHEDULES`; a power of 1 is "linear"
 
 
 def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Schedule:
@@ -145,6 +146,8 @@ SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
         "constant": lambda rate, steps, warmup: constant(rate, warmup=warmup),
         "linear": lambda rate, steps, warmup: linear_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
         "cosine": lambda rate, steps, warmup: cosine_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
+        "polynomial": lambda rate, steps, warmup: polynomial_decay(rate, steps=steps, power=_POWER, warmup=min(warmup, steps - 1)),
+        "one_cycle": lambda rate, steps, warmup: one_cycle(rate, steps=steps, rise=min(max(warmup, 0.5), steps - 0.5) / steps),
     },
 )
 

@@ -95,7 +95,7 @@ def test_many_values_are_cut_short(folder: Path):
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"kind": "regression", "classes": []}, "train.csv: the target 'y' has 1 value not written as numbers: 'b'"),
+        ({"kind": "regression", "classes": [], "metric": "rmse"}, "train.csv: the target 'y' has 1 value not written as numbers: 'b'"),
         ({"group": "pack", "classes": ["0", "b"]}, "train.csv: the column 'pack' is missing; the file has 'id', 'class', 'age', 'y'"),
     ],
 )

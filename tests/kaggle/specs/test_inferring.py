@@ -129,10 +129,10 @@ def test_the_sample_tells_how_predictions_are_spelled(tmp_path: Path, prediction
 
 
 def test_what_cannot_be_inferred_is_refused(tmp_path: Path):
-    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no CSV files\. Give"):
+    with pytest.raises(MissingFileError, match=r"There is no train\.csv in .* it has no file of a competition\. Give"):
         infer_spec(tmp_path)
     (tmp_path / "train.zip").touch()
-    with pytest.raises(MissingFileError, match=r"it has no CSV files, 'train\.zip'\. Give the folder that holds it, unpacked"):
+    with pytest.raises(MissingFileError, match=r"it has no file of a competition, 'train\.zip'\. Give the folder that holds it, unpacked"):
         infer_spec(tmp_path)
     with pytest.raises(MissingFileError, match=r"There is no file or folder at 'nowhere'\."):
         infer_spec("nowhere")

@@ -40,7 +40,7 @@ def test_the_known_specs_read_back(tmp_path: Path, suffix: str):
 
 def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
     path = tmp_path / "spec.yaml"
-    path.write_text(_BASE.replace("regression", "binary") + "classes: [no, '012']\n")
+    path.write_text(_BASE.replace("regression", "binary").replace("mae", "f1") + "classes: [no, '012']\n")
     assert load_spec(path).classes == ("no", "012")
 
 
@@ -60,6 +60,8 @@ def test_yaml_follows_the_rules_of_1_2(tmp_path: Path):
             ["columns[0] (line 6): Column 'c' names its values and is text. Make it categorical, or leave values out."],
         ),
         (_BASE.replace("metric: mae\n", ""), ["metric: a value is needed and there is none"]),
+        (_BASE.replace("mae", "maee"), ["metric (line 5): expected the name of a metric (accuracy, f1, "]),
+        (_BASE.replace("mae", "f1"), ["the whole: The spec of 'x': f1 is a metric for binary or multilabel targets, got regression."]),
         (_BASE.replace("{name: a.csv}", "a.csv"), ["train (line 3): expected names with values, got 'a.csv'"]),
         (_BASE + "test: a.csv", ["test (line 7): expected names with values, got 'a.csv'"]),
         (_BASE.replace("[y]", "[]"), ["the whole: The spec of 'x': it has no target."]),

@@ -9,7 +9,8 @@ from hypothesis import given
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.core.identity import fingerprint
-from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec, humanize
+from mlxfp.kaggle.specs.specs import METRIC_KINDS, ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec, humanize
+from mlxfp.kaggle.validation.scoring import METRICS
 from tests.kaggle.drawing import dataset_specs
 
 _COLUMNS = [ColumnSpec(name="age", type="numerical")]
@@ -24,7 +25,7 @@ def test_a_spec_is_a_value(spec: DatasetSpec):
     assert copy == spec
     assert hash(copy) == hash(spec)
     assert fingerprint(copy) == fingerprint(spec)
-    assert fingerprint(evolve(spec, metric=spec.metric + "x")) != fingerprint(spec)
+    assert fingerprint(evolve(spec, name=spec.name + "x")) != fingerprint(spec)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +40,11 @@ def test_a_spec_is_a_value(spec: DatasetSpec):
         ({"kind": "regression"}, "regression has 0 classes, got 2"),
         ({"kind": "multiclass", "classes": ["a"]}, "multiclass has at least 2 classes, got 1"),
         ({"target": ["x", "y"]}, "binary has one target, got 2"),
+        (
+            {"kind": "regression", "classes": []},
+            r"f1 is a metric for binary or multilabel targets, got regression\. Choose mae, r2, rmse, ",
+        ),
+        ({"metric": "rmse"}, "rmse is a metric for multilabel, regression, ranking or time_series targets, got binary"),
         ({"kind": "time_series", "classes": []}, "time_series needs time"),
         ({"kind": "ranking", "classes": []}, "ranking needs group"),
         ({"columns": [*_COLUMNS, ColumnSpec(name="Age", type="text")]}, "titles of columns repeats 'age'"),
@@ -66,7 +72,7 @@ def test_values_of_another_type_are_refused(changes: dict[str, Any], message: st
 
 def test_several_targets_of_labels_or_numbers_are_fine():
     assert evolve(SPEC, kind="multilabel", target=["x", "y"]).target == ("x", "y")
-    assert evolve(SPEC, kind="regression", target=["x", "y"], classes=[]).classes == ()
+    assert evolve(SPEC, kind="regression", target=["x", "y"], classes=[], metric="mae").classes == ()
 
 
 def test_columns_files_and_submissions_check_themselves():
@@ -92,3 +98,15 @@ def test_columns_files_and_submissions_check_themselves():
 )
 def test_names_are_split_into_words(name: str, words: str):
     assert humanize(name) == words
+
+
+def test_a_metric_that_is_not_there_suggests_the_nearest():
+    with pytest.raises(UnknownNameError, match=r"No metric is named 'acuracy'\. Did you mean 'accuracy'\? Known: accuracy, f1, "):
+        evolve(SPEC, metric="acuracy")
+
+
+def test_every_metric_says_which_targets_it_scores():
+    assert set(METRIC_KINDS) == set(METRICS)
+    for name, kinds in METRIC_KINDS.items():
+        assert (METRICS[name].needs == "values") == ("regression" in kinds)
+        assert (METRICS[name].ranks == "classes") == (set(kinds) == {"multiclass", "ordinal"})

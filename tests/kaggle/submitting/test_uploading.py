@@ -18,7 +18,7 @@ SubmissionStatus = Enum("SubmissionStatus", "PENDING COMPLETE ERROR")  # as the 
 class HTTPError(Exception):
     """What the client raises for a reply other than success."""
 
-    response = Reply(text='{"message":"You must accept the rules"}')
+    response = Reply(text='{"message":"You must accept the rules"}', status_code=403)
 
 
 class Server:
@@ -55,6 +55,8 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
+LOOK = "Look at https://www.kaggle.com/competitions/titanic/submissions whether it arrived, before you send it again."
+NEW_TOKEN = "Kaggle does not know the credentials: make a new token at https://www.kaggle.com/settings/api."
 CASES = {
     "scored at once": (Server(ARRIVED, state("COMPLETE", "0.77511")), Verdict("complete", "It scored 0.77511.", 0.77511)),
     "scored later": (
@@ -75,12 +77,16 @@ CASES = {
         Server(ARRIVED, ConnectionError("reset")),
         Verdict("pending", "Submission 7 of titanic has arrived. Its score could not be asked for: ConnectionError: reset"),
     ),
-    "no network": (Server(ConnectionError("unreachable")), Verdict("failed", "The upload failed: ConnectionError: unreachable")),
+    "no network": (Server(ConnectionError("unreachable")), Verdict("failed", f"The upload failed: ConnectionError: unreachable. {LOOK}")),
     "rules not accepted": (
         Server(HTTPError("403 Client Error")),
-        Verdict("failed", 'The upload failed: HTTPError: 403 Client Error: {"message":"You must accept the rules"}'),
+        Verdict(
+            "failed",
+            'The upload failed: HTTPError: 403 Client Error: {"message":"You must accept the rules"}. '
+            "Accept the rules first, at https://www.kaggle.com/competitions/titanic/rules; the competition may also be over.",
+        ),
     ),
-    "no credentials": (Server(SystemExit(1)), Verdict("failed", "The upload failed: SystemExit: 1")),
+    "no credentials": (Server(SystemExit(1)), Verdict("failed", f"The upload failed: SystemExit: 1. {NEW_TOKEN}")),
     "upload broken off": (
         Server(Reply(ref=0, message="Could not submit to competition")),
         Verdict("failed", "The upload was refused: Could not submit to competition"),
@@ -162,3 +168,34 @@ def test_mistakes_in_the_call_are_raised(path: Path, options: dict[str, Any], ki
     given = {"path": path, "competition": "titanic", "message": "try", "yes": True, "client": Server(ARRIVED), **options}
     with pytest.raises(kind, match=message):
         submit(**given)
+
+
+@pytest.mark.parametrize(("status", "cure"), [(400, "check the file"), (401, "new token"), (404, "No competition"), (429, "The limit")])
+def test_what_the_server_refuses_says_what_to_do(path: Path, status: int, cure: str):
+    error = HTTPError(f"{status} Client Error")
+    error.response = Reply(text="", status_code=status)  # type: ignore[misc]
+    server = Server(error, [OLDER])
+    found = submit(path, "titanic", message="try", yes=True, client=server)
+    assert found.status == "failed"
+    assert cure in found.message
+    assert len(server.calls) == 1
+
+
+class Cut(Server):
+    """Breaks the connection of the first upload; the file has arrived before that if `arrived`."""
+
+    def __init__(self, *, arrived: bool) -> None:
+        super().__init__(ARRIVED, [OLDER], state("COMPLETE", "0.5") if arrived else [OLDER], state("COMPLETE", "0.5"))
+
+    def competition_submit(self, *arguments: Any, **options: Any) -> Any:
+        reply = super().competition_submit(*arguments, **options)
+        if len(self.calls) == 1:
+            raise ConnectionResetError("reset by peer")
+        return reply
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_connection_that_breaks_never_submits_twice(path: Path, arrived: bool):
+    server = Cut(arrived=arrived)
+    assert submit(path, "titanic", message="try", yes=True, client=server, wait=0.05, poll=0.001).score == 0.5
+    assert len(server.calls) == (1 if arrived else 2)

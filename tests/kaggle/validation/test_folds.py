@@ -1,4 +1,5 @@
 import pickle
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from sklearn.model_selection import StratifiedGroupKFold
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.kaggle.validation import folds
-from mlxfp.kaggle.validation.folds import Folds, custom, duplicates, grouped, kfold, stratified, stratified_grouped
+from mlxfp.kaggle.validation.folds import Folds, custom, duplicates, grouped, kfold, missing_classes, stratified, stratified_grouped
 
 seeds = st.integers(0, 2**62)
 
@@ -38,6 +39,7 @@ def test_kfold_parts_are_even_and_cover(size: int, count: int, seed: int, repeat
     assert pickle.loads(pickle.dumps(made)) == made
 
 
+@pytest.mark.filterwarnings("ignore:Some of the:UserWarning")
 @given(st.lists(st.sampled_from("abc"), min_size=4, max_size=60), st.integers(2, 4), seeds)
 def test_stratified_parts_are_even_in_every_class(labels: list[str], count: int, seed: int):
     made = stratified(labels, count=count, seed=seed, repeats=2)
@@ -59,6 +61,7 @@ def test_groups_are_never_parted(groups: list[int], count: int, seed: int):
     assert max(sizes) - min(sizes) <= np.bincount(groups).max()
 
 
+@pytest.mark.filterwarnings("ignore:Some of the:UserWarning")
 @given(groups_of_rows, st.integers(2, 4), seeds)
 def test_stratified_groups_are_never_parted(groups: list[int], count: int, seed: int):
     labels = np.random.default_rng(seed).integers(0, 2, len(groups))
@@ -182,3 +185,69 @@ def test_equal_rows_share_a_number():
 def test_folds_that_cannot_be_are_refused(make, kind: type[Exception], message: str):
     with pytest.raises(kind, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: stratified([0] * 9 + [1], count=5, seed=0),
+            r"Some of the 5 folds lack a class: 1 \(1 row\) is trained on in 4 and validated in 1\. A model .* Use fewer folds or more",
+        ),
+        (
+            lambda: stratified_grouped(["a", "b", "b", "a", "c", "c"], [0, 0, 0, 1, 1, 1], count=2, seed=0),
+            r"'b' \(2 rows\) is trained on in 1 and validated in 1; 'c' \(2 rows\) is trained on in 1",
+        ),
+        (lambda: stratified(range(20), count=2, seed=0), r"4 \(1 row\) is trained on in 1 and validated in 1; and 15 more classes\."),
+    ],
+)
+def test_folds_that_lack_a_class_warn(make, said):
+    with pytest.warns(UserWarning, match=said):
+        make()
+
+
+@given(st.lists(st.sampled_from("abc"), min_size=4, max_size=30), st.integers(2, 4), seeds)
+def test_a_missing_class_is_said_where_a_fold_lacks_one(labels: list[str], count: int, seed: int):
+    folds = kfold(len(labels), count=count, seed=seed)
+    parts = [{labels[row] for row in part} for fold in folds for part in (fold.train, fold.valid)]
+    said = missing_classes(folds, labels)
+    assert (said is None) == all(part == set(labels) for part in parts)
+    assert all(f"{kind!r} (" in said for kind in set(labels) if said is not None and any(kind not in part for part in parts))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 4)), min_size=8, max_size=40).filter(lambda rows: len({t for t, _ in rows}) > 4),
+    st.integers(1, 3),
+)
+def test_folds_in_time_with_groups_look_ahead_and_keep_groups_apart(rows: list[tuple[int, int]], count: int):
+    times, groups = map(np.array, zip(*rows, strict=True))
+    plain = folds.time(times, count=count)
+    if any(set(groups[fold.train]) <= set(groups[fold.valid]) for fold in plain):
+        with pytest.raises(ArgumentError, match="every group of earlier rows validates too, so none is left to train on"):
+            folds.time(times, count=count, groups=groups)
+        return
+    made = folds.time(times, count=count, groups=groups)
+    assert made.assignments.tolist() == plain.assignments.tolist()
+    assert made.fingerprint != plain.fingerprint
+    for fold, other in zip(made, plain, strict=True):
+        assert len(fold.train)
+        assert times[fold.train].max() < times[fold.valid].min()
+        assert not set(groups[fold.train]) & set(groups[fold.valid])
+        assert set(other.train) - set(fold.train) == {row for row in other.train if groups[row] in set(groups[fold.valid])}
+        with suppress(ArgumentError):
+            train, stops = fold.inner(0.3, seed=0)
+            assert not set(groups[train]) & set(groups[stops])
+            assert times[train].max() < times[stops].min()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: kfold(10, 5), r"^kfold\(\) takes 1 positional .* 2 were given\. Call it as kfold\(size, count=\.\.\., seed=\.\.\.\)"),
+        (lambda: stratified([0, 1], n_splits=5), r"unexpected keyword argument 'n_splits'\. Call it as stratified\(labels, count=\.\.\., "),
+        (lambda: grouped([0, 1], count=2), r"missing 1 required keyword-only argument: 'seed'\. Call it .*; also by name: repeats\."),
+    ],
+)
+def test_a_call_that_does_not_fit_says_how_to_call(call, message):
+    with pytest.raises(ArgumentTypeError, match=message):
+        call()

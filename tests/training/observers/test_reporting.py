@@ -80,3 +80,33 @@ def test_progress_tells_of_warnings_of_steering_and_why_an_observer_ended_the_ru
         "epoch 1  step 1  slower",
         "stopped by time_budget: epoch 1  step 1  in 0:00",
     ]
+
+
+class Gone(io.StringIO):
+    def write(self, text):
+        raise OSError("the pipe is closed")
+
+
+def closed():
+    file = io.StringIO()
+    file.close()
+    return file
+
+
+@pytest.mark.parametrize("file", [Gone(), closed(), io.TextIOWrapper(io.BytesIO(), encoding="ascii")])
+def test_a_console_that_cannot_be_written_to_ends_no_run(file):
+    odd = evaluate_every(lambda state: {"größe": 0.5})
+    events = list(pipe(run(), odd, progress(file=file)))
+    assert isinstance(events[-1], Stopped)
+    assert len(events) == len(list(pipe(run(), odd)))
+
+
+def test_a_program_without_a_console_runs(monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)
+    assert isinstance(list(pipe(run(), progress()))[-1], Stopped)
+
+
+def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    frames = re.split(r"\r\x1b\[K|\n", shown(Terminal()))
+    assert all(len(frame) < 20 for frame in frames if "step 1/4" in frame)

@@ -158,3 +158,15 @@ def test_mistakes_are_named_when_the_observer_is_made(monkeypatch):
     monkeypatch.setattr(_optional, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r"observers\.log_mlflow needs mlflow\. Install it with: pip install \"mlxfp\[tracking\]\""):
         log_mlflow("runs")
+
+
+def test_what_mlflow_would_refuse_is_left_out_or_cut(server):
+    metrics = iter([{"loss": float("nan")}, {"loss": float("nan"), "a(b)": 0.5}, {"loss": 0.25}] * 9)
+    observer = log_mlflow("runs", uri=server.tracking_uri, name="odd", params={"text": "x" * 10_000, "k{1}": 1}, model="odd-model")
+    events = list(pipe(run(), evaluate_every(lambda state: next(metrics), name="v"), observer))
+    assert [event.message for event in events if isinstance(event, Warned)] == []
+    [found] = [each for each in runs(server) if each.info.run_name == "odd"]
+    assert (len(found.data.params["text"]), found.data.params["k_1_"]) == (6000, "1")
+    assert found.data.metrics["v/a_b_"] == 0.5
+    assert "v/loss" not in found.data.metrics
+    assert len(server.search_model_versions("name = 'odd-model'")) == 1

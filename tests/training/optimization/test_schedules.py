@@ -3,7 +3,7 @@
 import pickle
 import sys
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import mlx.core as mx
 import numpy as np
@@ -116,7 +116,15 @@ def test_a_plot_of_what_is_no_schedule_is_refused(tmp_path):
         plot(0.1, tmp_path / "rate.png", steps=3)
 
 
-@pytest.mark.parametrize("name", TABLE)
+def test_the_table_has_one_cycle_with_the_warmup_as_its_rise():
+    assert by_name("one_cycle", 0.3, steps=20, warmup=0.25) == one_cycle(0.3, steps=20, rise=0.25)
+    for steps, warmup in product((1, 2, 20), (0.0, 1.0)):
+        rates = [by_name("one_cycle", 0.3, steps=steps, warmup=warmup)(step).item() for step in range(steps + 1)]
+        assert rates[0] == pytest.approx(0.3 / 25)
+        assert rates[-1] == pytest.approx(0.3 / 250_000)
+
+
+@pytest.mark.parametrize("name", [name for name in TABLE if name != "one_cycle"])
 @pytest.mark.parametrize("steps", [1, 2, 10])
 @pytest.mark.parametrize("warmup", [0.0, 0.5, 1.0])
 def test_every_schedule_of_the_table_rises_to_its_rate_in_the_share_of_the_steps(name, steps, warmup):

@@ -1,0 +1,83 @@
+"""Options of a configuration that cannot work, found before anything is trained: alone, and with the data."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mlxfp.config.classes import RunConfig, TextConfig
+from mlxfp.core.describing import length
+from mlxfp.core.errors import MlxfpError
+from mlxfp.kaggle.specs.catalogue import named_spec
+from mlxfp.kaggle.specs.inferring import find_files
+from mlxfp.kaggle.specs.reading import folder_of
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
+from mlxfp.runs.folders import is_csv_name
+from mlxfp.runs.from_config import TOKENIZERS
+from mlxfp.tasks.competition_data import CompetitionData
+
+Problem = tuple[str, str]  # the path of an option, and a sentence
+
+
+def config_problems(config: RunConfig) -> Iterator[Problem]:
+    """Find options that cannot work, without reading data: names and paths of nothing, and options that contradict each other."""
+    data, weights, name = config.data, config.model.path, config.competition.submission
+    template, tokenizer = config.text.template, config.text.tokenizer
+    spec: DatasetSpec | None = None
+    try:
+        spec = None if data.spec is None else named_spec(data.spec)
+    except MlxfpError as error:
+        yield "data.spec", str(error)
+    own = config.own.spec is not None or config.own.rows is not None  # what the data are is known when these are imported
+    if data.path is not None and not own and not (spec is None and data.spec is not None):
+        yield from (("data.path", problem) for problem in _path_problems(data.path, spec))
+    metric = config.competition.metric
+    if spec is not None and metric is not None and (unfit := unfit_metric(metric, spec.kind)):
+        yield "competition.metric", unfit
+    if weights is not None and not Path(weights).is_dir():
+        yield "model.path", f"there is no folder {weights!r} of pretrained weights"
+    if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
+        yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
+    if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
+        yield "text.tokenizer", f"pretrained weights know the tokens of their own tokenizer only, got {tokenizer!r}; leave it out"
+    if template is not None and "{" not in template:
+        yield "text.template", f"{template!r} has no {{column}}"
+    if not is_csv_name(name):
+        yield "competition.submission", f"{name!r} must be the name of a CSV file, and not of another file of the run"
+
+
+def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:
+    """Find options that would give meaningless results on the data, and data that nothing can be learned from."""
+    spec, metric, competition = data.spec, data.metric, config.competition
+    classed, targets = spec.kind in CLASSED, data.targets
+    single = classed and spec.kind != "multilabel"
+    if not spec.columns:
+        yield "data.spec", f"{spec.name} has no columns to predict from; columns without any value do not count"
+    if (targets == targets[0]).all():
+        value = spec.classes[int(targets.flat[0])] if classed else f"{targets.flat[0]:g}"
+        what = f"the target {', '.join(map(repr, spec.target))} is {value!r} in all {len(targets):,} training rows"
+        yield (
+            "data.limit" if config.data.limit is not None else "data.path",
+            f"{what}, so there is nothing to learn; use other or more rows",
+        )
+    if config.data.pseudo_labels is not None and (not single or data.test is None):
+        yield "data.pseudo_labels", "they are classes of the rows of a test file; leave the option out"
+    if data.test is not None and not length(data.test):
+        yield "data.path", "the test file has no rows"
+    if competition.ensemble == "vote" and not single:
+        yield "competition.ensemble", "a vote is on classes; take mean"
+    if competition.ensemble == "rank" and not (metric.ranks == "rows" and (spec.kind == "binary" or not classed)):
+        yield "competition.ensemble", f"ranks are for metrics of order, roc_auc and spearman, and this is {metric.name}; take mean"
+    if competition.threshold and not (spec.kind == "binary" and metric.needs == "labels" and competition.ensemble == "mean"):
+        yield "competition.threshold", "only the mean of binary decisions has one, with a metric of labels"
+
+
+def _path_problems(path: str, spec: DatasetSpec | None) -> Iterator[str]:
+    """Find what keeps the files at a path from being read: those that the spec names, or a train file."""
+    if not Path(path).exists():
+        yield f"there is nothing at {path!r}; give the folder with the competition's files"
+    elif spec is not None and not (folder_of(path) / spec.train.name).is_file():
+        yield f"{str(folder_of(path))!r} has no file {spec.train.name!r}, the train file of {spec.name!r}; give the folder that holds it"
+    elif spec is None:
+        try:
+            find_files(path)
+        except MlxfpError as error:
+            yield str(error)

@@ -1,0 +1,36 @@
+"""A call that does not fit says how the function is called; errors of the function itself stay what they are."""
+
+import pytest
+
+from mlxfp.core.checks import explain_call
+from mlxfp.core.errors import ArgumentTypeError
+
+
+@explain_call
+def add(first, *, second, third=0):
+    """Add numbers."""
+    return first + second + third
+
+
+def test_what_fits_is_called():
+    assert (add(1, second=2), add(1, second=2, third=3), add.__doc__) == (3, 6, "Add numbers.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named", "message"),
+    [
+        ((1, 2), {}, "add() takes 1 positional argument but 2 were given. "),
+        ((1,), {}, "add() missing 1 required keyword-only argument: 'second'. "),
+        ((1,), {"other": 2, "second": 1}, "add() got an unexpected keyword argument 'other'. "),
+    ],
+)
+def test_a_call_that_does_not_fit_says_how_to_call(arguments, named, message):
+    with pytest.raises(ArgumentTypeError) as caught:
+        add(*arguments, **named)
+    assert str(caught.value) == f"{message}Call it as add(first, second=...); also by name: third."
+
+
+def test_an_error_of_the_function_itself_stays_what_it_is():
+    with pytest.raises(TypeError, match="unsupported operand") as caught:
+        add(1, second="2")
+    assert type(caught.value) is TypeError

@@ -9,6 +9,8 @@ BACKEND = $(shell if nvidia-smi -L >/dev/null 2>&1; then echo cuda; else echo cp
 COVERAGE_FLOOR ?= 99
 
 PYTEST   := $(PYTHON) -m pytest
+# A process on each core, which takes tests from the others when it has none left.
+PARALLEL := --numprocesses=auto --dist=worksteal
 COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 # The tests that measure it: a run of all the others takes half as long without.
 MEASURED := tests/core tests/data mlxfp/core mlxfp/data
@@ -24,14 +26,14 @@ demo: $(VENV)/installed-run  ## install and run the main job: a table to sentenc
 
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
 ifeq ($(strip $(ARGS)),)
-	$(PYTEST) $(COVERAGE) $(MEASURED)
-	$(PYTEST) $(MEASURED:%=--ignore=%)
+	$(PYTEST) $(PARALLEL) $(COVERAGE) $(MEASURED)
+	$(PYTEST) $(PARALLEL) $(MEASURED:%=--ignore=%)
 else
 	$(PYTEST) $(ARGS)
 endif
 
 test-thorough: $(VENV)/installed-dev  ## the same with many more random examples (an hour or more)
-	$(PYTEST) --hypothesis-profile=thorough $(ARGS)
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=thorough $(ARGS)
 
 check: $(VENV)/installed-dev  ## format, lint, types, and imports that point one way
 	$(PYTHON) -m ruff format --check .

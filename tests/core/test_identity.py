@@ -69,7 +69,7 @@ EQUAL: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("a", "b"), EQUAL, ids=lambda value: f"{type(value).__name__} {str(value):.30}")
+@pytest.mark.parametrize(("a", "b"), EQUAL, ids=lambda value: f"{type(value).__name__} {value!s:.30}")
 def test_equal_values_have_one_fingerprint(a: Any, b: Any):
     assert fingerprint(a) == fingerprint(b)
 

@@ -82,11 +82,12 @@ def labelled(row):
     return {**row, "odd": row["x"] % 2}
 
 
+LABELLED = map(labelled, schema=SCHEMA.append(pa.field("odd", pa.int64())))  # declared: of no rows, no columns would be inferred
 BEFORE = {
     "nothing": lambda rows: rows,
     "shuffle": shuffle(1),
-    "shuffle, map": compose(shuffle(1), map(labelled)),
-    "two shuffles": compose(map(labelled), shuffle(1), map(labelled), shuffle(2)),
+    "shuffle, map": compose(shuffle(1), LABELLED),
+    "two shuffles": compose(LABELLED, shuffle(1), LABELLED, shuffle(2)),
     "buffer": shuffle(1, buffer=5),
     "stream, shuffle": compose(filter(lambda row: True), shuffle(1)),
     "shuffle, take": compose(shuffle(1), take(1000)),
@@ -98,7 +99,7 @@ BEFORE = {
 AFTER = {
     "nothing": lambda rows: rows,
     "shuffle": shuffle(3),
-    "shuffle, map": compose(shuffle(3), map(labelled)),
+    "shuffle, map": compose(shuffle(3), LABELLED),
     "buffer": shuffle(3, buffer=4),
 }
 

@@ -1,11 +1,12 @@
 """`mlxfp data`: describe the files of a competition, and check them against a spec."""
 
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlxfp.cli.parsing import Commands, add_command, add_group, say
 from mlxfp.core.errors import ArgumentError, MlxfpError
@@ -23,6 +24,7 @@ def add(commands: Commands) -> None:
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
         command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
     check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
+    infer.add_argument("--schema", action="store_true", help="read all rows of one file, and print the types that fit, for schema=")
     infer.add_argument("--out", metavar="FILE", help="write the spec to this file, as YAML or JSON by its suffix, instead of printing it")
 
 
@@ -44,6 +46,9 @@ def _infer(options: Namespace) -> int:
     """Infer a spec from the files."""
     from mlxfp.kaggle.specs.spec_files import save_spec
 
+    if options.schema:
+        say(_scanned(options))
+        return 0
     spec = _inferred(options)
     if options.out is None:
         with TemporaryDirectory() as folder:
@@ -55,6 +60,30 @@ def _infer(options: Namespace) -> int:
     save_spec(spec, options.out)
     say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it in the file, then use it: --spec {options.out}")
     return 0
+
+
+def _scanned(options: Namespace) -> str:
+    """Find the types that fit every row of a file, as code."""
+    from mlxfp.data.sources.column_types import SCAN, schema_code
+    from mlxfp.data.sources.csv_files import read_csv
+    from mlxfp.data.sources.files import packed
+    from mlxfp.data.sources.json_files import read_jsonl
+    from mlxfp.data.sources.parquet_files import read_parquet
+
+    if options.target or options.out:
+        raise ArgumentError("--schema prints the types of a file, got --target or --out as well. Leave these out.")
+    readers: dict[tuple[str, ...], Callable[..., Any]] = {
+        packed(".csv"): read_csv,
+        packed(".tsv"): partial(read_csv, delimiter="\t"),
+        packed(".jsonl", ".ndjson"): read_jsonl,
+        (".parquet",): read_parquet,
+    }
+    path = str(options.path).lower()
+    read = next((read for suffixes, read in readers.items() if path.endswith(suffixes)), None)
+    if read is None:
+        known = ", ".join(suffix for suffixes in readers for suffix in suffixes)
+        raise ArgumentError(f"--schema needs a file that ends in one of {known}, got {options.path!r}. Name the file, or a pattern.")
+    return schema_code(read(options.path, schema=SCAN).source.declared())
 
 
 def _inferred(options: Namespace) -> "DatasetSpec":

@@ -106,15 +106,16 @@ class ColumnSource(FileSource):
             if column.name not in declared and joined_type(kind, column.type) != column.type:
                 raise _different_types(column.name, (kind, file.path), (column.type, first.path), declares=self.declares)
 
+    def declared(self) -> Types:
+        """Return the types of all columns as they would be declared."""
+        return tuple((each.name, each.type) for each in self.whole_schema())
+
     def notes(self) -> tuple[str, ...]:
         """Say what a scan has found."""
         said = [*super().notes()]
         with suppress(MlxfpError):
             if self.scan:
-                schema = self.whole_schema()
-                said.append(
-                    f"reads all headers for the types; to do without, give {schema_code((each.name, each.type) for each in schema)}"
-                )
+                said.append(f"reads all headers for the types; to do without, give {schema_code(self.declared())}")
         return tuple(said)
 
     def __repr__(self) -> str:

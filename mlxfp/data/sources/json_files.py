@@ -38,7 +38,7 @@ _KEEP_AS_TEXT = "Make the values of a column one type, or keep them as JSON text
 
 
 def read_jsonl(path: Paths, *, schema: Declared = None, unknown: Unknown = "raise") -> Dataset[Example]:
-    r"""Read JSON lines, lazily: one path, several, a pattern such as `"data/*.jsonl"`, or a folder; gzip and zstd by suffix.
+    r"""Read JSON lines, lazily: one path, several, a pattern such as `"data/*.jsonl"`, or a folder; gzip, zstd and zip by suffix.
 
     Each line is an object. The columns are the keys of the lines in the first block, about 1 MB of the first file; nested objects become
     struct columns, arrays become list columns, missing keys become null. Dates stay text, and so do integers too long for int64. `schema`

@@ -106,6 +106,10 @@ class LineSource(FileSource):
         """Return the types that were inferred from the first block with a record in it, or from all blocks by a scan."""
         return shown(self.select(self.inferred(self.files())[0]))
 
+    def declared(self) -> Types:
+        """Return the types of all columns as they would be declared: JSON that is kept as text has a type of its own."""
+        return tuple((each.name, each.type) for each in self.inferred(self.files())[0])
+
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
         """Return the schema of all columns, and the path of the file that it was inferred from."""
         return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None), files)
@@ -133,8 +137,7 @@ class LineSource(FileSource):
             if any(packing(file.path) for file in files):
                 said.append("resuming inside a compressed file decompresses everything before the cursor")
             if self.scan:
-                schema, _ = self.inferred(files)
-                said.append(f"reads all files for the types; to do without, give {schema_code((each.name, each.type) for each in schema)}")
+                said.append(f"reads all files for the types; to do without, give {schema_code(self.declared())}")
         return tuple(said)
 
     def __repr__(self) -> str:

@@ -1,18 +1,27 @@
 """Remote files, named by an address such as `s3://bucket/train.csv`: found and opened through fsspec."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from glob import has_magic
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
+from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from mlxfp.core._optional import optional
-from mlxfp.core.errors import ArgumentError, MissingExtraError, MissingFileError
+from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 
 # Bytes fetched ahead of those asked for. The defaults of fsspec's file systems, up to 50 MB, are wasted whenever reading starts or stops;
 # smaller ones wait too often for an answer (some 50 ms from an object store).
 _AHEAD = 1 << 22
+
+_WAITS = (0.1, 0.5, 2.0, 8.0)  # seconds before a request is sent again
+_LONGEST_WAIT = 60.0  # seconds that a server may ask for
+_PASSING = (408, 429)  # of HTTP: a timeout, too many requests; besides 500 and more, where the server fails
+_FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
+A = TypeVar("A")
 
 # Attributes of a file that change with its content, the most reliable first; listings and requests for one file agree only on these.
 _MARKS = ("ETag", "etag", "blob_id", "Last-Modified", "LastModified", "last_modified", "mtime", "created")
@@ -63,7 +72,8 @@ def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
     """Return the content of files below a folder, fetched together where the file system can."""
     system, path = _split(folder)
     ends = [None] * len(names)  # whole files; cat() would read a [ in a name as a pattern
-    read: list[bytes] = system.cat_ranges([f"{path.rstrip('/')}/{name}" for name in names], ends, ends, on_error="raise")
+    paths = [f"{path.rstrip('/')}/{name}" for name in names]
+    read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"))
     return read
 
 
@@ -74,7 +84,86 @@ def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
     """
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
-    return pa.PythonFile(system.open(path, "rb", **ahead), mode="r")
+    opens = partial(system.open, path, "rb", **ahead)
+    opened = _retried(opens)
+    sized = getattr(opened, "size", None) is not None  # a server need not say how much there is
+    return pa.PythonFile(_Retried(opened, opens, address) if sized else opened, mode="r")
+
+
+class _Retried(RawIOBase):
+    """A remote file that is opened again where reading fails, or gives less than there is: connections end at any byte."""
+
+    def __init__(self, file: Any, opens: Callable[[], Any], address: str) -> None:
+        """Start at the first byte of an open file, which `opens` opens again."""
+        self.file, self.opens, self.address = file, opens, address
+        self.at, self.size = 0, int(file.size)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = SEEK_SET, /) -> int:
+        self.at = max(0, offset + {SEEK_SET: 0, SEEK_CUR: self.at, SEEK_END: self.size}[whence])
+        return self.at
+
+    def read(self, size: int = -1, /) -> bytes:
+        left = max(0, self.size - self.at)
+        wanted = left if size < 0 else min(size, left)
+        try:
+            data = _retried(lambda: self._read(wanted), between=self._reopen)
+        except OSError as error:
+            raise _unreadable(error, self.address, self.at, self.size) from error
+        self.at += wanted
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            self.file.close()
+        super().close()
+
+    def _read(self, size: int) -> bytes:
+        self.file.seek(self.at)
+        data: bytes = self.file.read(size)
+        if len(data) < size:
+            raise ConnectionError(f"the answer ends after {len(data):,} of {size:,} bytes")
+        return data
+
+    def _reopen(self) -> None:
+        self.file.close()
+        self.file = self.opens()
+
+
+def _unreadable(error: Exception, address: str, at: int, size: int) -> DataError:
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return DataError(
+        f"A remote file cannot be read: {said}, after {len(_WAITS) + 1} attempts, from byte {at:,} of {size:,} of {address}. Look at the "
+        "connection, and run it again, or go on from the last cursor."
+    )
+
+
+def _retried(call: Callable[[], A], *, between: Callable[[], object] | None = None) -> A:
+    """Call a function again, after a longer wait each time, while it fails for a reason that may pass; raise `ConnectionError` at last."""
+    failed = False
+    for wait in (*_WAITS, None):
+        try:
+            if failed and between is not None:
+                between()
+            return call()
+        except Exception as error:
+            status = getattr(error, "status", None)  # of HTTP
+            if isinstance(error, _FOR_GOOD) or (status is not None and status < 500 and status not in _PASSING):
+                raise
+            if wait is None:
+                raise ConnectionError(str(error) or type(error).__name__) from error
+            failed = True
+            asked = str((getattr(error, "headers", None) or {}).get("Retry-After", ""))
+            time.sleep(min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait)
+    raise AssertionError
 
 
 def _split(address: str) -> tuple[Any, str]:
@@ -96,7 +185,7 @@ def _look_up(system: Any, find: Callable[[], Iterable[Mapping[str, Any]]]) -> li
     """Call a function that finds files, without cached listings; return nothing where the path does not exist."""
     system.invalidate_cache()
     try:
-        return list(find())
+        return _retried(lambda: list(find()))
     except FileNotFoundError:
         return []
 

@@ -20,7 +20,7 @@ _NAME = "text"
 
 
 def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[Example]:
-    r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip and zstd by suffix.
+    r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip, zstd, zip by suffix.
 
     There is one column, `text`. A row is a line without its \n or \r\n; blank lines are rows too, and the newline at the end of a file
     does not begin another line. With `by="file"`, a row is a whole file, of at most 256 MB. A byte order mark is left out. Remote files are

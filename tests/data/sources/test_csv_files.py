@@ -243,7 +243,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
         ("__row__,b\n1,2\n", SchemaError, r"A column has a reserved name: got '__row__', in .*a\.csv\."),
         ('a,b\n1,2\n3,"x\n4,5\n', DataError, r"A quote is never closed: got '\"x.*', in line 3 of .* Close it, or read quotes"),
         ('"a,b\n1,2\n', DataError, r"A quote is never closed: got .*, in line 1 of"),
-        (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* onvert the file to UTF-8"),
+        (b"a,b\n1,x\n2,\xff\n", DataError, r"Text is not UTF-8: got the byte 0xff, in line 3 of .* convert the file to UTF-8"),
         (b"a,\xe9\n1,2\n", DataError, r"Text is not UTF-8: got the byte 0xe9, in line 1 of"),
         ("a,b\n1,2\n\n1\n", DataError, r"A record has 1 fields where there are 2 columns: got .*, in line 4 .* Quote fields that hold ','"),
         ("a;b;c\n1;2,5;3\n", DataError, r"several: got 'a;b;c', in line 1 of .*a\.csv\. Give delimiter=';', or rename the column\."),

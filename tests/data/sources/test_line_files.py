@@ -1,5 +1,8 @@
 """What CSV, JSON lines and text share: memory that does not grow with the file, and one schema for all of it."""
 
+import csv
+import io
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +17,7 @@ from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.line_blocks import first_failure, shorten
 from mlxfp.data.sources.text_files import read_text
+from tests.data.written import write
 
 if TYPE_CHECKING:
     from mlxfp.core.datasets import Dataset
@@ -109,3 +113,37 @@ def test_the_first_failure_is_found():
 def test_long_values_are_shortened():
     assert shorten("short") == "'short'"
     assert len(shorten("x" * 1_000)) == 80
+
+
+@pytest.mark.parametrize("size", [400_000, 600_000, 5_000_000])
+@pytest.mark.parametrize("read", [read_csv, read_jsonl])
+def test_a_record_longer_than_a_block_stands_between_short_ones(tmp_path: Path, read: Any, size: int):
+    texts = ["short", "x" * size, "short"] * 2
+    lines = [json.dumps({"t": text}) for text in texts] if read is read_jsonl else ["t", *texts]
+    (tmp_path / "a").write_text("\n".join(lines))
+    assert [row["t"] for row in read(tmp_path / "a")] == texts
+
+
+def test_line_ends_inside_quotes_are_read_wherever_they_stand(tmp_path: Path):
+    # https://github.com/apache/arrow/issues/51368: over several blocks, Arrow drops a byte of \r\n where one ends. It is given one block.
+    for place in (edge + step for edge in (1 << 16, 1 << 19, 1 << 20) for step in range(-4, 5)):
+        text = 'n,t\r\n1,"' + "x" * (place - 9) + '\r\ny"\r\n2,z\r\n'
+        (tmp_path / "a.csv").write_bytes(text.encode())
+        assert [list(row.values()) for row in read_csv(tmp_path / "a.csv", schema={"n": pa.string()})] == [
+            *csv.reader(io.StringIO(text, newline=""))
+        ][1:]
+
+
+@pytest.mark.parametrize("packing", ["", ".gz", ".zst"])
+def test_byte_order_marks_are_left_out_of_every_file(tmp_path: Path, packing: str):
+    for number in range(2):
+        write(tmp_path / f"{number}.csv{packing}", f"\ufeffn,t\r\n{number},a\r\n")
+        write(tmp_path / f"{number}.jsonl{packing}", f'\ufeff{{"n": {number}, "t": "a"}}\r\n')
+    expected = [{"n": 0, "t": "a"}, {"n": 1, "t": "a"}]
+    assert list(read_csv(tmp_path)) == list(read_jsonl(tmp_path)) == expected
+
+
+def test_columns_in_another_order_are_read_by_name(tmp_path: Path):
+    write(tmp_path / "0.jsonl", '{"n": 0, "t": "a"}\n')
+    write(tmp_path / "1.jsonl", '{"t": "b", "n": 1}\n')
+    assert list(read_jsonl(tmp_path)) == [{"n": 0, "t": "a"}, {"n": 1, "t": "b"}]

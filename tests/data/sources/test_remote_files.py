@@ -171,10 +171,58 @@ class Server(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+class Failing(Server):
+    """Fails at every third request for bytes: a reset connection, a status, or a body that is cut short."""
+
+    faults: list[str]
+    asked = 0
+
+    def do_GET(self) -> None:
+        kind = type(self)
+        kind.asked += 1
+        fault = self.faults[kind.asked // 3 % len(self.faults)] if kind.asked % 3 == 0 else ""
+        if fault == "reset":
+            self.connection.close()
+        elif fault == "short":
+            self.data, whole = self.data, self.wfile
+            self.wfile = Short(whole)
+            self.answer(body=True)
+            self.close_connection = True
+        elif fault:
+            self.send_response(int(fault))
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self.answer(body=True)
+
+
+class Short:
+    """Writes heads whole, and half of a body."""
+
+    def __init__(self, whole: Any) -> None:
+        self.whole, self.head = whole, True
+
+    def write(self, data: bytes) -> int:
+        self.whole.write(data if self.head else data[: len(data) // 2])
+        self.head = False
+        return len(data)
+
+    def flush(self) -> None:
+        self.whole.flush()
+
+    def close(self) -> None:
+        self.whole.close()
+
+    @property
+    def closed(self) -> bool:
+        return bool(self.whole.closed)
+
+
 @contextmanager
-def served(data: bytes) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+def served(data: bytes, handler: type[Server] = Server, **options: Any) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     sent: list[tuple[int, int]] = []
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("One", (Server,), {"data": data, "sent": sent}))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("One", (handler,), {"data": data, "sent": sent, **options}))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
@@ -208,3 +256,49 @@ def test_over_http_only_the_columns_of_parquet_that_are_needed_are_fetched():
         column = pa.concat_arrays([chunk["c5"] for chunk, _ in read_parquet(f"{address}/a.parquet", columns=["c5"]).source.read(0, None)])
         assert column.equals(pa.array(numbers[5]))
         assert sum(end - start for start, end in sent) < len(data) // 3
+
+
+@pytest.mark.parametrize("faults", [["reset"], ["503"], ["429"], ["short"], ["reset", "502", "short", "429"]])
+def test_a_connection_that_fails_now_and_then_is_tried_again(monkeypatch: pytest.MonkeyPatch, faults: list[str]):
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(remote_files, "_AHEAD", 1 << 15)
+    data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 20}\n" for i in range(10_000))).encode()
+    with served(data, Failing, faults=faults) as (address, _):
+        source = read_tsv(f"{address}/a.tsv").source
+        read = list(source.read(0, None))
+        assert [row for chunk, _ in read for row in chunk["x"].to_pylist()] == list(range(10_000))
+        again = source.read(0, read[0][1])
+        assert sum(chunk.num_rows for chunk, _ in again) == 10_000 - read[0][0].num_rows
+    table = parquet_of(pa.table({"x": np.arange(200_000)}))
+    with served(table, Failing, faults=faults) as (address, _):
+        assert sum(chunk.num_rows for chunk, _ in read_parquet(f"{address}/a.parquet").source.read(0, None)) == 200_000
+
+
+@pytest.mark.parametrize(("fault", "said"), [("short", "ConnectionError"), ("503", "ConnectionError"), ("reset", "ConnectionError")])
+def test_a_connection_that_stays_broken_is_named_and_a_short_body_is_never_the_end(monkeypatch: pytest.MonkeyPatch, fault: str, said: str):
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(remote_files, "_AHEAD", 1 << 15)
+    data = LINES.encode() * 20
+    with served(data, Failing, faults=[fault]) as (address, _):
+        stream = remote_files.open_remote(f"{address}/a.tsv")
+        assert stream.read(1000) == data[:1000]
+        monkeypatch.setattr(Failing, "do_GET", lambda self: (setattr(type(self), "asked", 2), DO_GET(self)))
+        with pytest.raises(DataError, match=rf"A remote file cannot be read: {said}.*, after 3 attempts, from byte 1,000 of .*a\.tsv\."):
+            stream.read(len(data))
+
+
+DO_GET = Failing.do_GET
+
+
+def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch):
+    calls = []
+
+    def forbidden() -> None:
+        calls.append(1)
+        raise PermissionError("not yours")
+
+    with pytest.raises(PermissionError, match="not yours"):
+        remote_files._retried(forbidden)
+    assert len(calls) == 1

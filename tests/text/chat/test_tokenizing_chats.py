@@ -97,8 +97,8 @@ def test_answers_that_change_when_others_follow_need_a_choice():
         row_of(tokenizer, ChatTemplate(THINKING), chat)
     assert str(error.value) == (
         "tokenize_chat: column 'messages' of source row 0: The chat template writes the messages up to the answer in message 1 in "
-        'another way when others follow, so it is unclear what the model writes. Choose answers="last", with a row for each answer, or mark answers '
-        "in the template with {% generation %} and {% endgeneration %}."
+        'another way when others follow, so it is unclear what the model writes. Choose answers="last", with a row for each answer, or '
+        "mark answers in the template with {% generation %} and {% endgeneration %}."
     )
     row = row_of(tokenizer, ChatTemplate(THINKING), chat, answers="last")
     assert learned(tokenizer, row) == "<think>\n\n</think>\n\nno<|im_end|>"

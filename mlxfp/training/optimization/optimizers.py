@@ -169,8 +169,8 @@ def own_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[OwnRate | None]
     if schedule is None:
         return [OwnRate(optimizer.state["learning_rate"].item(), scheduled=False)]
     updates = int(opt["step"])
-    rate: Any = schedule(mx.array(updates - 1, mx.uint64)) if updates else None
-    return [None if rate is None else OwnRate(float(rate), scheduled=True)]
+    rate: Any = mx.array(schedule(mx.array(updates - 1, mx.uint64))).item() if updates else None
+    return [None if rate is None else OwnRate(rate, scheduled=True)]
 
 
 def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:

@@ -101,7 +101,7 @@ def look_up(rows: Callable[[mx.array], mx.array], ids: mx.array, bound: Bound) -
     """Return the rows of ids: NaN for those outside of the bound, where it cannot be checked."""
     if not mx.issubdtype(ids.dtype, mx.integer) or checked(ids, bound):
         return rows(ids)
-    inside = (ids >= 0) & (ids < bound.size)
+    inside = (ids >= 0) & (ids < bound.size)  # type: ignore[operator]  # the size of a table
     return mx.where(inside[..., None], rows(mx.where(inside, ids, 0)), mx.nan)
 
 

@@ -48,4 +48,9 @@ def _is_dropped_by_a_statement() -> bool:
     What an error, a return or another assignment drops was not meant to run, or may have been: there a warning would be noise.
     """
     frame = sys._getframe(1).f_back  # noqa: SLF001  # there is no other way to ask who drops an object
-    return frame is not None and dis.opname[frame.f_code.co_code[frame.f_lasti]] == "POP_TOP"
+    if frame is None:
+        return False
+    instructions = list(dis.get_instructions(frame.f_code))
+    place = next((place for place, each in enumerate(instructions) if each.offset == frame.f_lasti), 0)
+    called, dropped = instructions[place - 1].opname, instructions[place].opname
+    return dropped == "POP_TOP" and called.startswith("CALL")  # after `with`, an error is dropped by POP_TOP too

@@ -169,7 +169,8 @@ def own_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[OwnRate | None]
     if schedule is None:
         return [OwnRate(optimizer.state["learning_rate"].item(), scheduled=False)]
     updates = int(opt["step"])
-    return [OwnRate(float(mx.array(schedule(mx.array(updates - 1, mx.uint64))).item()), scheduled=True) if updates else None]
+    rate: Any = mx.array(schedule(mx.array(updates - 1, mx.uint64))).item() if updates else None
+    return [None if rate is None else OwnRate(rate, scheduled=True)]
 
 
 def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:

@@ -276,7 +276,8 @@ class TrainStep:
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        return where_tree(counts, after, trees)
+        kept: dict[str, Any] = where_tree(counts, after, trees)
+        return kept
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
         """Return the arrays of a state, after making sure that their structure is that of this step."""

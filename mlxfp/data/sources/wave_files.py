@@ -45,7 +45,7 @@ def read_wave(data: bytes, path: str) -> tuple[Floats, int]:
         )
     samples = np.frombuffer(frames, _FLOATS[width]) if kind == _FLOAT else _from_integers(frames, width)
     if kind == _FLOAT and not np.isfinite(samples).all():
-        raise DataError(f"A file has samples that are no numbers: got nan or inf, in {path!r}. Write it again, or leave it out.")
+        raise DataError(f"A file has samples that are not finite: got nan or inf, in {path!r}. Write it again, or leave it out.")
     return samples.reshape(-1, channels).mean(axis=1, dtype=np.float64).astype(np.float32), rate
 
 

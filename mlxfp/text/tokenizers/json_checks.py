@@ -33,7 +33,7 @@ def malformed(reason: object) -> DataError:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether an error is a panic of the package, which is no `Exception`; its class is not exported."""
+    """Whether an error is a panic of the package, which is not an `Exception`; its class is not exported."""
     return type(error).__name__ == "PanicException"
 
 

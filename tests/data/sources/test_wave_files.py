@@ -75,8 +75,8 @@ def test_a_file_that_is_no_wave_file_says_why(data: bytes, reason: str):
         read_wave(data, "a.wav")
 
 
-def test_floats_that_are_no_numbers_are_refused():
-    with pytest.raises(DataError, match=r"A file has samples that are no numbers: got nan or inf, in 'a\.wav'"):
+def test_floats_that_are_not_finite_are_refused():
+    with pytest.raises(DataError, match=r"A file has samples that are not finite: got nan or inf, in 'a\.wav'"):
         read_wave(wave(np.array([0.5, np.nan], "<f4").tobytes(), kind=3, bits=32), "a.wav")
 
 

@@ -3,6 +3,7 @@
 import datetime as dt
 import json as jsons
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.text.chat import chat_templates
-from mlxfp.text.chat.chat_templates import ChatTemplate, load_chat_template
+from mlxfp.text.chat.chat_templates import BEGIN, END, ChatTemplate, load_chat_template
 from tests.text.chat.templates import CHATML, LLAMA2, LLAMA3, MARKED, QWEN, TEMPLATES, VARIABLES
 
 jinja2 = pytest.importorskip("jinja2", reason="chat templates need Jinja: pip install 'mlxfp[chat]'")
@@ -178,3 +179,30 @@ def test_without_jinja_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingExtraError, match=r'A chat template needs jinja2\. Install it with: pip install "mlxfp\[chat\]"'):
         ChatTemplate(CHATML)
+
+
+def marked_spans(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """Return a text without its marks, and where the marked parts begin and end."""
+    plain, bounds = "", []
+    for piece in re.split(f"({BEGIN}|{END})", text):
+        if piece in (BEGIN, END):
+            bounds.append(len(plain))
+        else:
+            plain += piece
+    return plain, list(zip(bounds[::2], bounds[1::2], strict=True))
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_transformers_itself_gives_the_same_text_and_answers(name: str):
+    package = pytest.importorskip(
+        "transformers.utils.chat_template_utils", reason="the reference is transformers: pip install transformers"
+    )
+    template = attrs.evolve(ChatTemplate(TEMPLATES[name], variables=VARIABLES), today=dt.datetime.now().date().isoformat())
+    for turns in ([("Hi", "Ho")], [(" a ", "<|im_end|>\n"), ('"<b>" é', "</think>x")]):
+        for generation_prompt in (False, True):
+            given = {"add_generation_prompt": generation_prompt, "return_assistant_tokens_mask": name == "marked"}
+            (expected,), spans = package.render_jinja_template([messages_of(turns)], chat_template=template.text, **given, **VARIABLES)
+            found = template.render_marked(messages_of(turns), generation_prompt=generation_prompt)
+            assert marked_spans(found)[0] == expected
+            if name == "marked":
+                assert marked_spans(found)[1] == [tuple(span) for span in spans[0]]

@@ -90,15 +90,22 @@ def shown(schema: pa.Schema) -> pa.Schema:
 def rounding_columns(chunk: pa.RecordBatch, declared: Types) -> list[str]:
     """Return the columns, except declared ones, with a float64 so large that it may have been an integer of more digits."""
     names = {name for name, _ in declared}
-    return [each.name for each, column in zip(chunk.schema, chunk.columns, strict=True) if each.name not in names and _may_round(column)]
+    floats = [(place, each.name) for place, each in enumerate(chunk.schema) if each.name not in names and _holds_floats(each.type)]
+    return [name for place, name in floats if _may_round(chunk.column(place))]
+
+
+def _holds_floats(kind: pa.DataType) -> bool:
+    return pa.types.is_float64(kind) or any(_holds_floats(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _may_round(column: pa.Array) -> bool:
     kind = column.type
     if pa.types.is_float64(kind):
         values = np.frombuffer(column.buffers()[1] or b"", np.float64)[column.offset : column.offset + len(column)]
-        large = np.abs(values) >= LONGEST_EXACT  # false for NaN; in the place of a null stands anything
-        return bool(large.any()) and bool(np.isfinite(values[large]).any())
+        if values.min(initial=0) > -LONGEST_EXACT and values.max(initial=0) < LONGEST_EXACT:
+            return False  # the usual case, and never true where there is a NaN
+        large = values[np.abs(values) >= LONGEST_EXACT]  # in the place of a null stands anything
+        return bool(np.isfinite(large).any())
     if pa.types.is_list(kind) and pa.types.is_nested(kind.value_type) | pa.types.is_float64(kind.value_type):
         return _may_round(column.values)
     return pa.types.is_struct(kind) and any(_may_round(column.field(place)) for place in range(kind.num_fields))

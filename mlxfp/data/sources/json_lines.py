@@ -17,7 +17,7 @@ _LF, _CR, _OPENS, _CLOSES = b"\n\r{}"
 _FOLD = 32  # turns [ and ] into { and }, and no other byte into these
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
 _LONG = re.compile(rb"\d{16}")
-_scan_value = json.JSONDecoder().scan_once
+_scan_value = json.scanner.make_scanner(json.JSONDecoder())  # type: ignore[attr-defined]  # its types lack it
 
 
 def count_objects(data: bytes) -> int:

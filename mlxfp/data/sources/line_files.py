@@ -74,7 +74,7 @@ class LineSource(FileSource):
             return Opening(len(MARK) if read_bytes(stream, len(MARK), path) == MARK else 0)
 
     def as_utf8(self, data: bytes) -> bytes:
-        """Turn bytes of a file into UTF-8. Bytes that mean nothing in the encoding stay, and are no UTF-8, so that they are found later."""
+        """Turn bytes of a file into UTF-8; those that mean nothing in the encoding stay, and are found later as they are not UTF-8."""
         return data if self.encoding == "utf-8" else data.decode(self.encoding, "surrogateescape").encode(errors="surrogateescape")
 
     def cut(self, data: bytes) -> int:
@@ -278,9 +278,9 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
     kinds = {name: None if name in faults else _join_all(source, list(seen)) for name, seen in found.items()}
     schema = source.finished(pa.schema({name: TEXT_OF_JSON if kind is None else kind for name, kind in kinds.items()}), files[0].path)
     check_names(schema.names, files[0].path)
-    name = next((name for name, kind in kinds.items() if kind is None), None)
-    if name is not None:
-        what = _said(*faults[name]) if name in faults else _conflict(source, name, found[name])
+    wrong = next((name for name, kind in kinds.items() if kind is None), None)
+    if wrong is not None:
+        what = _said(*faults[wrong]) if wrong in faults else _conflict(source, wrong, found[wrong])
         fitting = schema_code((each.name, each.type) for each in schema)
         raise SchemaError(f"{what}. Make the values of a column one type, or keep them as JSON text: {fitting}")
     return schema, files[0].path

@@ -1,7 +1,5 @@
 """What CSV, JSON lines and text share: memory that does not grow with the file, and one schema for all of it."""
 
-import csv
-import io
 import json
 import subprocess
 import sys
@@ -127,11 +125,9 @@ def test_a_record_longer_than_a_block_stands_between_short_ones(tmp_path: Path, 
 def test_line_ends_inside_quotes_are_read_wherever_they_stand(tmp_path: Path):
     # https://github.com/apache/arrow/issues/51368: over several blocks, Arrow drops a byte of \r\n where one ends. It is given one block.
     for place in (edge + step for edge in (1 << 16, 1 << 19, 1 << 20) for step in range(-4, 5)):
-        text = 'n,t\r\n1,"' + "x" * (place - 9) + '\r\ny"\r\n2,z\r\n'
-        (tmp_path / "a.csv").write_bytes(text.encode())
-        assert [list(row.values()) for row in read_csv(tmp_path / "a.csv", schema={"n": pa.string()})] == [
-            *csv.reader(io.StringIO(text, newline=""))
-        ][1:]
+        text = "x" * (place - 8) + "\r\ny"  # behind the 8 bytes before it
+        (tmp_path / "a.csv").write_bytes(f'n,t\r\n1,"{text}"\r\n2,z\r\n'.encode())
+        assert [row["t"] for row in read_csv(tmp_path / "a.csv")] == [text, "z"]
 
 
 @pytest.mark.parametrize("packing", ["", ".gz", ".zst"])

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +54,13 @@ def arrow_of(table: pa.Table) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
+def zip_of(name: str, data: bytes) -> bytes:
+    sink = BytesIO()
+    with ZipFile(sink, "w") as archive:
+        archive.writestr(name, data)
+    return sink.getvalue()
+
+
 def read_tsv(path: Any) -> Any:
     return read_csv(path, delimiter="\t")
 
@@ -59,6 +68,7 @@ def read_tsv(path: Any) -> Any:
 FORMATS: dict[str, tuple[Any, bytes]] = {
     "a.tsv": (read_tsv, LINES.encode()),
     "a.tsv.gz": (read_tsv, gzip.compress(LINES.encode())),
+    "a.tsv.zip": (read_tsv, zip_of("a.tsv", LINES.encode())),
     "a.jsonl": (read_jsonl, "".join(f'{{"x": {i}}}\n' for i in range(5000)).encode()),
     "a.txt": (read_text, b"one\ntwo\n"),
     "a.parquet": (read_parquet, parquet_of(TABLE)),

@@ -46,6 +46,10 @@ def odd(row) -> bool:
     return row["x"] % 2 == 1
 
 
+def never(row) -> bool:
+    return False
+
+
 def keys(dataset, epoch: int) -> list[int]:
     return [key for group, _ in iterate(pipe(dataset, batch(99)), epoch=epoch) for key in group.chunk.column(KEY).to_pylist()]
 
@@ -229,7 +233,7 @@ GROUPS = {
     "shuffled": compose(shuffle(0), batch(7)),
     "of a stream": compose(filter(odd), batch(4)),
     "one": batch(100),
-    "none": compose(filter(lambda row: False), batch(4)),
+    "none": compose(filter(never), batch(4)),
 }
 
 

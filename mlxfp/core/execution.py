@@ -11,7 +11,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from math import inf
 from time import monotonic
 from typing import Any
@@ -31,8 +31,7 @@ from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
 from mlxfp.core.stages import Level, Stage, State
 
 ALL_STAGES = 1 << 30  # more than any pipeline has
-_SILENT_ROWS = 100_000  # rows without an item after which a stage that leaves them all out is named; at least a second of reading
-_SILENT_SECONDS = 20.0  # the same for slow rows
+_SILENT_ROWS, _SILENT_SECONDS = 100_000, 20.0  # without an item, after which a stage that leaves all rows out is named: a second or more
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
@@ -194,7 +193,8 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
             while (item := await loop.run_in_executor(worker, next, items, end)) is not end:
                 yield item
         finally:
-            worker.submit(items.close).result()
+            with suppress(RuntimeError):  # from submit: Python exits, and the thread has ended
+                worker.submit(items.close).result()
 
 
 def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:

@@ -231,7 +231,9 @@ def test_stages_of_text_look_at_their_columns_alone():
 
 
 def test_columns_pass_what_only_reorders_or_repeats():
-    dataset = pipe(TABLE, shuffle(0), shard(0, 2), take(9), skip(0), repeat(2), prefetch(1), select_columns(["b"]))
+    dataset = pipe(
+        TABLE, shuffle(0), shard(0, 2), take(9, redraw=True), skip(0, redraw=True), repeat(2), prefetch(1), select_columns(["b"])
+    )
     assert reads(dataset) == ["b"]
     assert_plans_agree(dataset)
 

@@ -5,7 +5,6 @@ None of these libraries is imported: an array says what it is through `__array__
 
 from array import array
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ _PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times ke
 _DAYS = np.dtype("datetime64[D]")  # but for these, which Arrow takes as dates of Python only
 
 
-@lru_cache(maxsize=256)
 def is_array(kind: type) -> bool:
     """Whether values of a type can be taken as numpy arrays or scalars.
 
@@ -51,7 +49,7 @@ def unboxed(value: Any) -> Any:
     """
     if not isinstance(value, np.ndarray | np.generic) or value.shape:
         return value
-    return value.item() if value.dtype.kind in _PLAIN or value.dtype == _DAYS else value[()]
+    return value.item() if value.dtype.kind in _PLAIN or value.dtype == _DAYS else np.asarray(value)[()]
 
 
 def without_arrays(value: Any) -> Any:

@@ -11,7 +11,7 @@ _HEADER, _COMPRESSION, _DICTIONARY_DATA = 2, 3, 1  # the numbers of fields, in M
 def is_compressed(stream: Any) -> bool:
     """Return whether a batch in an Arrow stream (a buffer, or a file that is open at its first message) is compressed.
 
-    Reads the heads of the messages only. Raises `ArrowInvalid` or `struct.error` for what is no such stream.
+    Reads the heads of the messages only. Other bytes raise `ArrowInvalid` or `struct.error`.
 
     >>> sink = pa.BufferOutputStream()
     >>> with pa.ipc.new_stream(sink, pa.schema({"x": pa.int64()}), options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:

@@ -146,7 +146,8 @@ class _Line:
         with self._changed:
             if self._watch is not None:
                 self._watch(len(self._items))
-            self._changed.wait_for(lambda: self._items or self._ended)
+            # Who waits while the line is closed is in another thread than the main one as Python exits: it ends there, without an error.
+            self._changed.wait_for(lambda: not self._closed and (self._items or self._ended))
             if not self._items:
                 return None
             item, size = self._items.popleft()

@@ -109,7 +109,7 @@ def assert_lazy(transform: Transform, chunks: Sequence[RecordBatch], *, ahead: i
         needed = max([needed, *(rows + 1)])
         allowed = next((end for end in ends if end >= needed + ahead), ends[-1])
         log.clear()
-        for _ in iterate(take(count)(dataset), epoch=epoch):
+        for _ in iterate(take(count, redraw=True)(dataset), epoch=epoch):
             pass
         assert sum(log) <= allowed, f"{dataset!r} reads at most {allowed} rows for its first {count} items, but it read {sum(log)}"
 

@@ -46,6 +46,10 @@ def odd(row) -> bool:
     return row["x"] % 2 == 1
 
 
+def never(row) -> bool:
+    return False
+
+
 def keys(dataset, epoch: int) -> list[int]:
     return [key for group, _ in iterate(pipe(dataset, batch(99)), epoch=epoch) for key in group.chunk.column(KEY).to_pylist()]
 
@@ -229,7 +233,7 @@ GROUPS = {
     "shuffled": compose(shuffle(0), batch(7)),
     "of a stream": compose(filter(odd), batch(4)),
     "one": batch(100),
-    "none": compose(filter(lambda row: False), batch(4)),
+    "none": compose(filter(never), batch(4)),
 }
 
 
@@ -247,7 +251,7 @@ def test_groups_that_are_kept_are_what_came_before(keep: Any, grouped: Any, tmp_
     laws.assert_value(kept)
     laws.assert_told_apart(kept, pipe(TOKENS, batch(6), keep(tmp_path)))
     assert [group for group, _ in iterate(kept, epoch=1)] == list(groups)  # drawn once, as in epoch 0
-    assert [file.suffix for file in tmp_path.iterdir()] == ([".arrow"] * 2 if keep is cache else [])
+    assert [file.suffix for file in tmp_path.iterdir()] == ([".arrow"] if keep is cache else [])
 
 
 @pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
@@ -301,8 +305,8 @@ def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stage
     kept = pipe(ROWS, *stages, cache(tmp_path))
     list(kept)
     (file,) = tmp_path.iterdir()
-    with pa.memory_map(str(file)) as whole:
-        table = pa.ipc.open_file(whole).read_all()
+    table = pa.ipc.open_file(pa.py_buffer(file.read_bytes())).read_all()
+    file.unlink()  # not overwritten: it may still be mapped
     with (
         pa.OSFile(str(file), "wb") as out,
         pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,

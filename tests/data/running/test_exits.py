@@ -11,6 +11,7 @@ HEAD = """
 import asyncio, gc, sys, time
 import numpy as np, pyarrow as pa
 import mlxfp as fp
+fp.runtime.use_fast_blas()
 
 folder = FOLDER
 rows = fp.from_examples([{"x": i, "text": f"row {i}", "input_ids": [i] * 3} for i in range(2000)])

@@ -7,11 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mlxfp.data.rows.map_filter import skip, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.selecting import split
 from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.testing.laws import assert_partitions, assert_shuffles
+from mlxfp.testing.laws import assert_partitions, assert_shuffles, assert_stay_apart
 from tests.testing.laws import broken
 
 ROWS = from_table(pa.table({"x": range(20)}))
@@ -93,3 +95,12 @@ def test_rows_that_no_part_or_two_parts_have_are_caught():
         assert_partitions([ROWS, shard(0, 2)(ROWS)], ROWS)
     with pytest.raises(AssertionError, match=r"but they lose \[.* and add \[\"{'x': 7}\"\]"):
         assert_partitions([from_table(pa.table({"x": [7]}))], from_table(pa.table({"x": [8]})))
+
+
+def test_rows_that_go_over_to_another_part_in_a_later_epoch_are_caught():
+    shuffled = shuffle(0)(ROWS)
+    assert_stay_apart(split((0.8, 0.2), seed=0)(shuffled), shuffled)
+    with pytest.raises(AssertionError, match=r"row \d+ is in part [01] in epoch 1 and was in part [01], of \["):
+        assert_stay_apart([take(16, redraw=True)(shuffled), skip(16, redraw=True)(shuffled)], shuffled)
+    with pytest.raises(AssertionError, match="and add"):
+        assert_stay_apart([ROWS, ROWS], ROWS)

@@ -214,7 +214,7 @@ def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
     spec = evolve(fp.kaggle.SPECS["titanic"], **names)
     data = tmp_path / "data"
     fp.kaggle.save_spec(fp.kaggle.write_synthetic(spec, data, rows=40, test_rows=10), data / "spec.yaml")
-    end = ended(data, "text.max_length=64")
+    end = ended(data, "text.overflow=cut")
     assert fp.kaggle.check_submission(end.submission, sample=data / spec.sample.name) == ()
     predicted = fp.runs.predict(tmp_path / "out", data / "test.jsonl")
     assert [str(each) for each in predicted["prediction"].tolist()] == [

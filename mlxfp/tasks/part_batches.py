@@ -61,9 +61,10 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
 ) -> Splits:
     """Make batches for a causal language model of the parts of a dataset of texts: `input_ids` and `labels`, int32[size, length].
 
-    The tokens of all texts, each followed by `eos_id`, or `sep_id` where the tokenizer has no eos token, are one stream, cut into rows of `length` predictions; the label at each place is
-    the next token, and each token is predicted once; the end of a part that fills no row is left out. Tokens are held in memory, or, with
-    `path`, in files in that folder, which the next run uses again. Raises `ArgumentError` for a tokenizer with neither token.
+    The tokens of all texts, each followed by `eos_id`, or `sep_id` where there is no eos token, are one stream, cut into rows of `length`
+    predictions. The label at each place is the next token, and each token is predicted once; the end of a part that fills no row is left
+    out. Tokens are held in memory, or, with `path`, in files in that folder, which the next run uses again. Raises `ArgumentError` for a
+    tokenizer with neither token.
 
     >>> import mlxfp as fp
     >>> texts = fp.from_examples([{"text": f"number {place} of many short texts"} for place in range(100)])

@@ -17,10 +17,11 @@ T = TypeVar("T")
 
 def _explain_unknown(kind: type[T]) -> type[T]:
     """Make a class say what an unknown option means, where Python would only say that it is unexpected."""
-    names, made = [each.name for each in fields(kind)], kind.__init__  # type: ignore[misc]  # of attrs, and wrapped once
+    changed: Any = kind
+    names, made = [each.name for each in fields(changed)], changed.__init__
 
     @wraps(made)
-    def explained(self: T, *arguments: Any, **values: Any) -> None:
+    def explained(self: Any, *arguments: Any, **values: Any) -> None:
         unknown = next((name for name in values if name not in names), None)
         if unknown is not None:
             paths = meant(unknown)
@@ -29,7 +30,7 @@ def _explain_unknown(kind: type[T]) -> type[T]:
             raise ArgumentTypeError(f"{kind.__name__} has no option {unknown!r}.{hint} Known: {listed(names)}.")
         made(self, *arguments, **values)
 
-    kind.__init__ = explained  # type: ignore[misc]
+    changed.__init__ = explained
     return kind
 
 

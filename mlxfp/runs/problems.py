@@ -49,6 +49,8 @@ def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]
     spec, metric, competition = data.spec, data.metric, config.competition
     classed, targets = spec.kind in CLASSED, data.targets
     single = classed and spec.kind != "multilabel"
+    if metric.needs != "values" and not classed:
+        yield "competition.metric", f"{metric.name} compares classes, and a run predicts numbers for {spec.kind}; take spearman or rmse"
     if not spec.columns:
         yield "data.spec", f"{spec.name} has no columns to predict from; columns without any value do not count"
     if (targets == targets[0]).all():

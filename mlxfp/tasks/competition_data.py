@@ -178,6 +178,7 @@ def _table(spec: DatasetSpec, path: Path, part: Part, read: ReadRows | None) -> 
     if found is None and part == "test":
         return None
     check_types(Dataset, **{f"what rows(path, {part!r}) returns": found})
+    assert found is not None
     return to_table(with_types(spec, found, part=part))
 
 

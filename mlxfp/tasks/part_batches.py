@@ -61,9 +61,10 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
 ) -> Splits:
     """Make batches for a causal language model of the parts of a dataset of texts: `input_ids` and `labels`, int32[size, length].
 
-    The tokens of all texts, each followed by `eos_id`, are one stream, cut into rows of `length` predictions; the label at each place is
-    the next token, and each token is predicted once; the end of a part that fills no row is left out. Tokens are held in memory, or, with
-    `path`, in files in that folder, which the next run uses again. Raises what `tokenizer.eos_id` raises for a tokenizer without one.
+    The tokens of all texts, each followed by `eos_id`, or `sep_id` where there is no eos token, are one stream, cut into rows of `length`
+    predictions. The label at each place is the next token, and each token is predicted once; the end of a part that fills no row is left
+    out. Tokens are held in memory, or, with `path`, in files in that folder, which the next run uses again. Raises `ArgumentError` for a
+    tokenizer with neither token.
 
     >>> import mlxfp as fp
     >>> texts = fp.from_examples([{"text": f"number {place} of many short texts"} for place in range(100)])
@@ -78,12 +79,13 @@ def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is 
     check_types(Splits, parts=parts)
     check_types(Tokenizer, tokenizer=tokenizer)
     check_positive(length=length)
+    end = tokenizer.sep_id if tokenizer.eos_token is None else tokenizer.eos_id
     cut = compose(
         tokenize(tokenizer, column=column, special=False),
-        windows(length + 1, stride=length, separator=tokenizer.eos_id, drop_last=True),
+        windows(length + 1, stride=length, separator=end, drop_last=True),
     )
     hold = load() if path is None else cache(path)
     rows = (None if part is None else hold(cut(part)) for part in (parts.valid, parts.test))
     kept = Splits(hold(cut(parts.train)), *rows)
-    collator = causal(pad_id=tokenizer.eos_id, vocab_size=tokenizer.vocab_size, length=length)  # nothing is padded
+    collator = causal(pad_id=end, vocab_size=tokenizer.vocab_size, length=length)  # nothing is padded
     return train_valid_batches(kept, collator, size=size, seed=seed)

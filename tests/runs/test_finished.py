@@ -129,12 +129,15 @@ def test_every_schedule_can_be_asked_for(data, name):
 
 
 def test_a_plateau_lowers_the_rate(data):
-    options = ("schedule.name=plateau", "schedule.patience=1", "schedule.factor=0.1", "optimizer.learning_rate=1e-9", "observers.every=1")
-    made(data, "flat", *options, "training.epochs=6")
+    options = ("schedule.name=plateau", "schedule.patience=1", "schedule.factor=0.1", "optimizer.learning_rate=0.3", "observers.every=1")
+    made(data, "flat", *options, "training.epochs=8")
     log = [json.loads(line) for line in (data.parent / "flat" / "fold-01" / "log.jsonl").read_text().splitlines()]
     rates = [line["metrics"]["learning_rate/0"] for line in log if "learning_rate/0" in line.get("metrics", {})]
-    assert rates[0] == pytest.approx(1e-9)
-    assert rates[-1] < 1e-10
+    losses = [line["metrics"]["stopping/loss"] for line in log if "stopping/loss" in line.get("metrics", {})][:-1]
+    worse = sum(loss >= min(losses[:place]) for place, loss in enumerate(losses) if place)
+    assert worse > 0
+    assert rates[0] == pytest.approx(0.3)
+    assert rates[-1] == pytest.approx(0.3 * 0.1**worse)
 
 
 def test_evaluations_come_every_n_steps(data):

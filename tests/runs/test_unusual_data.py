@@ -116,7 +116,12 @@ def test_classes_are_written_as_the_sample_writes_them(tmp_path, classes, guess,
             "they do not match one class each: the spec has the classes a, b",
         ),
         (("a", "b"), {"a": 1, "c": 0}, ["competition.metric=log_loss"], "they do not match one class each"),
-        (("0", "1"), {"y": "0"}, ["competition.metric=map_at_3"], "map_at_3 is a metric for multiclass or ordinal targets, got binary"),
+        (
+            ("0", "1"),
+            {"y": "0"},
+            ["competition.metric=map_at_3"],
+            "map_at_3 is a metric for .* targets, got binary",
+        ),
         (("0", "1"), {"y": "0"}, ["competition.submission=oof.csv"], "must be the name of a CSV file, and not of another file of the run"),
         (("0", "1"), {"y": "0"}, ["text.template=Say it."], "has no {column}"),
     ],
@@ -214,7 +219,7 @@ def test_a_competition_in_parquet_and_json_lines_is_run_and_predicted(tmp_path):
     spec = evolve(fp.kaggle.SPECS["titanic"], **names)
     data = tmp_path / "data"
     fp.kaggle.save_spec(fp.kaggle.write_synthetic(spec, data, rows=40, test_rows=10), data / "spec.yaml")
-    end = ended(data, "text.max_length=64")
+    end = ended(data, "text.overflow=cut")
     assert fp.kaggle.check_submission(end.submission, sample=data / spec.sample.name) == ()
     predicted = fp.runs.predict(tmp_path / "out", data / "test.jsonl")
     assert [str(each) for each in predicted["prediction"].tolist()] == [

@@ -39,7 +39,7 @@ def test_a_language_model_predicts_every_token_once(tmp_path, kept):
     parts = fp.train_valid_test(TEXTS, seed=0)
     path = tmp_path / "tokens" if kept else None
     made = fp.language_model_batches(parts, TOKENIZER, length=7, size=2, seed=0, path=path)
-    stream = [token for row in parts.valid for token in (*TOKENIZER.encode(row["text"], special=False), TOKENIZER.eos_id)]
+    stream = [token for row in parts.valid for token in (*TOKENIZER.encode(row["text"], special=False), TOKENIZER.sep_id)]
     rows = [row for batch in made.valid for row in zip(batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True)]
     assert [token for ids, _ in rows for token in ids] == stream[: 7 * len(rows)]
     assert [token for _, labels in rows for token in labels] == stream[1 : 7 * len(rows) + 1]

@@ -62,6 +62,7 @@ def infer_spec(path: str | Path, *, target: str | Sequence[str] | None = None) -
     """
     files = find_files(path)
     train, test, sample = (None if file is None else read_strings(file) for file in files)
+    assert train is not None
     if not train.num_rows:
         raise DataError(f"{str(files[0])!r} has no rows, only the names of columns. Give a file with rows to learn from.")
     names = _targets(str(files[0]), [() if table is None else tuple(table.column_names) for table in (train, test, sample)], target)

@@ -18,7 +18,7 @@ CLASSED: tuple[Kind, ...] = ("binary", "multiclass", "multilabel", "ordinal")  #
 METRIC_KINDS: Mapping[str, tuple[Kind, ...]] = {
     **dict.fromkeys(("accuracy", "f1_macro", "f1_micro", "log_loss", "mcc", "qwk", "roc_auc"), CLASSED),
     "f1": ("binary", "multilabel"),
-    **dict.fromkeys(("map_at_3", "map_at_5"), ("multiclass", "ordinal")),
+    **dict.fromkeys(("map_at_3", "map_at_5"), ("multiclass", "ordinal", "ranking")),
     **dict.fromkeys(("mae", "r2", "rmse", "rmsle", "spearman"), ("multilabel", "regression", "ranking", "time_series")),
 }
 _BREAK = re.compile(r"[\W_]+|(?<=[a-z\d])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[^\W\d_])(?=\d)")

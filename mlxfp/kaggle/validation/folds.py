@@ -267,7 +267,7 @@ def missing_classes(folds: Folds, labels: ArrayLike, names: Sequence[str] | None
     kinds, codes, rows = np.unique(np.asarray(labels), return_inverse=True, return_counts=True)
     every = list(folds)
     trained, validated = (
-        sum(np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts)
+        np.sum([np.bincount(codes[part], minlength=len(kinds)) > 0 for part in parts], axis=0)
         for parts in ([fold.train for fold in every], [fold.valid for fold in every])
     )
     lacking = np.flatnonzero((trained < len(every)) | (validated < len(every)))

@@ -109,4 +109,4 @@ def test_every_metric_says_which_targets_it_scores():
     assert set(METRIC_KINDS) == set(METRICS)
     for name, kinds in METRIC_KINDS.items():
         assert (METRICS[name].needs == "values") == ("regression" in kinds)
-        assert (METRICS[name].ranks == "classes") == (set(kinds) == {"multiclass", "ordinal"})
+        assert (METRICS[name].ranks == "classes") == (set(kinds) == {"multiclass", "ordinal", "ranking"})

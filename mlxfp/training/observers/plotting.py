@@ -41,8 +41,6 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
         )
     figures = optional("matplotlib.figure", extra="plots", needed_by="plot_run")
     matplotlib = optional("matplotlib", extra="plots", needed_by="plot_run")
-    if not isinstance(log, str | os.PathLike | Mapping):
-        raise ArgumentTypeError(f"log must be a path, or a mapping of names to paths, such as {{'fold 1': path}}, got {log!r:.80}.")
     logs = log if isinstance(log, Mapping) else {"": log}
     panels: dict[str, dict[str, Points]] = {}
     for name, path in logs.items():

@@ -9,7 +9,6 @@ import tokenizers as hf
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.chunks import number_rows, row_keys, source_rows
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe

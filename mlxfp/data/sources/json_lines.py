@@ -96,7 +96,7 @@ def long_keys(data: bytes, names: Collection[str]) -> set[str]:
 
 
 def as_object(line: bytes) -> dict[str, Any]:
-    """Return what a line says; nothing where it is not an object, which is found elsewhere."""
+    """Return the keys and values of a line; none where it is not an object."""
     try:
         values = json.loads(line)
     except (ValueError, RecursionError):

@@ -27,7 +27,7 @@ from mlxfp.data.sources.column_types import (
     shown,
 )
 from mlxfp.data.sources.files import Paths, packed
-from mlxfp.data.sources.json_lines import DEEPEST, count_objects, depth, holds_long, levels_of, long_keys, with_texts
+from mlxfp.data.sources.json_lines import DEEPEST, as_object, count_objects, depth, holds_long, levels_of, long_keys, with_texts
 from mlxfp.data.sources.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
 from mlxfp.data.sources.line_files import LineSource
 
@@ -86,7 +86,7 @@ class _ReadJsonl(LineSource):
 
     def conflicts_at(self, data: bytes, name: str, kind: pa.DataType) -> int:
         for line in re.finditer(rb"[^\n]+", data):
-            value = json.loads(line[0]).get(name) if line[0].strip() else None
+            value = as_object(line[0]).get(name)
             found = None if value is None else _infer_type(name, value)
             if found is not None and joined_type(found, kind) is None:
                 return line.start()

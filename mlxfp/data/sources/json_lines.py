@@ -90,12 +90,18 @@ def long_keys(data: bytes, names: Collection[str]) -> set[str]:
     """Return the keys, of these, under which a line has an integer that a float64 may not hold exactly."""
     found: set[str] = set()
     for line in _lines_with(_LONG, data):
-        try:
-            values = json.loads(line)
-        except (ValueError, RecursionError):
-            continue  # it is found wrong later
+        values = as_object(line)
         found.update(name for name in names if holds_long(values.get(name)))
     return found
+
+
+def as_object(line: bytes) -> dict[str, Any]:
+    """Return the keys and values of a line; none where it is not an object."""
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def holds_long(value: Any) -> bool:

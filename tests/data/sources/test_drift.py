@@ -1,6 +1,7 @@
 """Files whose columns and types change on the way: what one scan of all of them finds, and what is said without it."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import explain, schema
-from mlxfp.core.errors import DataError, SchemaError, UnknownNameError
+from mlxfp.core.errors import DataError, MlxfpError, SchemaError, UnknownNameError
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.sources import line_files
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
@@ -236,3 +239,22 @@ def test_a_scan_of_csv_names_files_that_differ(tmp_path: Path):
     paths = [write(tmp_path / "a.csv", "x,y\n1,2\n"), write(tmp_path / "b.csv", "x,z\n1,2\n")]
     with pytest.raises(SchemaError, match=r"Two files have different columns: .*b\.csv lacks 'y' and adds 'z', compared with .*a\.csv"):
         schema(read_csv(paths, schema="scan"))
+
+
+PIECES = ["{", "}", "[", "]", '"a"', '"b"', ":", ",", "1", "1.5", "null", "true", "\n", "\n", '{"a": 1}\n', '{"a": "x"}\n', '{"a": [1]}\n']
+PIECES += ['{"a": {"b": null}}\n', '{"b": 12345678901234567890}\n', '"', "\\", " ", "\r", "é", "\x00", "NaN", "1e999", "-", "{}\n", "[]\n"]
+WILD = st.lists(st.sampled_from(PIECES), max_size=12).map("".join)
+
+
+@given(
+    WILD.map(str.encode) | st.binary(max_size=30), st.sampled_from([None, "scan", {"a": pa.int64()}, {"a": pa.json_()}]), st.integers(1, 40)
+)
+def test_whatever_is_in_a_file_gives_rows_or_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, data: bytes, kinds: Any, size: int):
+    path = write(tmp_path_factory.mktemp("any") / "a.jsonl", b'{"a": 1, "b": 2}\n' + data)
+    for unknown in ("raise", "ignore"):
+        dataset: Any = blocked(read_jsonl(path, schema=kinds, unknown=unknown), size)  # type: ignore[arg-type]
+        with suppress(MlxfpError):
+            rows = list(dataset)
+            assert rows == list(read_jsonl(path, schema=kinds, unknown=unknown))  # type: ignore[arg-type]
+        with suppress(MlxfpError):
+            list(pipe(dataset, on_error("skip", max_rate=1.0)))

@@ -64,7 +64,7 @@ def uneven(world, *stages):
 # What ranks have in an epoch: 3 and 2 batches, and numbers that are not known before.
 UNEVEN = {
     "known": uneven,
-    "filtered": lambda world: uneven(world, filter(lambda row: row["label"] == 0 or int(row["name"]) < 6)),
+    "filtered": lambda world: uneven(world, filter(lambda row: world.rank == 0 or int(row["name"]) < 6)),
     "lists": lambda world: list(uneven(world)),
 }
 

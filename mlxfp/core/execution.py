@@ -12,6 +12,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from math import inf
 from time import monotonic
 from typing import Any
@@ -338,7 +339,7 @@ class _Silence:
             self.calls, self._counts = self._plain, []
         elif self.rows >= self._rows or now - self._since >= self._seconds:
             self._counts = [[0, 0] for _ in self._plain]
-            self.calls = [(step, _counted(call, count)) for (step, call), count in zip(self._plain, self._counts, strict=True)]
+            self.calls = [(step, partial(_counted, call, count)) for (step, call), count in zip(self._plain, self._counts, strict=True)]
 
     def _explain(self, plan: Plan, epoch: int) -> None:
         """Warn once, if a step leaves out all rows; if one holds them instead, look again when it took twice as long."""
@@ -355,16 +356,12 @@ class _Silence:
         )
 
 
-def _counted(call: Callable[[State, Any], Fed], count: list[int]) -> Callable[[State, Any], Fed]:
-    """Let a call add the rows that go in and come out to a count."""
-
-    def counted(state: State, chunk: Any) -> Fed:
-        state, out = call(state, chunk)
-        made = list(out)
-        count[:] = count[0] + _size(chunk), count[1] + sum(map(_size, made))
-        return state, made
-
-    return counted
+def _counted(call: Callable[[State, Any], Fed], count: list[int], state: State, chunk: Any) -> Fed:
+    """Make a call, and add the rows that go in and come out to a count."""
+    state, out = call(state, chunk)
+    made = list(out)
+    count[:] = count[0] + _size(chunk), count[1] + sum(map(_size, made))
+    return state, made
 
 
 def _size(chunk: Any) -> int:

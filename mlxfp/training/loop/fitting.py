@@ -16,6 +16,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.sources import check_ends
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.runtime import warn_if_slow
@@ -340,6 +341,8 @@ def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, An
 
 
 def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+    if isinstance(batches, Dataset):
+        check_ends(batches, "evaluate")
     parts = list(_results("evaluate", run, state, batches))
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")

@@ -1,7 +1,7 @@
 """Bounds of ids and labels. MLX does not check an index: outside of its array it reads whatever memory is there, or the process dies.
 
 `checked` is called where a table is indexed. In an eager call it looks at the numbers. In a compiled function they have no values yet:
-there it notes the bound of the argument, and whoever calls the compiled function looks at the arguments of every call (`holds`). This
+there it notes the bound of the argument, and the caller of the compiled function looks at the arguments of every call (`holds`). This
 costs a few microseconds for a batch, and nothing on the device. Numbers that the compiled function itself computes cannot be looked at;
 then `checked` is false, and its caller replaces those outside and makes the result NaN.
 """

@@ -218,10 +218,8 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
     calls = [(step, hooks.step(step)) for step in steps]
     rows, silence = base.rows, _Silence(calls)
     for chunk, after in hooks.read(source)(base.epoch, base.position):
-        if arrow:
-            numbered, rows = number_rows(chunk, base.epoch, rows), rows + chunk.num_rows
-        else:
-            numbered = chunk
+        numbered = number_rows(chunk, base.epoch, rows) if arrow else chunk
+        rows += chunk.num_rows if arrow else 0
         before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
         if steps or by_row or done:
             try:

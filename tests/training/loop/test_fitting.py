@@ -15,6 +15,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, PipelineError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
 from mlxfp.testing.laws import assert_continues
@@ -268,6 +269,12 @@ def test_an_evaluation_is_deterministic_and_knows_the_state():
     assert CHECK(state, dataset()) == CHECK(state, dataset())
     trained = last(fit(step, state, dataset(), epochs=30)).state
     assert CHECK(trained, dataset())["loss"] < CHECK(state, dataset())["loss"]
+
+
+def test_an_evaluation_without_an_end_is_refused():
+    _, state = SETTING
+    with pytest.raises(PipelineError, match=r"evaluate needs data that ends: .* goes on for ever.* Put take\(count\)"):
+        CHECK(state, pipe(dataset(), repeat(None)))
 
 
 def test_an_evaluation_on_nothing_is_an_error():

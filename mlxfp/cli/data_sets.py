@@ -64,7 +64,7 @@ def _infer(options: Namespace) -> int:
 
 def _scanned(options: Namespace) -> str:
     """Find the types that fit every row of a file, as code."""
-    from mlxfp.data.sources.column_types import SCAN, schema_code
+    from mlxfp.data.sources.columns import SCAN, schema_code
     from mlxfp.data.sources.csv_files import read_csv
     from mlxfp.data.sources.files import packed
     from mlxfp.data.sources.json_files import read_jsonl

@@ -20,8 +20,7 @@ from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema
 from mlxfp.core.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.column_names import check_names, check_same_names, check_unique_names
-from mlxfp.data.sources.column_types import Types, joined_type, schema_argument, schema_code
+from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument, schema_code
 from mlxfp.data.sources.files import FileSource, find_place, place
 from mlxfp.data.sources.remote_files import FileStamp
 

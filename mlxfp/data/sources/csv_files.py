@@ -19,8 +19,17 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
 from mlxfp.core.sources import Source
-from mlxfp.data.sources.column_names import as_columns, check_names
-from mlxfp.data.sources.column_types import LONGEST_EXACT, SCAN, Declared, as_types, joined_type, rounding_columns, type_code
+from mlxfp.data.sources.columns import (
+    LONGEST_EXACT,
+    SCAN,
+    Declared,
+    as_columns,
+    as_types,
+    check_names,
+    joined_type,
+    rounding_columns,
+    type_code,
+)
 from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed
 from mlxfp.data.sources.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten

@@ -19,7 +19,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.column_names import check_unique_names
+from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 
 

@@ -15,7 +15,7 @@ from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
-from mlxfp.data.sources.column_types import (
+from mlxfp.data.sources.columns import (
     SCAN,
     TEXT_OF_JSON,
     Declared,

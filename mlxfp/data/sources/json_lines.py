@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mlxfp.data.sources.column_types import LONGEST_EXACT
+from mlxfp.data.sources.columns import LONGEST_EXACT
 
 DEEPEST = 64  # levels of a line, as many as Arrow writes to files
 _SAFE = 4096  # levels that Arrow parses with 2 MB of stack; with 8 MB it overflows at about 16,000

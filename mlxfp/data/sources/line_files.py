@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
 from mlxfp.core.errors import DataError, MlxfpError, SchemaError
 from mlxfp.core.sources import Position
-from mlxfp.data.sources.column_names import check_names, check_same_names
-from mlxfp.data.sources.column_types import (
+from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
     TEXT_OF_JSON,
     Types,
+    check_names,
+    check_same_names,
     joined_type,
     schema_argument,
     schema_code,

@@ -12,9 +12,8 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
-from mlxfp.data.sources.column_names import as_columns
 from mlxfp.data.sources.column_source import ColumnSource, reading
-from mlxfp.data.sources.column_types import SCAN, Declared, as_types
+from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 

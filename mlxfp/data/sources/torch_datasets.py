@@ -15,7 +15,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import comparable
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.column_names import as_columns
+from mlxfp.data.sources.columns import as_columns
 from mlxfp.data.sources.in_memory import FromIterable
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, take_in_order
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.core.describing import schema
-from mlxfp.data.sources.column_types import settled, type_code
+from mlxfp.data.sources.columns import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.line_blocks import first_failure, shorten
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _PEAK_AFTER_EACH = """
 import resource, sys
-from mlxfp.data.sources.column_types import settled, type_code
+from mlxfp.data.sources.columns import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.text_files import read_text

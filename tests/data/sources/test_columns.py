@@ -16,7 +16,7 @@ from mlxfp.core.errors import DataError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.sources.arrow_files import read_arrow
-from mlxfp.data.sources.column_types import joined_type
+from mlxfp.data.sources.columns import joined_type
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing.laws import assert_reads, assert_resumable, assert_told_apart, assert_value
 

@@ -1,6 +1,7 @@
 """What every test and doctest runs under: a fast BLAS, hypothesis profiles, and the folder of real data."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from mlxfp.runtime import use_fast_blas
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a test run tells nobody
 use_fast_blas()  # here, before a test file imports MLX
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; there are tests of interruptions
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A slow machine must not fail a test, so there are no deadlines. The fast profile draws the same examples each time: what it
 # finds is found by the commit that caused it. The thorough one (make test-thorough) draws new ones, and many.

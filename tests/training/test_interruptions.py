@@ -20,14 +20,6 @@ STEP, FIRST = setting()
 WHOLE = list(fit(STEP, FIRST, dataset(), epochs=3))
 
 
-@pytest.fixture(autouse=True)
-def _interruptible():
-    """Python ignores the signal where it was started in the background of a shell."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 def interrupt():
     signal.raise_signal(signal.SIGINT)
 

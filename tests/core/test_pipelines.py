@@ -17,7 +17,16 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing import laws
 
 NUMBERS = from_table({"x": range(5)})
-ROWS = [take(4), skip(1), shuffle(0), shuffle(0, buffer=2), repeat(2), select_columns(["x"]), compose(batch(2), unbatch()), compose()]
+ROWS = [
+    take(4, redraw=True),
+    skip(1, redraw=True),
+    shuffle(0),
+    shuffle(0, buffer=2),
+    repeat(2),
+    select_columns(["x"]),
+    compose(batch(2), unbatch()),
+    compose(),
+]
 
 
 @given(st.lists(st.sampled_from(ROWS), max_size=10))

@@ -14,7 +14,7 @@ import mlxfp as fp
 PAGE = Path(__file__).parent / "reference.md"
 SHELVES = {
     "The algebra": ("mlxfp.core.",),
-    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators."),
+    "Sources, rows, groups and running": ("mlxfp.data.", "mlxfp.collators.", "mlxfp.tasks."),
     "Text": ("mlxfp.text.",),
     "Training": ("mlxfp.training.", "mlxfp.evaluation."),
 }

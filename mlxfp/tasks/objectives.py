@@ -84,7 +84,7 @@ def objective(recipe: Recipe) -> Objective:
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
     >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="Rooms", type="numerical")], **about)
     >>> objective(fp.tasks.fit_recipe(spec, fp.from_examples([{"Rooms": 3, "price": 10.0}])))
-    Objective(answer='value', absolute=True)
+    Objective(answer='value', absolute=True, own=None)
     """
     return Objective(recipe.target.answer, absolute=METRICS[recipe.spec.metric].errors == "absolute")
 

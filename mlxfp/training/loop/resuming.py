@@ -5,7 +5,7 @@ from math import isclose
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.training.optimization.optimizers import learning_rates, own_rates
+from mlxfp.training.optimization.learning_rates import learning_rates, own_rates
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 

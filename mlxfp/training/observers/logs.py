@@ -20,7 +20,7 @@ from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
-from mlxfp.training.optimization.optimizers import learning_rates
+from mlxfp.training.optimization.learning_rates import learning_rates
 
 _WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")

@@ -12,7 +12,7 @@ from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Event, Observer, StateChanged, Stepped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in, warned_if_unused
-from mlxfp.training.optimization.optimizers import is_rate, learning_rates
+from mlxfp.training.optimization.learning_rates import is_rate, learning_rates
 
 
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:

@@ -18,8 +18,9 @@ from mlx.utils import tree_flatten
 from mlxfp.core.checks import check_callable, check_text
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import Part, brief
-from mlxfp.core.trees import difference, flatten, paths, tree_map
+from mlxfp.core.trees import difference, flatten, tree_map
 from mlxfp.settings.registries import Registry
+from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.schedules import Schedule, check_rate
 
 Where = Callable[[str, mx.array], bool]
@@ -134,43 +135,6 @@ def start(optimizer: optimizers.Optimizer, params: Any) -> Any:
             "Make the optimizer with another rate or schedule."
         )
     return own.state
-
-
-def learning_rates(opt: Any) -> list[float]:
-    """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
-    structure, leaves = flatten(opt)
-    return [leaf.item() for path, leaf in zip(paths(structure), leaves, strict=True) if is_rate(path)]
-
-
-def is_rate(path: str) -> bool:
-    """Tell whether this is the path of a learning rate in an optimizer's state."""
-    return path.rpartition(".")[2] == "learning_rate"  # the arrays of a parameter of that name have longer paths
-
-
-@attrs.frozen
-class OwnRate:
-    """The learning rate that an optimizer gives, and whether it comes from a schedule."""
-
-    rate: float
-    scheduled: bool
-
-
-def own_rates(optimizer: optimizers.Optimizer, opt: Any) -> list[OwnRate | None]:
-    """Return the learning rates, in the order of `learning_rates`, that an optimizer itself gives for the last update in its state.
-
-    None where there is nothing to compare: a schedule before the first update.
-    """
-    if isinstance(optimizer, optimizers.MultiOptimizer):
-        pairs = zip(optimizer.optimizers, opt["states"], strict=True)
-        return [rate for one, state in pairs for rate in own_rates(one, state)]
-    if "learning_rate" not in opt:
-        return []
-    schedule = optimizer._schedulers.get("learning_rate")  # noqa: SLF001  # MLX has no public way to ask
-    if schedule is None:
-        return [OwnRate(optimizer.state["learning_rate"].item(), scheduled=False)]
-    updates = int(opt["step"])
-    rate: Any = mx.array(schedule(mx.array(updates - 1, mx.uint64))).item() if updates else None
-    return [None if rate is None else OwnRate(rate, scheduled=True)]
 
 
 def update(optimizer: optimizers.Optimizer, gradients: Any, state: Any, params: Any) -> tuple[Any, Any]:

@@ -143,7 +143,9 @@ def test_codes_are_found_whatever_their_type(column: pa.Array):
 )
 def test_the_kind_of_competition_decides_the_words(kind: Any, question: str):
     classes = () if kind in ("regression", "ranking", "time_series") else SHIP.classes
-    spec = evolve(SHIP, kind=kind, classes=classes, time="Day", group="Day", columns=SHIP.columns[2:3])
+    spec = evolve(
+        SHIP, kind=kind, classes=classes, metric=SHIP.metric if classes else "mae", time="Day", group="Day", columns=SHIP.columns[2:3]
+    )
     rows = pa.table({"Age": [3], "Day": ["2020-01-01"]})
     assert texts(spec, rows, rows) == [question]
 

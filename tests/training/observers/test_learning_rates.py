@@ -5,7 +5,8 @@ import pytest
 from mlx import optimizers
 
 from mlxfp.training.observers.rate_plateaus import scaled_rates
-from mlxfp.training.optimization.optimizers import learning_rates, start
+from mlxfp.training.optimization.learning_rates import learning_rates
+from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.state import same_arrays
 
 PARAMS = {"learning_rate": mx.ones(2), "layers": [{"w": mx.zeros((2, 2))}, {"w": mx.ones((2, 2))}]}  # an unlucky name among them

@@ -10,7 +10,8 @@ from mlxfp.training.loop.events import Evaluated, Evaluation, StateChanged, Step
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
-from mlxfp.training.optimization.optimizers import adamw, learning_rates
+from mlxfp.training.optimization.learning_rates import learning_rates
+from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.optimization.schedules import cosine_decay
 from tests.training.samples import dataset, setting
 

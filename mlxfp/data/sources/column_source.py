@@ -168,7 +168,7 @@ def _fitted(chunk: RecordBatch, column: pa.Field, path: str) -> pa.Array:
         raise DataError(
             f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. Declare another type, or correct it."
         ) from error
-    except pa.ArrowNotImplementedError as error:
+    except pa.ArrowNotImplementedError as error:  # Arrow's error for two types of which one cannot become the other
         raise SchemaError(
             f"Column {column.name!r} of {values.type} cannot be read as {column.type}: {error}, in {path}. Declare another type."
         ) from error

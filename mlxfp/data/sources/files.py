@@ -224,7 +224,7 @@ def _open_member(path: str) -> Any:
         )
     try:
         return opened.open(members[0])
-    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # the last two: another compression, a password
+    except (BadZipFile, NotImplementedError, RuntimeError) as error:  # zipfile's errors for another compression and for a password
         raise _damaged(error, path) from error
 
 

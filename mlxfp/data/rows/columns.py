@@ -1,4 +1,4 @@
-"""Stages that choose columns: they say which, so that a reader need not read the others (see `optimize`)."""
+"""Stages that choose columns: they say which, so that a reader need not read the others (see `planning.py`)."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

@@ -10,6 +10,7 @@ from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mlxfp.config import BlendConfig
     from mlxfp.runs import RunEvent
 
 
@@ -34,9 +35,14 @@ def add(commands: Commands) -> None:
     export.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     export.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the models, one in it for each fold")
     blend = add_command(commands, "blend", _blend, example="mlxfp blend runs/first runs/second --out runs/both --method greedy")
-    blend.add_argument("folders", metavar="FOLDER", nargs="+", help="the folders of runs on the same rows and folds")
-    blend.add_argument("--out", metavar="FOLDER", required=True, help="the folder for predictions, metrics and submission")
-    blend.add_argument("--method", metavar="NAME", default="mean", help="mean, rank, vote or greedy (default: mean)")
+    blend.add_argument(
+        "folders",
+        metavar="FOLDER",
+        nargs="+",
+        help="the folders of runs on the same rows and folds, or a YAML file of runs, out and method",
+    )
+    blend.add_argument("--out", metavar="FOLDER", help="the folder for predictions, metrics and submission")
+    blend.add_argument("--method", metavar="NAME", help="mean, rank, vote or greedy (default: mean)")
     for command in (run, resume, predict, export, blend):
         add_code(command)
 
@@ -89,13 +95,31 @@ def _blend(options: Namespace) -> int:
     _start()
     from mlxfp.runs import blend
 
-    made = blend(options.folders, options.out, method=options.method, code=options.code)
+    wanted = _wanted_blend(options)
+    made = blend(wanted.runs, wanted.out, method=wanted.method, code=options.code)
     for folder, value in made.parts.items():
         say(f"{folder}: {made.score.metric} {value:.4f}")
-    say(f"{options.out}: out of fold, {made.score}")
+    say(f"{wanted.out}: out of fold, {made.score}")
     if made.submission is not None:
         say(f"{made.submission} is ready to submit: mlxfp submit {made.submission} --competition NAME")
     return 0
+
+
+def _wanted_blend(options: Namespace) -> "BlendConfig":
+    """Read what to blend: from a file, if one is named, and what the command line says goes before it."""
+    from mlxfp.config import BlendConfig, read_document, structure
+
+    said = {name: value for name, value in (("out", options.out), ("method", options.method)) if value is not None}
+    if len(options.folders) > 1 or Path(options.folders[0]).is_dir():
+        return structure({"runs": options.folders, **said}, BlendConfig, what="the command line, whose values are runs, --out and --method")
+    path = options.folders[0]
+    document = read_document(path)
+    return structure(
+        {**document.values, **said},
+        BlendConfig,
+        what=path,
+        origin=lambda place: f"{path}:{document.lines[place]}" if place in document.lines else "",
+    )
 
 
 def _start() -> None:

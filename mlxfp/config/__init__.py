@@ -1,6 +1,7 @@
 """Configurations: frozen classes from YAML or JSON, presets and the command line, checked as a whole."""
 
 from mlxfp.config.classes import (
+    BlendConfig,
     CompetitionConfig,
     DataConfig,
     ModelConfig,
@@ -20,6 +21,7 @@ from mlxfp.settings.yaml_files import read_document, write_document
 
 __all__ = [
     "PRESETS",
+    "BlendConfig",
     "CompetitionConfig",
     "DataConfig",
     "ModelConfig",

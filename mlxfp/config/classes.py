@@ -244,6 +244,21 @@ class RunConfig:
     own: OwnConfig = field(factory=OwnConfig)
 
 
+@frozen(kw_only=True)
+class BlendConfig:
+    """A blend of finished runs, as a file for `mlxfp blend`.
+
+    >>> BlendConfig(runs=("runs/first", "runs/second"), out="runs/both").method
+    'mean'
+
+    See also: `runs.blend`, which says what each value means.
+    """
+
+    runs: tuple[str, ...]
+    out: str
+    method: Literal["mean", "rank", "vote", "greedy"] = "mean"
+
+
 def option_paths() -> tuple[str, ...]:
     """Return the paths of all options of a run, such as `training.epochs`."""
     inner = ((each.name, fields(each.type) if each.type is not None and has(each.type) else ()) for each in fields(RunConfig))

@@ -7,6 +7,7 @@ always an error and never changes a type.
 
 import os
 import re
+import warnings
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -255,6 +256,14 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
     sample, path = next((pair for pair in chain([first], samples) if pair[0].num_rows), first)
     schema = source.finished(sample.schema, path)
     check_names(schema.names, path)
+    if not sample.num_rows and not set(schema.names) <= {name for name, _ in source.types}:
+        many = f"{len(files)} files without records" if len(files) > 1 else "a file without records"
+        warnings.warn(
+            f"There is no row to read: got {many}, {files[0].path} first, so the types of the columns are not known. Check the path, or "
+            "declare them with schema=.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return schema, path
 
 

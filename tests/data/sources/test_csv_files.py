@@ -194,6 +194,7 @@ def test_null_values_are_null_quoted_or_not(tmp_path: Path):
     assert list(read_csv(path, null_values=["-", "?"])) == [{"x": "NA", "y": ""}, {"x": None, "y": None}]
 
 
+@pytest.mark.filterwarnings("ignore:There is no row to read")
 @pytest.mark.parametrize(
     ("text", "names", "rows"),
     [
@@ -212,6 +213,14 @@ def test_headers(tmp_path: Path, text: str, names: list[str], rows: list[tuple[A
     assert [tuple(row.values()) for row in dataset] == rows
 
 
+def test_a_file_with_a_header_and_no_row_is_told(tmp_path: Path):
+    empty, full = write(tmp_path / "a.csv", "a,b\n"), write(tmp_path / "b.csv", "a,b\n1,2\n")
+    with pytest.warns(RuntimeWarning, match=r"There is no row to read: got a file without records, .*a\.csv first, .* Check the path"):
+        assert list(read_csv(empty)) == []
+    assert list(read_csv(empty, schema={"a": pa.int64(), "b": pa.int64()})) == []
+    assert list(read_csv([empty, full])) == [{"a": 1, "b": 2}]
+
+
 def test_a_header_may_be_longer_than_a_block(tmp_path: Path):
     names = [f"a column with the number {n}" for n in range(9_000)]
     path = write(tmp_path / "a.csv", "\n" * 70_000 + ",".join(names) + "\n" + ",".join(["1"] * 9_000) + "\n1\n")
@@ -219,6 +228,7 @@ def test_a_header_may_be_longer_than_a_block(tmp_path: Path):
         list(read_csv(path))
 
 
+@pytest.mark.filterwarnings("ignore:There is no row to read")
 def test_columns_name_the_fields_of_files_without_a_header(tmp_path: Path):
     for name, text in (("a.tsv", 'a "nice\t1\n'), ("b.tsv", ""), ("c.tsv", 'film"\t0\n')):
         write(tmp_path / name, text)
@@ -232,6 +242,7 @@ def test_a_header_alone_takes_its_types_from_the_next_file(tmp_path: Path):
     assert list(read_csv(paths)) == [{"y": 1, "x": "t"}]
 
 
+@pytest.mark.filterwarnings("ignore:There is no row to read")
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
@@ -366,6 +377,7 @@ def test_what_resuming_costs_is_said(tmp_path: Path):
     assert length(read_csv(tmp_path / "a.csv")) is None
 
 
+@pytest.mark.filterwarnings("ignore:There is no row to read")
 @given(
     st.binary(max_size=40) | WILD.map(str.encode), SIZES, st.sampled_from([None, {"a": pa.int64()}, {"b": pa.bool_(), "a": pa.float32()}])
 )

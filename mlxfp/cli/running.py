@@ -144,7 +144,8 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                 case Noted(message=message):
                     warn(message)
                 case Ended(folder=place, score=total, submission=submission):
-                    say(f"{place}: out of fold, {total}" if total is not None else f"{place}: done")
+                    scored = "out of fold" if total is not None and len(total.folds) > 1 else "rows that validate"
+                    say(f"{place}: {scored}, {total}" if total is not None else f"{place}: done")
                     if submission is not None:
                         say(f"{submission} is ready to submit: mlxfp submit {place}")
     except KeyboardInterrupt:

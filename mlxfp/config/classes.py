@@ -70,6 +70,7 @@ class TextConfig:
         "round", "How numbers are rendered; quantiles are computed from the fold's training rows. None: left out, for model.numeric."
     )
     digits: int = option(2, "The digits after the point, the significant digits, or the number of quantiles.", at_least=0, at_most=100)
+    column: str = option("text", "The column of the texts of a language model, in files that have columns.")
     tokenizer: str = path_option(
         "wordpiece", "The kind to train on the training rows of each fold (wordpiece, bpe, unigram), or the path of a trained tokenizer."
     )
@@ -82,6 +83,21 @@ class TextConfig:
 
 @_explain_unknown
 @frozen(kw_only=True)
+class MediaConfig:
+    """How files become arrays, where the task is images or audio.
+
+    >>> MediaConfig(side=224).rate
+    16000
+    """
+
+    side: int = option(64, "The height and width that pictures are resized to.", at_least=8)
+    rate: int = option(16000, "The samples per second that sounds are resampled to.", at_least=1000)
+    seconds: float = option(4.0, "How much of the beginning of a sound is used; shorter ones are padded.", above=0)
+    mels: int = option(64, "The number of bands of a spectrogram.", at_least=8)
+
+
+@_explain_unknown
+@frozen(kw_only=True)
 class ModelConfig:
     """The model to train.
 
@@ -89,7 +105,7 @@ class ModelConfig:
     True
     """
 
-    name: str = option("modernbert", "The architecture.")
+    name: str | None = option(None, "The architecture. Null: modernbert; decoder for a language model; convnet for images and audio.")
     size: str = option("tiny", "The size, one that models.create knows.")
     path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
     dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least=0, below=1)
@@ -232,8 +248,12 @@ class RunConfig:
 
     name: str = option("run", "The name of the run, and of its folder.")
     output: str = path_option("runs", "The folder that contains the folders of runs.")
+    task: Literal["competition", "images", "audio", "language_model"] = option(
+        "competition", "What is learned: rows of tables and texts, in folds; classes of images or of audio in class folders; texts."
+    )
     data: DataConfig = field(factory=DataConfig)
     text: TextConfig = field(factory=TextConfig)
+    media: MediaConfig = field(factory=MediaConfig)
     model: ModelConfig = field(factory=ModelConfig)
     optimizer: OptimizerConfig = field(factory=OptimizerConfig)
     schedule: ScheduleConfig = field(factory=ScheduleConfig)

@@ -22,6 +22,14 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "competition": {"views": 4},
             "observers": {"mlflow": "sqlite:///mlflow.db"},
         },
+        "images": {"name": "images", "task": "images", "model": {"size": "mini"}, "training": {"epochs": 20}},
+        "audio": {"name": "audio", "task": "audio", "model": {"size": "mini"}, "training": {"epochs": 20}},
+        "language_model": {
+            "name": "language_model",
+            "task": "language_model",
+            "text": {"tokenizer": "bpe", "vocab_size": 8000, "max_length": 256},
+            "training": {"epochs": 3, "size": 16},
+        },
         "titanic": {
             "name": "titanic",
             "data": {"spec": "titanic"},

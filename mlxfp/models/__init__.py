@@ -2,6 +2,7 @@
 
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create
+from mlxfp.models.convnet import ConvNet, ConvNetConfig
 from mlxfp.models.decoder import Cache, Decoder, DecoderConfig
 from mlxfp.models.describing import describe
 from mlxfp.models.encoder import Encoder, EncoderConfig
@@ -21,6 +22,8 @@ __all__ = [
     "Cache",
     "CausalLM",
     "Classifier",
+    "ConvNet",
+    "ConvNetConfig",
     "Decoder",
     "DecoderConfig",
     "Encoder",

@@ -2,6 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 from attrs import evolve
@@ -17,6 +18,7 @@ from mlxfp.kaggle.specs.specs import FileSpec
 from mlxfp.kaggle.specs.tables import column_values, to_table
 from mlxfp.models.weights import save
 from mlxfp.runs import folders
+from mlxfp.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import load_fold
@@ -40,6 +42,13 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     """
     run, file = Path(folder), Path(path)
     config, folds = finished(run)
+    if config.task in ("images", "audio"):
+        return predict_files(config, folds[0], file)
+    if config.task == "language_model":
+        raise ArgumentError(
+            "A language model writes texts, and has no classes to predict. Load it, fp.models.load("
+            f"{str(folds[0] / MODEL_FOLDER)!r}), and let it write: fp.models.generate."
+        )
     if not file.is_file():
         raise MissingFileError(f"There is no file {str(file)!r}. Give a file with the columns of the test file.")
     spec = load_spec(run / folders.SPEC)
@@ -71,6 +80,14 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     config, folds = finished(run)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise ArgumentError(f"Models are written to a folder of their own, and {str(place)!r} is not empty. Give another folder.")
+    if config.task in ("images", "audio"):
+        raise ArgumentError(
+            f"The hub has a layout for language models and those of competitions, and this is a run of {config.task}. Its weights are in "
+            f"{folds[0] / folders.MODEL}, and fp.runs.predict uses them."
+        )
+    if config.task == "language_model":
+        copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)
+        return (place,)
     own, written = own_parts(config, code), []
     for each in folds:
         fold = load_fold(config, each, own)

@@ -1,41 +1,30 @@
 """One fold of a run: fit, predict, save; finished work is not done again."""
 
 from collections.abc import Iterator, Sequence
-from shutil import rmtree
 
 import numpy as np
-from attrs import evolve
 from mlx import nn
-from mlx.optimizers import SGD
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.describing import length
 from mlxfp.core.errors import CheckpointError, DataError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.validation.cross_validation import unseen
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.kaggle.validation.out_of_fold import fold_predictions
-from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent, Trained
+from mlxfp.runs.events import FoldEnded, Noted, RunEvent
 from mlxfp.runs.files import read_json, write_array, write_json
-from mlxfp.runs.folders import BEST, CHECKPOINTS, FOLD_OOF, FOLD_TEST, LOG, MODEL, RECIPE, RESULT, FoldFolder
-from mlxfp.runs.from_config import model_of, observers_of, optimizer_of, step_of, stops_by
+from mlxfp.runs.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
+from mlxfp.runs.from_config import model_of, stops_by
 from mlxfp.runs.own_parts import OwnParts
 from mlxfp.runs.plans import Plan
-from mlxfp.runs.quickstart import PreparedFold, budget, prepare_fold
+from mlxfp.runs.quickstart import budget, prepare_fold
+from mlxfp.runs.training import DIVERGED, Work, load_weights
+from mlxfp.runs.training import train as train_model
 from mlxfp.settings.structuring import structure, unstructure
-from mlxfp.tasks.objectives import Predictor, evaluation_state
+from mlxfp.tasks.objectives import Predictor
 from mlxfp.tasks.recipes import Recipe
-from mlxfp.training import observers
 from mlxfp.training.loop import events
-from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
-from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.fitting import evaluate, fit
-from mlxfp.training.loop.nonfinite import NonFiniteError
-from mlxfp.training.steps.state import TrainState, train_state
-
-_STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
-_DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
 
 
 def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
@@ -78,12 +67,13 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
         recipe.view(others, number)  # raises now what would be raised after the training
     write_json(files / RECIPE, unstructure(recipe))
     if not (files / MODEL).is_file():
-        yield from _training(prepared, files, extra)
+        work = Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, length(train) or 0, plan.seed_of(fold))
+        yield from train_model(config, work, plan.folder, files, (*plan.own.observers, *extra))
     predict = _load(files, recipe, prepared.model, config.competition.views)
     answers = predict(others)
     if not np.isfinite(answers).all():
         raise DataError(
-            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {_DIVERGED}, or with "
+            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {DIVERGED}, or with "
             "training.compute_dtype=float32."
         )
     made = fold_predictions(fold, answers)
@@ -101,62 +91,5 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     write_json(files / RESULT, {**result, "pipeline": pipeline, "files": files.hashes()})
 
 
-def _training(prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
-    plan, goal = prepared.plan, prepared.objective
-    config, batches, seed = plan.config, prepared.batches, plan.seed_of(prepared.fold)
-    watched, training = config.observers, config.training
-    updates = max(2, training.epochs * (length(batches) or 0) // training.accumulate)
-    optimizer = optimizer_of(config, updates=updates)
-    step = step_of(config, prepared.model, goal, optimizer)
-    start, stops = step.start(train_state(prepared.model, optimizer, seed=seed)), watched.patience is not None
-    name, control = _STOPPING if stops_by(config) else _HELD_OUT, Control()
-    begin = load_latest(files / CHECKPOINTS, start)
-    if stops and begin.history and not (files / BEST).is_file():
-        rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the fold starts over
-        begin = Checkpoint(start)
-    yield FoldBegan(plan.folder, files.fold, length(prepared.splits.train) or 0, begin.state.step)
-
-    check, held_out = evaluate(prepared.model, goal.measure), prepared.held_out
-    stream = pipe(
-        fit(
-            step,
-            begin.state,
-            batches,
-            epochs=training.epochs,
-            cursor=begin.cursor,
-            history=begin.history,
-            running=begin.running,
-            control=control,
-            log_every=watched.every,
-        ),
-        observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=name),
-        *observers_of(config, f"{name}/loss", files / BEST, control),
-        observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
-        *plan.own.observers,
-        *extra,
-        observers.log_metrics(files / LOG),
-        *([observers.progress()] if watched.progress else []),
-    )
-    end: events.Event | None = None
-    try:
-        for event in stream:
-            end = event
-            yield Trained(plan.folder, files.fold, event)
-    except NonFiniteError as error:
-        error.add_note(f"The training of fold {files.fold} diverged. {_DIVERGED}, or with training.skip_nonfinite=true.")
-        raise
-    assert end is not None
-    # There is no best state where the time was up before the first evaluation.
-    state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
-    save_state(files / MODEL, _weights(state))
-
-
-def _weights(state: TrainState) -> TrainState:
-    """Return the weights that predict, without the parts of a state that only training needs."""
-    return evolve(evaluation_state(state), opt={}, extra={})
-
-
 def _load(files: FoldFolder, recipe: Recipe, model: nn.Module, views: int) -> Predictor:
-    """Read the weights from the file even if they are in memory: the saved weights must be those that predict."""
-    like = _weights(train_state(model, SGD(0.0), seed=0))
-    return Predictor(recipe, model, load_state(files / MODEL, like).state, views)
+    return Predictor(recipe, model, load_weights(files, model), views)

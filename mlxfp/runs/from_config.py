@@ -24,7 +24,7 @@ from mlxfp.runs.folders import data_folder
 from mlxfp.runs.own_parts import OwnParts
 from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.tasks.models import make_model, make_pretrained
-from mlxfp.tasks.objectives import Objective
+from mlxfp.tasks.objectives import Goal
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import Kind
@@ -37,12 +37,13 @@ from mlxfp.training.steps.steps import TrainStep, train_step
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained
 _NONE = OwnParts()
+CONVNET = "convnet"  # the model of pictures and sounds
 PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
-    "model.name": MODELS,
+    "model.name": (*MODELS, CONVNET),
     "optimizer.name": optimizers.OPTIMIZERS,
     "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
@@ -109,7 +110,7 @@ def model_of(config: RunConfig, recipe: Recipe, own: OwnParts = _NONE, *, seed: 
         return made  # type: ignore[no-any-return]  # checked
     if model.path is not None:
         return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
-    return make_model(recipe, model.name, size=model.size, dropout=model.dropout, seed=seed)
+    return make_model(recipe, model.name or "modernbert", size=model.size, dropout=model.dropout, seed=seed)
 
 
 def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
@@ -143,7 +144,7 @@ def observers_of(config: RunConfig, metric: str, best: Path, control: Control) -
     return tuple(made)
 
 
-def step_of(config: RunConfig, model: nn.Module, goal: Objective, optimizer: Optimizer) -> TrainStep:
+def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer) -> TrainStep:
     """Make the training step."""
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)

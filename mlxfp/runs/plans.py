@@ -79,6 +79,8 @@ def plan(config: RunConfig, *, code: Code = None) -> Plan:
     (stratified: 600 rows in 5 folds, 'accuracy')
     """
     config = structure(unstructure(config), RunConfig, choices=CHOICES)
+    if config.task != "competition":
+        raise ConfigError(f"task: a run of {config.task} has no folds to plan. Run it: mlxfp run CONFIG, or fp.runs.run(config).")
     own = own_parts(config, code)
     data = competition_data(config, run_folder(config), own)
     if problems := (*config_problems(config), *data_problems(config, data)):

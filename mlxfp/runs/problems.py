@@ -11,7 +11,7 @@ from mlxfp.kaggle.specs.inferring import find_files
 from mlxfp.kaggle.specs.reading import folder_of
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
 from mlxfp.runs.folders import is_csv_name
-from mlxfp.runs.from_config import TOKENIZERS
+from mlxfp.runs.from_config import CONVNET, TOKENIZERS
 from mlxfp.tasks.competition_data import CompetitionData
 
 Problem = tuple[str, str]  # the path of an option, and a sentence
@@ -19,6 +19,10 @@ Problem = tuple[str, str]  # the path of an option, and a sentence
 
 def config_problems(config: RunConfig) -> Iterator[Problem]:
     """Find options that cannot work, without reading data: names and paths of nothing, and options that contradict each other."""
+    yield from _competition_problems(config) if config.task == "competition" else file_problems(config)
+
+
+def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     data, weights, name = config.data, config.model.path, config.competition.submission
     template, tokenizer = config.text.template, config.text.tokenizer
     spec: DatasetSpec | None = None
@@ -32,6 +36,8 @@ def config_problems(config: RunConfig) -> Iterator[Problem]:
     metric = config.competition.metric
     if spec is not None and metric is not None and (unfit := unfit_metric(metric, spec.kind)):
         yield "competition.metric", unfit
+    if config.model.name == CONVNET:
+        yield "model.name", f"{CONVNET} is for pictures and sounds, with task=images or task=audio"
     if weights is not None and not Path(weights).is_dir():
         yield "model.path", f"there is no folder {weights!r} of pretrained weights"
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
@@ -42,6 +48,32 @@ def config_problems(config: RunConfig) -> Iterator[Problem]:
         yield "text.template", f"{template!r} has no {{column}}"
     if not is_csv_name(name):
         yield "competition.submission", f"{name!r} must be the name of a CSV file, and not of another file of the run"
+
+
+def file_problems(config: RunConfig) -> Iterator[Problem]:
+    """Find options that a run over files cannot use."""
+    fits = "decoder" if config.task == "language_model" else CONVNET
+    if config.data.path is None or not Path(config.data.path).exists():
+        yield "data.path", f"a run with task={config.task} needs the folder with its files, got {config.data.path!r}"
+    if config.model.name not in (None, fits):
+        yield "model.name", f"{config.model.name!r} does not fit task={config.task}; take {fits}, or leave it out"
+    default = RunConfig()
+    unused = {
+        "model.path": config.model.path,
+        "model.numeric": config.model.numeric,
+        "data.spec": config.data.spec,
+        "data.pseudo_labels": config.data.pseudo_labels,
+        "observers.mlflow": config.observers.mlflow,
+    }
+    for path, value in unused.items():
+        if value:
+            yield path, f"task={config.task} does not use it; leave it out"
+    for name in ("validation", "competition", "own"):
+        if getattr(config, name) != getattr(default, name):
+            yield name, f"task={config.task} has no folds, no submission and no parts of your own; leave the section out"
+    tokenizer = config.text.tokenizer
+    if config.task == "language_model" and tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
+        yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
 
 
 def data_problems(config: RunConfig, data: CompetitionData) -> Iterator[Problem]:

@@ -13,6 +13,7 @@ from mlxfp.core.checks import check_types
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
+from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
@@ -88,6 +89,9 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
     folders.check_folder(folder, config.name)
     with folders.locked(folder):
         folders.claim(folder, config)
+        if config.task != "competition":
+            yield from run_files(config, folder)
+            return
         made = plan(config, code=code)
         yield from _write_inputs(made)
         folders.update_paths(folder, config)

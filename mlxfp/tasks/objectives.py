@@ -1,7 +1,7 @@
 """What a model is trained for, and how a trained model predicts: loss, metrics and answers of a recipe's target."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import mlx.core as mx
 import numpy as np
@@ -23,6 +23,16 @@ from mlxfp.training.steps.state import TrainState
 Batch = Mapping[str, Any]
 Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # of outputs and labels: a sum and a weight
 _ROWS_TO_PREDICT = 64  # in a batch
+
+
+class Goal(Protocol):
+    """What a model learns: a loss for `train_step`, and metrics for `evaluate`."""
+
+    def loss(self, model: Any, batch: Any) -> Any:
+        """Return (sum, weight)."""
+
+    def measure(self, model: Any, batch: Any) -> dict[str, Any]:
+        """Return metrics by name."""
 
 
 @frozen
@@ -47,7 +57,10 @@ class Objective:
     own: Loss | None = field(kw_only=True, default=None)
 
     def outputs(self, model: Any, batch: Batch) -> mx.array:
-        """Call the model with a batch: logits, or scaled values."""
+        """Call the model with the tokens, pictures or spectrograms of a batch: logits, or scaled values."""
+        if "images" in batch or "features" in batch:
+            seen: mx.array = model(batch["images"] if "images" in batch else batch["features"][..., None])
+            return seen
         numbers = {"numbers": batch["numbers"]} if "numbers" in batch else {}
         made: mx.array = model(batch["input_ids"], batch["attention_mask"], **numbers)
         return made

@@ -138,7 +138,8 @@ class Score:
         return [value for value in self.folds if not isnan(value)]
 
     def __repr__(self) -> str:
-        return f"{self.metric} {self.overall:.4f}, in folds {self.mean:.4f} +- {self.sd:.4f}"
+        folds = f", in folds {self.mean:.4f} +- {self.sd:.4f}" if len(self.folds) > 1 else ""
+        return f"{self.metric} {self.overall:.4f}{folds}"
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:

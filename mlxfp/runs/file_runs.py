@@ -1,0 +1,157 @@
+"""Runs over files in a folder: pictures and sounds in class folders, and texts for a language model; one part of them validates."""
+
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from mlxfp.collators.collating import collate
+from mlxfp.config.classes import RunConfig
+from mlxfp.core.describing import length
+from mlxfp.core.errors import CheckpointError, ConfigError
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.selecting import Splits
+from mlxfp.kaggle.specs.reading import hash_file
+from mlxfp.kaggle.validation.out_of_fold import Score
+from mlxfp.models.weights import save
+from mlxfp.runs import folders
+from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
+from mlxfp.runs.files import read_json, write_json
+from mlxfp.runs.folders import FoldFolder
+from mlxfp.runs.outcomes import environment
+from mlxfp.runs.problems import file_problems
+from mlxfp.runs.training import Work, load_weights, train
+from mlxfp.settings.structuring import unstructure
+from mlxfp.tasks.file_tasks import LanguageModel, Pictures, Sounds, check_classes, read_parts, read_texts
+from mlxfp.text.tokenizers.files import load_tokenizer
+from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.training.loop.fitting import evaluate, predict
+from mlxfp.training.steps.transforms import functional
+
+MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it
+_SCORES = {"images": "accuracy", "audio": "accuracy", "language_model": "perplexity"}
+_TO_PREDICT = 64  # files in a batch
+
+
+@frozen
+class FileRun:
+    """A task over files with the parts of its rows; made by `prepare_files`."""
+
+    task: Any
+    parts: Splits
+
+    def work(self, config: RunConfig) -> Work:
+        """Make the model and its batches; raises `ConfigError` where the training rows do not fill a batch."""
+        training, rows = config.training, length(self.parts.train)
+        made = self.task.batches(self.parts, size=training.size, seed=training.seed, prefetched=config.data.prefetch)
+        for part, batches in (("train on", made.train), ("validate with", made.valid)):
+            if not length(batches):
+                raise ConfigError(
+                    f"training.size: got {training.size} rows in a batch, and those to {part} in {config.data.path!r} do not make one. "
+                    "Give a smaller size, or more data."
+                )
+        model = self.task.model(config.model.size, dropout=config.model.dropout, seed=training.seed)
+        return Work(model, self.task.goal, made.train, made.valid, rows or 0, training.seed)
+
+
+def prepare_files(config: RunConfig) -> FileRun:
+    """Read the parts of a folder, and fit the task on the one that trains."""
+    if problems := tuple(file_problems(config)):
+        raise ConfigError("The configuration cannot be run:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
+    path, text = str(config.data.path), config.text
+    read = partial(read_parts, path, seed=config.training.seed, limit=config.data.limit)
+    if config.task == "language_model":
+        parts, _ = read(partial(read_texts, column=text.column))
+        if Path(text.tokenizer).exists():
+            tokenizer = load_tokenizer(text.tokenizer)
+        else:
+            kind: Any = text.tokenizer
+            tokenizer = train_tokenizer(parts.train, kind=kind, vocab_size=text.vocab_size)
+        return FileRun(LanguageModel(tokenizer, text.max_length), parts)
+    task = file_task(config, ())
+    parts, classes = read(task.rows)
+    return FileRun(file_task(config, check_classes(classes, config.task, path)), parts)
+
+
+def file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds:
+    """Make the task of a configuration with these classes."""
+    media = config.media
+    return Pictures(classes, media.side) if config.task == "images" else Sounds(classes, media.rate, media.seconds, media.mels)
+
+
+def run_files(config: RunConfig, folder: Path) -> Iterator[RunEvent]:
+    """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
+    prepared, files = prepare_files(config), FoldFolder(folder, 1)
+    folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), "files": _listing(str(config.data.path))})
+    folders.update_paths(folder, config)
+    if not (folder / folders.ENVIRONMENT).is_file():
+        write_json(folder / folders.ENVIRONMENT, environment())
+    for path in files.damaged():
+        yield Noted(folder, f"{path} is missing or damaged, and is made again.")
+        path.unlink(missing_ok=True)
+        (files / folders.RESULT).unlink(missing_ok=True)
+    yield Began(folder, 1, int(files.done))
+    if not files.done:
+        try:
+            yield from _train_and_evaluate(config, prepared, folder, files)
+        except CheckpointError as error:
+            error.add_note("Remove that file and run again: whatever is missing is made again.")
+            raise
+    result = files.result()
+    yield FoldEnded(folder, 1, result["metric"], result["score"])
+    write_json(
+        folder / folders.RECEIPT,
+        {
+            "config": folders.flat(config),
+            "versions": environment(),
+            "data": read_json(folder / folders.DATA),
+            "folds": [result],
+            "outputs": {folders.METRICS: hash_file(folder / folders.METRICS)},
+        },
+    )
+    yield Ended(folder, Score(result["metric"], (result["score"],), result["score"]), None)
+
+
+def predict_files(config: RunConfig, files: FoldFolder, path: Path) -> dict[str, Any]:
+    """Predict the class of each file in a folder: columns by name, the path first, then the class and the probability of each."""
+    classes = tuple(read_json(files / folders.RECIPE)["classes"])
+    task = file_task(config, classes)
+    model, rows = task.model(config.model.size, dropout=config.model.dropout, seed=0), task.rows(str(path))
+    answers = predict(model, task.goal.answers)(load_weights(files, model), pipe(rows, batch(_TO_PREDICT), collate(task.collator(None))))
+    chances = np.concatenate([np.asarray(part, np.float64) for part in answers])
+    source: Any = rows.source
+    return {
+        "path": list(source.names),
+        "class": [classes[place] for place in chances.argmax(axis=1)],
+        **dict(zip(classes, chances.T, strict=True)),
+    }
+
+
+def _train_and_evaluate(config: RunConfig, prepared: FileRun, folder: Path, files: FoldFolder) -> Iterator[RunEvent]:
+    task, work, valid = prepared.task, prepared.work(config), prepared.parts.valid
+    assert valid is not None
+    if not (files / folders.MODEL).is_file():
+        yield from train(config, work, folder, files, ())
+    state = load_weights(files, work.model)
+    if isinstance(task, LanguageModel):
+        save(files / MODEL_FOLDER, functional(work.model).bind(state.params, state.buffers), tokenizer=task.tokenizer)
+    else:
+        write_json(files / folders.RECIPE, unstructure(task))
+    numbers, metric = evaluate(work.model, task.goal.measure)(state, work.held_out), _SCORES[config.task]
+    write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
+    result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
+    write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})
+
+
+def _listing(path: str) -> str:
+    """Return what identifies the files at a path: their names and sizes; of a remote address, itself."""
+    place = Path(path)
+    found = sorted(place.rglob("*")) if place.is_dir() else [place]
+    names = [f"{file.relative_to(place).as_posix()} {file.stat().st_size}" for file in found if file.is_file()]
+    return sha256("\n".join(names or [path]).encode()).hexdigest()

@@ -1,0 +1,99 @@
+"""The training of one model in a run: from its last checkpoint to the file of its weights."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from attrs import evolve, field, frozen
+from mlx import nn
+from mlx.optimizers import SGD
+
+from mlxfp.config.classes import RunConfig
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import length
+from mlxfp.core.pipelines import pipe
+from mlxfp.runs.events import FoldBegan, RunEvent, Trained
+from mlxfp.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, FoldFolder
+from mlxfp.runs.from_config import observers_of, optimizer_of, step_of, stops_by
+from mlxfp.tasks.objectives import Goal, evaluation_state
+from mlxfp.training import observers
+from mlxfp.training.loop import events
+from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
+from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.fitting import evaluate, fit
+from mlxfp.training.loop.nonfinite import NonFiniteError
+from mlxfp.training.steps.state import TrainState, train_state
+
+_STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
+DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
+
+
+@frozen
+class Work:
+    """A model to train, with its batches and those to evaluate with; `rows` is how many rows it trains on."""
+
+    model: nn.Module = field(repr=False)
+    goal: Goal
+    batches: Dataset[Any]
+    held_out: Dataset[Any]
+    rows: int
+    seed: int
+
+
+def train(config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
+    """Train a model, or continue, and write the weights that predict; yield what happens."""
+    batches, watched, training = work.batches, config.observers, config.training
+    updates = max(2, training.epochs * (length(batches) or 0) // training.accumulate)
+    optimizer = optimizer_of(config, updates=updates)
+    step = step_of(config, work.model, work.goal, optimizer)
+    start, stops = step.start(train_state(work.model, optimizer, seed=work.seed)), watched.patience is not None
+    name, control = _STOPPING if stops_by(config) else _HELD_OUT, Control()
+    begin = load_latest(files / CHECKPOINTS, start)
+    if stops and begin.history and not (files / BEST).is_file():
+        rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the training starts over
+        begin = Checkpoint(start)
+    yield FoldBegan(run, files.fold, work.rows, begin.state.step)
+
+    check, held_out = evaluate(work.model, work.goal.measure), work.held_out
+    stream = pipe(
+        fit(
+            step,
+            begin.state,
+            batches,
+            epochs=training.epochs,
+            cursor=begin.cursor,
+            history=begin.history,
+            running=begin.running,
+            control=control,
+            log_every=watched.every,
+        ),
+        observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=name),
+        *observers_of(config, f"{name}/loss", files / BEST, control),
+        observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
+        *extra,
+        observers.log_metrics(files / LOG),
+        *([observers.progress()] if watched.progress else []),
+    )
+    end: events.Event | None = None
+    try:
+        for event in stream:
+            end = event
+            yield Trained(run, files.fold, event)
+    except NonFiniteError as error:
+        error.add_note(f"The training of fold {files.fold} diverged. {DIVERGED}, or with training.skip_nonfinite=true.")
+        raise
+    assert end is not None
+    # There is no best state where the time was up before the first evaluation.
+    state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
+    save_state(files / MODEL, _weights(state))
+
+
+def load_weights(files: FoldFolder, model: nn.Module) -> TrainState:
+    """Read the weights from the file even if they are in memory: the saved weights must be those that predict."""
+    return load_state(files / MODEL, _weights(train_state(model, SGD(0.0), seed=0))).state
+
+
+def _weights(state: TrainState) -> TrainState:
+    """Return the weights that predict, without the parts of a state that only training needs."""
+    return evolve(evaluation_state(state), opt={}, extra={})

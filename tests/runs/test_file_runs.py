@@ -1,0 +1,138 @@
+"""Runs over files: pictures and sounds of classes, language models."""
+
+import json
+import wave
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+import mlxfp as fp
+from mlxfp.cli import main
+from mlxfp.runs.files import csv_text
+
+PIL = pytest.importorskip("PIL.Image")
+QUICK = ("observers.progress=false", "model.size=tiny", "training.epochs=2", "training.size=4", "optimizer.learning_rate=3e-3")
+
+
+def configured(task: str, data: Path, *changes: str) -> fp.config.RunConfig:
+    overrides = [*QUICK, f"output={data.parent / 'runs'}", f"data.path={data}", *changes]
+    return fp.config.load_config(preset=task, overrides=overrides).config
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory) -> Path:
+    """Red and blue squares, with noise."""
+    folder, random = tmp_path_factory.mktemp("pictures") / "data", np.random.default_rng(0)
+    for place in range(40):
+        name = ("blue", "red")[place % 2]
+        pixels = random.integers(0, 90, (20, 24, 3), dtype=np.uint8)
+        pixels[..., 0 if name == "red" else 2] += 150
+        path = folder / name / f"{place}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        PIL.fromarray(pixels).save(path)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sounds(tmp_path_factory) -> Path:
+    """High and low tones, some longer than what is used."""
+    folder, random = tmp_path_factory.mktemp("sounds") / "data", np.random.default_rng(0)
+    for place in range(40):
+        name, pitch = (("high", 1500), ("low", 200))[place % 2]
+        times = np.arange(2000 + 100 * place) / 8000
+        samples = np.sin(2 * np.pi * pitch * times) + 0.1 * random.standard_normal(len(times))
+        for part in ("train", "valid") if place < 8 else ("train",):
+            path = folder / part / name / f"{place}.wav"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with wave.open(str(path), "wb") as file:
+                file.setparams((1, 2, 8000, 0, "NONE", ""))
+                file.writeframes((8000 * samples).astype("<i2").tobytes())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "data.csv"
+    path.write_text(csv_text({"said": [f"the number {place} comes after the number {place - 1}" for place in range(400)]}))
+    return path
+
+
+def test_pictures_of_classes_are_learned_and_predicted(pictures):
+    config = configured("images", pictures, "media.side=16")
+    *_, end = fp.runs.run(config)
+    assert end.score.metric == "accuracy"
+    assert end.score.overall == 1
+    predicted = fp.runs.predict(end.folder, pictures)
+    assert predicted["class"] == [Path(path).parts[0] for path in predicted["path"]]
+    assert np.allclose(np.add(predicted["blue"], predicted["red"]), 1)
+    assert list(fp.runs.run(config))[-1] == end  # read from its files
+    with pytest.raises(fp.ArgumentError, match=r"this is a run of images\. Its weights are in"):
+        fp.runs.export(end.folder, pictures.parent / "models")
+
+
+def test_sounds_of_classes_have_parts_of_their_own(sounds):
+    *_, end = fp.runs.run(configured("audio", sounds, "media.rate=8000", "media.seconds=0.5", "media.mels=20"))
+    assert end.score.overall == 1
+    metrics = json.loads((end.folder / "metrics.json").read_text())
+    assert metrics["rows"] == {"train": 40, "valid": 8}
+    assert set(fp.runs.predict(end.folder, sounds / "valid")["class"]) == {"high", "low"}
+
+
+def test_a_language_model_is_trained_and_exported(texts):
+    config = configured("language_model", texts, "text.column=said", "text.vocab_size=300", "text.max_length=32")
+    *_, end = fp.runs.run(config)
+    assert end.score.metric == "perplexity"
+    assert 1 < end.score.overall < 150  # of 300 tokens
+    (folder,) = fp.runs.export(end.folder, texts.parent / "model")
+    model, tokenizer = fp.models.load(folder), fp.load_tokenizer(folder)
+    ids = mx.array([tokenizer.encode("the number 7 comes", special=False)])
+    assert model(ids).shape == (1, ids.shape[1], tokenizer.vocab_size)
+    with pytest.raises(fp.ArgumentError, match=r"A language model writes texts, .* let it write: fp\.models\.generate"):
+        fp.runs.predict(end.folder, texts)
+
+
+def test_a_language_model_learns_the_lines_of_a_text_file(texts):
+    path = texts.parent / "book.txt"
+    path.write_text("\n\n".join(f"{place} times {place} is {place * place}" for place in range(300)))
+    *_, end = fp.runs.run(configured("language_model", path, "text.vocab_size=300", "text.max_length=16", "name=book"))
+    assert 1 < end.score.overall < 150
+
+
+def test_a_run_over_files_that_stops_continues_to_the_same_weights(pictures):
+    changes = ("media.side=16", "observers.every=1", "observers.checkpoint_every=3")
+    whole, halved = (configured("images", pictures, f"name={name}", *changes) for name in ("whole", "halved"))
+    *_, end = fp.runs.run(whole)
+    events = fp.runs.run(halved)
+    for event in events:
+        if isinstance(event, fp.runs.Trained) and event.event.step == 8:
+            break
+    events.close()
+    began = [event for event in fp.runs.run(halved) if isinstance(event, fp.runs.FoldBegan)]
+    assert 0 < began[0].step < 9
+    weights = [(end.folder.parent / name / "fold-01" / "model.safetensors").read_bytes() for name in ("whole", "halved")]
+    assert weights[0] == weights[1]
+
+
+def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
+    with pytest.raises(
+        fp.ConfigError, match=r"(?s)data\.path: a run with task=audio needs .*model\.name: 'bert' does not fit task=audio; take convnet"
+    ):
+        list(fp.runs.run(configured("audio", tmp_path / "nothing", "model.name=bert")))
+    with pytest.raises(fp.ConfigError, match=r"model\.name: convnet is for pictures and sounds"):
+        fp.runs.plan(fp.config.load_config(preset="titanic", overrides=["model.name=convnet", f"output={tmp_path}"]).config)
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "flat" / "a.png").write_bytes(next(pictures.rglob("*.png")).read_bytes())
+    with pytest.raises(fp.DataError, match=r"A run with task=images learns the classes of files from the names of their folders, got 0"):
+        list(fp.runs.run(configured("images", tmp_path / "flat")))
+    with pytest.raises(fp.ConfigError, match=r"training\.size: got 64 rows in a batch, .* do not make one"):
+        list(fp.runs.run(configured("images", pictures, "training.size=64", "name=large")))
+    assert main(["run", "images", "--data", str(pictures), f"output={tmp_path}", "competition.views=2"]) == 1
+    assert "competition: task=images has no folds, no submission" in capsys.readouterr().err
+
+
+def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):
+    (tmp_path / "train" / "red").mkdir(parents=True)
+    with pytest.raises(fp.DataError, match=r"has a part to train on and none to validate with\. Add one of valid, val"):
+        list(fp.runs.run(configured("images", tmp_path)))

@@ -97,7 +97,7 @@ def run_files(config: RunConfig, folder: Path) -> Iterator[RunEvent]:
         path.unlink(missing_ok=True)
         (files / folders.RESULT).unlink(missing_ok=True)
     yield Began(folder, 1, int(files.done))
-    if not files.done:
+    if not (files.done and (folder / folders.METRICS).is_file()):
         try:
             yield from _train_and_evaluate(config, prepared, folder, files)
         except CheckpointError as error:

@@ -68,6 +68,10 @@ def test_pictures_of_classes_are_learned_and_predicted(pictures):
     assert predicted["class"] == [Path(path).parts[0] for path in predicted["path"]]
     assert np.allclose(np.add(predicted["blue"], predicted["red"]), 1)
     assert list(fp.runs.run(config))[-1] == end  # read from its files
+    for name in ("metrics.json", "fold-01/recipe.json"):
+        (end.folder / name).unlink()
+        assert list(fp.runs.run(config))[-1] == end  # without that file, which is made again
+        assert (end.folder / name).is_file()
     with pytest.raises(fp.ArgumentError, match=r"this is a run of images\. Its weights are in"):
         fp.runs.export(end.folder, pictures.parent / "models")
 

@@ -118,11 +118,7 @@ def read_competition(  # noqa: PLR0913  # all but the path have defaults and are
         train = select(np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit]))(train)
     data = CompetitionData(spec, folder, numbered(spec, train), mismatches="" if rows else _mismatches(spec, folder))
     test = _table(spec, Path(path), "test", rows) if rows or data.path_of("test") is not None else None
-    return (
-        data
-        if test is None
-        else evolve(data, test=from_table(test.drop_columns([name for name in spec.target if name in test.column_names])))
-    )
+    return data if test is None else evolve(data, test=from_table(test.drop_columns(sorted({*spec.target} & {*test.column_names}))))
 
 
 def make_folds(data: CompetitionData, *, method: str = "auto", count: int = 5, repeats: int = 1, seed: int = 0) -> Folds:

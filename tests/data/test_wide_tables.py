@@ -13,6 +13,8 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
 from mlxfp.data.rows.map_filter import filter
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.files import BLOCK
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.text.templates.templates import template
 
@@ -53,25 +55,39 @@ def test_names_are_looked_up_and_not_searched_for(work: Callable[[list[str]], An
     assert Name.compared < 10 * COUNT
 
 
-def loops(tree: ast.AST) -> Iterator[list[ast.expr]]:
-    """Yield the expressions that a comprehension evaluates for each of its items."""
+def loops(tree: ast.AST) -> Iterator[list[ast.AST]]:
+    """Yield what a loop or a comprehension evaluates for each of its items."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             parts = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
             yield [*parts, *(test for each in node.generators for test in each.ifs)]
+        elif isinstance(node, ast.For):
+            yield list(node.body)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_no_list_of_all_names_is_made_for_each_name(file: Path):
-    """`schema.names` is a new list each time."""
+    """`schema.names` and `table.column_names` are new lists each time."""
     asked = [
         ast.unparse(part)
         for parts in loops(ast.parse(file.read_text("utf-8")))
         for part in parts
         for node in ast.walk(part)
-        if isinstance(node, ast.Compare) and any(isinstance(side, ast.Attribute) and side.attr == "names" for side in node.comparators)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(side, ast.Attribute) and side.attr in {"names", "column_names"} for side in node.comparators)
     ]
     assert asked == []
+
+
+def test_blocks_of_a_wide_file_hold_many_of_its_rows(tmp_path: Path):
+    """Parsing takes a time for each column of a block, however few rows it has."""
+    path, count = tmp_path / "train.csv", 4000
+    rows = [",".join(str(number % 1000) for number in range(row, row + count)) for row in range(150)]
+    path.write_text("\n".join([",".join(f"c{number}" for number in range(count)), *rows]))
+    dataset = read_csv(path)
+    assert path.stat().st_size > 4 * BLOCK
+    assert len(list(dataset.source.read(0, None))) == 1
+    assert [row["c3999"] for row in dataset] == [(row + 3999) % 1000 for row in range(150)]
 
 
 def test_a_wide_table_goes_through_a_pipeline():

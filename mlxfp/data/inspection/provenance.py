@@ -189,8 +189,9 @@ def _read(source: Source, row: int, epoch: int) -> RecordBatch:
 
 def _completed(chunk: RecordBatch, source: Source) -> RecordBatch:
     """Add the columns that a source adds which holds datasets: `weight`, which is 1 for a row that is there."""
+    present = set(chunk.schema.names)
     for column in source.schema():
-        if column.name not in chunk.schema.names:
+        if column.name not in present:
             chunk = chunk.append_column(column.name, pa.array([1] * chunk.num_rows).cast(column.type))
     return chunk
 

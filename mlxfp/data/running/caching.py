@@ -148,7 +148,8 @@ class _SomeColumns(_Stored):
     @property
     def table(self) -> pa.Table:
         whole = self.stored.table
-        return whole.select([*self.columns, *(name for name in self.hidden if name in whole.column_names)])
+        present = set(whole.column_names)
+        return whole.select([*self.columns, *(name for name in self.hidden if name in present)])
 
     def schema(self) -> Schema:
         whole = self.stored.schema()

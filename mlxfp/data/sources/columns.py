@@ -11,7 +11,7 @@ import pyarrow as pa
 from mlxfp.core.arrow.types import is_binary, is_large, is_list_like, is_tensor, is_text, value_type
 from mlxfp.core.checks import as_strings
 from mlxfp.core.chunks import HIDDEN
-from mlxfp.core.errors import ArgumentTypeError, SchemaError
+from mlxfp.core.errors import ArgumentTypeError, SchemaError, listed
 
 Declared = Mapping[str, pa.DataType] | Literal["scan"] | None  # what `schema=` of a reader takes
 Types = tuple[tuple[str, pa.DataType], ...]  # declared types of some columns
@@ -47,10 +47,11 @@ def check_same_names(names: Sequence[str], path: str, expected: Sequence[str], f
     """Raise `SchemaError` unless a file has the columns that the first file has, in any order."""
     if sorted(names) == sorted(expected):
         return
-    missing = ", ".join(repr(name) for name in expected if name not in names) or "nothing"
-    extra = ", ".join(repr(name) for name in names if name not in expected) or "nothing"
+    here, there = frozenset(names), frozenset(expected)  # there may be thousands of each
+    missing, extra = ([name for name in expected if name not in here], [name for name in names if name not in there])
+    said = [listed(map(repr, group)) if group else "nothing" for group in (missing, extra)]
     raise SchemaError(
-        f"Two files have different columns: {path} lacks {missing} and adds {extra}, compared with {first}. Read them separately."
+        f"Two files have different columns: {path} lacks {said[0]} and adds {said[1]}, compared with {first}. Read them separately."
     )
 
 

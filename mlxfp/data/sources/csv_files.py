@@ -136,9 +136,10 @@ class _ReadCsv(LineSource):
         return pa.string() if both is None else both  # which holds every value as it is written
 
     def finished(self, schema: Schema, path: str) -> Schema:
+        names = dict.fromkeys(schema.names)  # there may be thousands
         for name, _ in self.types:
-            if name not in schema.names:
-                raise unknown_name(f"column of {path}", name, schema.names)
+            if name not in names:
+                raise unknown_name(f"column of {path}", name, names)
         return super().finished(schema, path)
 
     def unended(self, data: bytes) -> Fault | None:

@@ -156,8 +156,9 @@ def _explain(line: str, known: Schema, reason: str, *, more_keys: bool) -> Calla
         return partial(Fault, what=f"A line is not JSON ({error}): {got}", cure="Write one JSON object per line.")
     if not isinstance(found, dict):
         return partial(Fault, what=f"A line is not a JSON object: {got}", cure='Write one object per line, as in {"text": ...}.')
+    types = {each.name: each.type for each in known}
     for key, value in found.items():
-        kind, expected = _infer_type(key, value), known.field(key).type if key in known.names else None
+        kind, expected = _infer_type(key, value), types.get(key)
         if expected == TEXT_OF_JSON:
             continue
         if reason == _TOO_LONG and holds_long(value) and (expected is None or not pa.types.is_int64(expected)):

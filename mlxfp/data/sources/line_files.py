@@ -44,6 +44,7 @@ from mlxfp.data.sources.line_blocks import LF, MARK, Block, Fault, Opening, coun
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 
+_WIDE = 500  # columns that a block of the usual size holds at least 1 KB of
 _SAMPLE = 1 << 20  # bytes that types are inferred from
 _FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
 _CONVERT = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
@@ -126,7 +127,7 @@ class LineSource(FileSource):
             opening = self.opening(path)
             check_same_names(opening.names or schema.names, path, schema.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
-            for block in _blocks(self, path, opening, start, self._block_size):
+            for block in _blocks(self, path, opening, start, _size(self._block_size, schema.names)):
                 chunk = (_parse_marked if self.marks else _parse)(self, block, self.select(schema))
                 if chunk.num_rows:
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
@@ -171,6 +172,11 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
         next_line = line + count_lines(data)
         yield Block(source.as_utf8(data), opening, path, line, next_line, end)
         line = next_line
+
+
+def _size(least: int, columns: Sequence[str]) -> int:
+    """Return the size of a block, larger for wide rows: Arrow takes as long for a column of a block as for some 500 bytes of numbers."""
+    return least * max(1, len(columns) // _WIDE)
 
 
 def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch:
@@ -346,7 +352,7 @@ def _conflict(source: LineSource, name: str, seen: dict[pa.DataType, Block]) -> 
 def _every_block(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[Block]:
     for file in files:
         opening = source.opening(file.path)
-        yield from _blocks(source, file.path, opening, (opening.offset, opening.line), _SAMPLE)
+        yield from _blocks(source, file.path, opening, (opening.offset, opening.line), _size(_SAMPLE, opening.names))
 
 
 def _in_threads(call: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:

@@ -139,10 +139,12 @@ def _id(train: pa.Table, first: Sequence[str], targets: Sequence[str]) -> str | 
 
 def _columns(train: pa.Table, test: pa.Table | None, excluded: set[str | None]) -> Iterator[ColumnSpec]:
     titles: set[str] = set()
+    other = train.slice(0, 0) if test is None else test
+    tested = set(other.column_names)
     for name in train.column_names:
-        if name in excluded or (test is not None and name not in test.column_names) or train[name].null_count == train.num_rows:
+        if name in excluded or name not in tested or train[name].null_count == train.num_rows:
             continue
-        known, others = (table[name].drop_null() for table in (train, train.slice(0, 0) if test is None else test))
+        known, others = (table[name].drop_null() for table in (train, other))
         kinds = [kind.name for kind in COLUMN_KINDS.values() if kind.recognizes(known, others)]
         column = ColumnSpec(name=name, type=kinds[-1])
         numbered = (f"{column.title} {number}" for number in count(2))
@@ -209,7 +211,7 @@ def _classes(train: pa.Table, names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _submission(sample: pa.Table, targets: tuple[str, ...]) -> SubmissionSpec:
-    cells = {cell for name in targets if name in sample.column_names for cell in sample[name].drop_null().unique().to_pylist()}
+    cells = {cell for name in {*targets} & {*sample.column_names} for cell in sample[name].drop_null().unique().to_pylist()}
     return SubmissionSpec(columns=sample.column_names, spelling=find_spelling(cells).name)
 
 

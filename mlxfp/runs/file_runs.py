@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
+from mlx import nn
 
 from mlxfp.collators.collating import collate
 from mlxfp.config.classes import RunConfig
+from mlxfp.core.checks import check_types
 from mlxfp.core.describing import length
 from mlxfp.core.errors import CheckpointError, ConfigError
 from mlxfp.core.identity import fingerprint
@@ -25,6 +27,7 @@ from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.outcomes import environment
+from mlxfp.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.runs.problems import file_problems
 from mlxfp.runs.training import Work, load_weights, train
 from mlxfp.settings.structuring import unstructure
@@ -45,6 +48,21 @@ class FileRun:
 
     task: Any
     parts: Splits
+    own: OwnParts
+
+    @property
+    def goal(self) -> Any:
+        """What the model learns, with the loss of the user's own if there is one."""
+        return evolve(self.task.goal, own=self.own.loss)
+
+    def model(self, config: RunConfig, seed: int) -> nn.Module:
+        """Make the model, or let the user's own function make it."""
+        if self.own.model is None:
+            made: nn.Module = self.task.model(config.model.size, dropout=config.model.dropout, seed=seed)
+            return made
+        made = self.own.model(self.task, seed)
+        check_types(nn.Module, **{f"what {config.own.model} returns": made})
+        return made
 
     def work(self, config: RunConfig) -> Work:
         """Make the model and its batches; raises `ConfigError` where the training rows do not fill a batch."""
@@ -56,12 +74,12 @@ class FileRun:
                     f"training.size: got {training.size} rows in a batch, and those to {part} in {config.data.path!r} do not make one. "
                     "Give a smaller size, or more data."
                 )
-        model = self.task.model(config.model.size, dropout=config.model.dropout, seed=training.seed)
-        return Work(model, self.task.goal, made.train, made.valid, rows or 0, training.seed)
+        return Work(self.model(config, training.seed), self.goal, made.train, made.valid, rows or 0, training.seed)
 
 
-def prepare_files(config: RunConfig) -> FileRun:
+def prepare_files(config: RunConfig, code: Code) -> FileRun:
     """Read the parts of a folder, and fit the task on the one that trains."""
+    own = own_parts(config, code)
     if problems := tuple(file_problems(config)):
         raise ConfigError("The configuration cannot be run:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
     path, text = str(config.data.path), config.text
@@ -73,10 +91,10 @@ def prepare_files(config: RunConfig) -> FileRun:
         else:
             kind: Any = text.tokenizer
             tokenizer = train_tokenizer(parts.train, kind=kind, vocab_size=text.vocab_size)
-        return FileRun(LanguageModel(tokenizer, text.max_length), parts)
+        return FileRun(LanguageModel(tokenizer, text.max_length), parts, own)
     task = file_task(config, ())
     parts, classes = read(task.rows)
-    return FileRun(file_task(config, check_classes(classes, config.task, path)), parts)
+    return FileRun(file_task(config, check_classes(classes, config.task, path)), parts, own)
 
 
 def file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds:
@@ -85,10 +103,11 @@ def file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds:
     return Pictures(classes, media.side) if config.task == "images" else Sounds(classes, media.rate, media.seconds, media.mels)
 
 
-def run_files(config: RunConfig, folder: Path) -> Iterator[RunEvent]:
+def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]:
     """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
-    prepared, files = prepare_files(config), FoldFolder(folder, 1)
-    folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), "files": _listing(str(config.data.path))})
+    prepared, files = prepare_files(config, code), FoldFolder(folder, 1)
+    modules = {f"module {name}": hash_file(file) for name, file in prepared.own.files.items()}
+    folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), "files": _listing(str(config.data.path)), **modules})
     folders.update_paths(folder, config)
     if not (folder / folders.ENVIRONMENT).is_file():
         write_json(folder / folders.ENVIRONMENT, environment())
@@ -118,11 +137,12 @@ def run_files(config: RunConfig, folder: Path) -> Iterator[RunEvent]:
     yield Ended(folder, Score(result["metric"], (result["score"],), result["score"]), None)
 
 
-def predict_files(config: RunConfig, files: FoldFolder, path: Path) -> dict[str, Any]:
+def predict_files(config: RunConfig, files: FoldFolder, path: Path, code: Code) -> dict[str, Any]:
     """Predict the class of each file in a folder: columns by name, the path first, then the class and the probability of each."""
     classes = tuple(read_json(files / folders.RECIPE)["classes"])
     task = file_task(config, classes)
-    model, rows = task.model(config.model.size, dropout=config.model.dropout, seed=0), task.rows(str(path))
+    rows = task.rows(str(path))
+    model = FileRun(task, Splits(rows), own_parts(config, code)).model(config, 0)
     answers = predict(model, task.goal.answers)(load_weights(files, model), pipe(rows, batch(_TO_PREDICT), collate(task.collator(None))))
     chances = np.concatenate([np.asarray(part, np.float64) for part in answers])
     source: Any = rows.source
@@ -137,13 +157,13 @@ def _train_and_evaluate(config: RunConfig, prepared: FileRun, folder: Path, file
     task, work, valid = prepared.task, prepared.work(config), prepared.parts.valid
     assert valid is not None
     if not (files / folders.MODEL).is_file():
-        yield from train(config, work, folder, files, ())
+        yield from train(config, work, folder, files, prepared.own.observers)
     state = load_weights(files, work.model)
     if isinstance(task, LanguageModel):
         save(files / MODEL_FOLDER, functional(work.model).bind(state.params, state.buffers), tokenizer=task.tokenizer)
     else:
         write_json(files / folders.RECIPE, unstructure(task))
-    numbers, metric = evaluate(work.model, task.goal.measure)(state, work.held_out), _SCORES[config.task]
+    numbers, metric = evaluate(work.model, work.goal.measure)(state, work.held_out), _SCORES[config.task]
     write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})

@@ -43,7 +43,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     run, file = Path(folder), Path(path)
     config, folds = finished(run)
     if config.task in ("images", "audio"):
-        return predict_files(config, folds[0], file)
+        return predict_files(config, folds[0], file, code)
     if config.task == "language_model":
         raise ArgumentError(
             "A language model writes texts, and has no classes to predict. Load it, fp.models.load("

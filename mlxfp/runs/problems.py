@@ -63,14 +63,16 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "model.numeric": config.model.numeric,
         "data.spec": config.data.spec,
         "data.pseudo_labels": config.data.pseudo_labels,
+        "own.spec": config.own.spec,
+        "own.rows": config.own.rows,
         "observers.mlflow": config.observers.mlflow,
     }
     for path, value in unused.items():
         if value:
             yield path, f"task={config.task} does not use it; leave it out"
-    for name in ("validation", "competition", "own"):
+    for name in ("validation", "competition"):
         if getattr(config, name) != getattr(default, name):
-            yield name, f"task={config.task} has no folds, no submission and no parts of your own; leave the section out"
+            yield name, f"task={config.task} has no folds and no submission; leave the section out"
     tokenizer = config.text.tokenizer
     if config.task == "language_model" and tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
         yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"

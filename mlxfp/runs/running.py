@@ -90,7 +90,7 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
     with folders.locked(folder):
         folders.claim(folder, config)
         if config.task != "competition":
-            yield from run_files(config, folder)
+            yield from run_files(config, folder, code)
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)

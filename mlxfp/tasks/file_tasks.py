@@ -34,7 +34,7 @@ from mlxfp.data.sources.text_files import read_text
 from mlxfp.evaluation.metrics import perplexity
 from mlxfp.models.catalogue import create
 from mlxfp.models.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
-from mlxfp.tasks.objectives import Objective
+from mlxfp.tasks.objectives import Loss, Objective
 from mlxfp.tasks.part_batches import language_model_batches, train_valid_batches
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 from mlxfp.training.losses.classification import cross_entropy
@@ -178,10 +178,14 @@ class LanguageModel:
 
 @frozen
 class NextToken:
-    """The loss and the metrics of a language model."""
+    """The loss and the metrics of a language model; `own` is another loss, of (logits, labels)."""
+
+    own: Loss | None = None
 
     def loss(self, model: Any, batch: Any) -> Any:
         """Return the cross entropy of the next tokens."""
+        if self.own is not None:
+            return self.own(model(batch["input_ids"], batch["attention_mask"]), batch["labels"])
         return causal_lm(model, batch)
 
     def measure(self, model: Any, batch: Any) -> dict[str, Any]:

@@ -119,6 +119,33 @@ def test_a_run_over_files_that_stops_continues_to_the_same_weights(pictures):
     assert weights[0] == weights[1]
 
 
+def test_a_run_over_files_takes_parts_of_your_own(pictures, tmp_path):
+    (tmp_path / "picture_parts.py").write_text(
+        "import mlx.core as mx\n"
+        "from mlx import nn\n"
+        "seen = []\n"
+        "def model(task, seed):\n"
+        "    mx.random.seed(seed)\n"
+        "    return nn.Sequential(lambda x: x.mean(axis=(1, 2)), nn.Linear(3, len(task.classes)))\n"
+        "def loss(outputs, labels):\n"
+        "    return nn.losses.cross_entropy(outputs, labels, reduction='sum'), labels.size\n"
+        "def watch(events):\n"
+        "    for event in events:\n"
+        "        seen.append(event)\n"
+        "        yield event\n"
+    )
+    own = ["own.model=picture_parts:model", "own.loss=picture_parts:loss", "own.observers=[picture_parts:watch]", "name=own"]
+    config = configured("images", pictures, "media.side=16", "training.epochs=20", *own)
+    with pytest.raises(fp.ConfigError, match=r"runs code of its own"):
+        list(fp.runs.run(config))
+    *_, end = fp.runs.run(config, code=tmp_path)
+    assert end.score.overall == 1
+    assert set(fp.runs.predict(end.folder, pictures, code=tmp_path)["class"]) == {"blue", "red"}
+    import picture_parts
+
+    assert picture_parts.seen
+
+
 def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
     with pytest.raises(
         fp.ConfigError, match=r"(?s)data\.path: a run with task=audio needs .*model\.name: 'bert' does not fit task=audio; take convnet"
@@ -133,7 +160,7 @@ def test_what_a_run_over_files_cannot_use_is_named(pictures, tmp_path, capsys):
     with pytest.raises(fp.ConfigError, match=r"training\.size: got 64 rows in a batch, .* do not make one"):
         list(fp.runs.run(configured("images", pictures, "training.size=64", "name=large")))
     assert main(["run", "images", "--data", str(pictures), f"output={tmp_path}", "competition.views=2"]) == 1
-    assert "competition: task=images has no folds, no submission" in capsys.readouterr().err
+    assert "competition: task=images has no folds and no submission" in capsys.readouterr().err
 
 
 def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):

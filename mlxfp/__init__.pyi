@@ -15,6 +15,7 @@ from mlxfp.core.cursors import Cursor as Cursor
 from mlxfp.core.datasets import Combinator as Combinator
 from mlxfp.core.datasets import Dataset as Dataset
 from mlxfp.core.datasets import Wrapper as Wrapper
+from mlxfp.core.datasets import to_table as to_table
 from mlxfp.core.describing import explain as explain
 from mlxfp.core.describing import length as length
 from mlxfp.core.describing import schema as schema

@@ -121,7 +121,7 @@ def test_an_error_in_a_stream_comes_out_with_its_text_and_the_row_and_in_a_table
     assert "DataError" in str(caught.value)
     assert "source row 5000" in str(caught.value)
     assert "while running map(" in str(caught.value)
-    with pytest.raises(DataError, match="^The value 5000 is not a price") as ours:
+    with pytest.raises(DataError, match=r"^The value 5000 is not a price") as ours:
         to_table(broken)
     assert any("source row 5000" in note for note in ours.value.__notes__)
 
@@ -148,8 +148,7 @@ def test_list_and_other_readers_of_a_length_work_where_it_is_not_known():
     filtered = pipe(from_table({"x": range(10)}), keep(even))
     assert length_hint(filtered, 7) == 7
     assert [row["x"] for row in list(filtered)] == [0, 2, 4, 6, 8]
-    assert tuple(filtered) == tuple(list(filtered))
-    with pytest.raises(ArgumentTypeError, match="len\\(\\) reads no data"):
+    with pytest.raises(ArgumentTypeError, match=r"len\(\) reads no data"):
         len(filtered)
     assert bool(filtered)
     assert bool(from_table({"x": []}))

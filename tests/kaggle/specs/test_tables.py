@@ -12,7 +12,8 @@ from mlxfp.kaggle.specs.tables import column_values
 @given(st.lists(st.none() | st.text(max_size=3), max_size=20), st.integers(1, 5))
 def test_all_values_of_a_column_are_read_however_they_are_chunked(values: list[str | None], size: int):
     table = pa.table({"x": pa.array(range(len(values)), pa.int64()), "y": pa.array(values, pa.string())})
-    assert column_values(from_table(pa.Table.from_batches(table.to_batches(max_chunksize=size), schema=table.schema)), "y").tolist() == values
+    pieces = pa.Table.from_batches(table.to_batches(max_chunksize=size), schema=table.schema)
+    assert column_values(from_table(pieces), "y").tolist() == values
 
 
 def test_missing_numbers_are_nan():

@@ -32,7 +32,7 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.data.sources.row_chunks import read_table
 
 _UNSEEN = (
-    "A lifted recipe is given its tables later, some of the rows at a time: got one that asks for the columns or the number of rows when it "
+    "A lifted recipe is given its tables later, some of the rows at a time: got one that asks for columns or the number of rows when it "
     "is built. Leave out what works across rows, and name the columns that it needs."
 )
 

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
-from mlxfp.core.chunks import HIDDEN
+from mlxfp.core.chunks import HIDDEN, row_keys
 from mlxfp.core.identity import fingerprint
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.strategies import sources, stages
@@ -230,6 +231,22 @@ def test_stages_that_draw_are_refused_where_rows_have_no_keys():
         with pytest.raises(fp.PipelineError, match="draws random numbers"):
             fp.lift(recipe)(TABLE)
     assert fp.lift(fp.template("{name}"))(TABLE).num_rows == 4
+
+
+@frozen(repr=False)
+class Signed(fp.RowWise):
+    """Gives rows a sign by their key."""
+
+    draws = True
+
+    def apply(self, chunk: pa.RecordBatch) -> pa.RecordBatch:
+        return chunk.set_column(0, "id", pa.array((row_keys(chunk) % 2).astype(np.int64)))
+
+
+def test_a_stage_of_ones_own_says_that_it_draws():
+    with pytest.raises(fp.PipelineError, match=r"^signed\(\) draws random numbers"):
+        fp.lift(Signed())(TABLE)
+    assert fp.lift(Signed(), key="id")(TABLE).equals(run(TABLE, Signed()))
 
 
 def test_keys_that_cannot_be_are_refused():

@@ -22,9 +22,8 @@ from mlxfp.core.checks import check_callable, check_columns, check_not_negative,
 from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, columns_text, one_chunk, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
-from mlxfp.core.execution import Hooks, Rows, execute, start
+from mlxfp.core.execution import Hooks, Plan, Rows, execute, start
 from mlxfp.core.nodes import brief, flat_parts
-from mlxfp.core.planning import Plan
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage
@@ -112,7 +111,8 @@ class _Lifted:
             if rows.schema not in self.plans:
                 self.plans[rows.schema] = self._plan(numbered)
             plan, schema = self.plans[rows.schema]
-            running = attrs.evolve(plan, source=attrs.evolve(plan.source, table=numbered))
+            source: Any = plan.source
+            running = attrs.evolve(plan, source=_Table(numbered, source.columns))
             chunks = [visible(chunk) for chunk, _ in execute(running, start(0, None))]
         except Exception as error:
             error.add_note(f"in a table of {rows.num_rows:,} rows for {self!r}; {self._rows_text(rows, offset)}")

@@ -60,7 +60,7 @@ def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
 def _is_cache(file: FileStamp) -> bool:
     """Whether `cache` wrote a file: its rows have the hidden columns of a pipeline, which has named and keyed them."""
     schema, _ = _read_header(file)
-    return pa.schema([each for each in schema if each.name in HIDDEN]).equals(_KEPT)
+    return bool(pa.schema([each for each in schema if each.name in HIDDEN]).equals(_KEPT))
 
 
 def _without_hidden(file: FileStamp) -> Schema:

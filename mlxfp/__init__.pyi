@@ -15,6 +15,7 @@ from mlxfp.core.cursors import Cursor as Cursor
 from mlxfp.core.datasets import Combinator as Combinator
 from mlxfp.core.datasets import Dataset as Dataset
 from mlxfp.core.datasets import Wrapper as Wrapper
+from mlxfp.core.datasets import to_table as to_table
 from mlxfp.core.describing import explain as explain
 from mlxfp.core.describing import length as length
 from mlxfp.core.describing import schema as schema
@@ -93,6 +94,7 @@ from mlxfp.data.running.caching import load as load
 from mlxfp.data.running.error_rows import SkippedRow as SkippedRow
 from mlxfp.data.running.error_rows import on_error as on_error
 from mlxfp.data.running.error_rows import skipped_rows as skipped_rows
+from mlxfp.data.running.lifting import lift as lift
 from mlxfp.data.running.prefetching import prefetch as prefetch
 from mlxfp.data.sources.arrow_files import read_arrow as read_arrow
 from mlxfp.data.sources.csv_files import read_csv as read_csv

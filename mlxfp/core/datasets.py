@@ -17,18 +17,19 @@ from typing import Any, ClassVar, Generic, overload
 
 import attrs
 import numpy as np
+import pyarrow as pa
 from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import check_types
-from mlxfp.core.chunks import RecordBatch, Schema, to_rows
+from mlxfp.core.chunks import RecordBatch, Schema, to_rows, visible
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import known_length, length
+from mlxfp.core.describing import known_length, length, schema
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError
 from mlxfp.core.examples import Examples
-from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, in_a_thread, iterate, row_count, take_rows
+from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
-from mlxfp.core.nodes import Item, Part, Pipeline, brief, children, flat_parts, label
+from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, flat_parts, label
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.sources import Position, Source, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
@@ -120,6 +121,14 @@ class Dataset(Pipeline[Item], Generic[Item]):
                 "sum(1 for _ in dataset); or put load() or cache(path) into it, whose rows fp.length(dataset) counts."
             )
         return count
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Give the rows of epoch 0 to another library, chunk by chunk, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
+
+        Raises `PipelineError` after `batch`, and for data that is known to have no end. An error while rows are made ends the stream: it
+        comes out as an error of the library that reads, with the text of ours in it.
+        """
+        return rows_reader(self, "An Arrow stream").__arrow_c_stream__(requested_schema)
 
     def __bool__(self) -> bool:
         """Return True, also where there are no items: to know that, data may have to be read."""
@@ -258,6 +267,33 @@ def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) ->
 def unoptimized(dataset: Dataset[Any]) -> Dataset[Any]:
     """Return a copy of a dataset that runs as it was written, with the datasets in its source: what every plan is held to."""
     return with_hooks(dataset, lambda held: AsWritten(held.hooks))
+
+
+def to_table(dataset: Dataset[Any]) -> pa.Table:
+    """Read all rows of a dataset, as they are in epoch 0, into an Arrow table.
+
+    Raises `PipelineError` after `batch`, and for data that is known to have no end. What goes through the rows chunk by chunk, without a
+    table in memory, takes the dataset itself: `pyarrow.RecordBatchReader.from_stream(dataset)`, DuckDB, and whatever reads Arrow streams.
+
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> to_table(from_examples([{"x": 1}, {"x": 2}])).to_pydict()
+    {'x': [1, 2]}
+
+    See also: `from_table` for the other direction.
+    """
+    check_dataset(dataset, to_table)
+    return rows_reader(dataset, "to_table").read_all()
+
+
+def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
+    """Return what reads the rows of epoch 0, without the hidden columns. Raises `PipelineError` where `reader` cannot read them.
+
+    Once it is closed, or nothing refers to it any more, the threads that make rows for it end.
+    """
+    if dataset.level != "examples":
+        raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
+    check_ends(dataset, reader)
+    return pa.RecordBatchReader.from_batches(schema(dataset), (visible(chunk) for chunk in read_all(dataset)))
 
 
 def check_indexable(dataset: Dataset[Any], stage: object) -> None:

@@ -94,6 +94,11 @@ class Stage(Part, ABC):
     lengthens: ClassVar[bool] = True  # whether rows of tokens may come out longer than the longest that went in
     advice: ClassVar[str] = ""  # what `profile` says where this stage takes the most time
 
+    @property
+    def draws(self) -> bool:
+        """Whether what comes out of a row is drawn at random, by the key of the row: so it is in a stage with a `seed` that is not None."""
+        return getattr(self, "seed", None) is not None
+
     def length(self, count: int) -> int | None:
         """Return how many items come out of `count` rows or groups, or None where that depends on the data."""
         return count if self.rowwise else None

@@ -13,7 +13,7 @@ from mlxfp.kaggle.specs.reading import read_part
 from mlxfp.kaggle.specs.spec_files import load_spec, load_specs, save_spec, save_specs
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.submitting.submissions import Submission, check_submission, submission
 from mlxfp.kaggle.submitting.uploading import Verdict, credentials_in, submit
 from mlxfp.kaggle.validation import folds
@@ -76,7 +76,6 @@ __all__ = [
     "submit",
     "test_time_augmentation",
     "threshold",
-    "to_table",
     "token_budget",
     "validate_fold",
     "write_synthetic",

@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from mlxfp.config.classes import RunConfig
+from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.core.identity import fingerprint
@@ -15,7 +16,7 @@ from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.reading import column_names, read_part
 from mlxfp.kaggle.specs.spec_files import load_spec
 from mlxfp.kaggle.specs.specs import FileSpec
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.models.weights import save
 from mlxfp.runs import folders
 from mlxfp.runs.file_runs import MODEL_FOLDER, predict_files

@@ -10,13 +10,12 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.core.randomness import fold_in
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.specs import CLASSED
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.runs.folders import run_folder

@@ -5,12 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.reading import hash_file
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.kaggle.validation.pseudolabels import Confidence
 from mlxfp.runs.files import read_array, read_json

@@ -10,7 +10,7 @@ from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_types
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.core.randomness import fold_in, generator
@@ -20,7 +20,7 @@ from mlxfp.kaggle.specs.checking import check_spec
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import Part, folder_of, part_file, read_part, with_types
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation import folds
 from mlxfp.kaggle.validation.cross_validation import target_numbers
 from mlxfp.kaggle.validation.folds import Folds

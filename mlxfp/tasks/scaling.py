@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.types import is_number_like, value_type
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema, set_column, set_field
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.cells import as_floats
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec
-from mlxfp.kaggle.specs.tables import to_table
 
 NUMBERS = "numbers"
 _LIMIT = 5.0  # standard deviations; larger values of any row are clipped, since they mean little more than "far out"

@@ -9,11 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import schema
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.folds import kfold
 
 TARGET = "Survived"

@@ -112,7 +112,7 @@ def test_runs_of_other_folds_are_not_blended(runs, tmp_path):
 def test_a_finished_run_teaches_another_fold_by_fold(runs, data):
     config = configured(data, f"data.pseudo_labels={runs[0]}", "name=student")
     plain, taught = (fp.runs.prepare(each) for each in (configured(data), config))
-    before, after = (fp.kaggle.to_table(fp.pipe(each.splits.train, fp.select_columns(["text", "y"]))) for each in (plain, taught))
+    before, after = (fp.to_table(fp.pipe(each.splits.train, fp.select_columns(["text", "y"]))) for each in (plain, taught))
     assert after.slice(0, len(before)).equals(before)
     added = after.slice(len(before))
     tests = fp.kaggle.column_values(plain.plan.data.test, "text").tolist()

@@ -9,13 +9,13 @@ from attrs import evolve
 
 from mlxfp.config.classes import DataConfig, ModelConfig, OptimizerConfig, RunConfig, ScheduleConfig, TextConfig, TrainingConfig
 from mlxfp.config.loading import json_schema, load_config
+from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError, UnknownNameError
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.runs.from_config import CHOICES, competition_data, model_of, optimizer_of, recipe_of, step_of
 from mlxfp.settings.structuring import flatten, unstructure
 from mlxfp.tasks.objectives import objective

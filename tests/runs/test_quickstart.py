@@ -18,6 +18,7 @@ from mlxfp.config.classes import (
     TrainingConfig,
     ValidationConfig,
 )
+from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.execution import iterate
@@ -25,7 +26,7 @@ from mlxfp.data.rows.selecting import select
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.runs.from_config import optimizer_of, step_of
 from mlxfp.runs.quickstart import PreparedFold, prepare
 from mlxfp.training.loop.fitting import evaluate

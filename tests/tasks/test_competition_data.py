@@ -8,6 +8,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, UnknownNameError
 from mlxfp.data.sources.in_memory import from_table
@@ -15,7 +16,7 @@ from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.specs.spec_files import load_spec, save_spec
 from mlxfp.kaggle.specs.specs import DatasetSpec, FileSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.tasks.competition_data import CompetitionData, make_folds, read_competition
 from tests.tasks.drawing import spec_of
 

@@ -8,13 +8,13 @@ from mlx import nn
 from mlx import optimizers as mlx_optimizers
 
 from mlxfp.collators.collating import collate
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.heads import Classifier, MaskedLM, Regressor
 from mlxfp.models.layers import Dropout

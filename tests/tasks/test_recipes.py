@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
@@ -15,7 +16,6 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.kaggle.specs.specs import ColumnSpec
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.text.tokenizers.training import train_tokenizer

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.kaggle.specs.specs import ColumnSpec
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.tasks.scaling import Scale, Scales, fit_scales
 from mlxfp.testing import laws
 from tests.tasks.drawing import first_of, spec_of, tables

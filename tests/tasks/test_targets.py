@@ -7,10 +7,10 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.data.rows.selecting import select
 from mlxfp.data.sources.in_memory import from_examples, from_table
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.tasks.targets import Labelled, NumberClasses, Target, fit_target, numbered
 from mlxfp.testing import laws
 from tests.tasks.drawing import first_of, spec_of, tables

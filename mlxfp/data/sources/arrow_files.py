@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.gathering import Rows
-from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
+from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.data.sources.column_source import ColumnSource, fit, reading
 from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
+from mlxfp.data.sources.row_chunks import ERROR
+
+_KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # what `cache` keeps with the columns
 
 
 def read_arrow(path: Paths) -> Dataset[Example]:
@@ -30,8 +33,10 @@ def read_arrow(path: Paths) -> Dataset[Example]:
     fetched whole. Several files need the same columns, and types that those of the first one hold without loss. Do not overwrite or
     truncate a file while it is mapped.
 
+    The file that `cache` writes is read as well, as rows of its own: in another program, or without the pipeline that made it.
+
     Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where two differ, and `MissingFileError`
-    where a path matches no file.
+    where a path matches no file; `ArgumentError` for a folder with several caches, which may be versions of one pipeline.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -50,6 +55,25 @@ def read_arrow(path: Paths) -> Dataset[Example]:
 def _read_header(file: FileStamp) -> tuple[Schema, int | None]:
     opened = _open(file.path)
     return opened.reader.schema, None if opened.is_stream else opened.reader.num_record_batches
+
+
+def _is_cache(file: FileStamp) -> bool:
+    """Whether `cache` wrote a file: its rows have the hidden columns of a pipeline, which has named and keyed them."""
+    schema, _ = _read_header(file)
+    return bool(pa.schema([each for each in schema if each.name in HIDDEN]).equals(_KEPT))
+
+
+def _without_hidden(file: FileStamp) -> Schema:
+    """Return the schema of a file; of a cache, without the hidden columns: the rows are named and keyed as those of this file."""
+    schema, _ = _read_header(file)
+    if not _is_cache(file):
+        return schema
+    if ERROR in schema.names:
+        raise SchemaError(
+            f"A cache holds rows that failed, marked for the on_error behind it: got the column {ERROR!r}, in {file.path}. Put on_error "
+            "before cache, so that it keeps the other rows only, or read it by the pipeline that wrote it."
+        )
+    return pa.schema([each for each in schema if each.name not in HIDDEN], schema.metadata)
 
 
 @lru_cache(maxsize=4096)
@@ -71,7 +95,16 @@ class _ReadArrow(ColumnSource):
     indexable = True
 
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
-        return _read_header(file)
+        return _without_hidden(file), _read_header(file)[1]
+
+    def whole_schema(self) -> Schema:
+        files = self.files()
+        if len(self.paths) == 1 and len(files) > 1 and all(map(_is_cache, files)):
+            raise ArgumentError(
+                f"A folder of caches holds one file for each version of a pipeline, not parts of one: got {len(files)} of them, in "
+                f"{self.paths[0]}. Name the files to read, or delete the old ones."
+            )
+        return super().whole_schema()
 
     def rows_of(self, file: FileStamp) -> int:
         return _count_rows(file)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.types import is_binary, is_number_like, value_type
 from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, check_types
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import ArgumentError, SchemaError
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.randomness import Keys, fold_into_rows
@@ -22,7 +22,6 @@ from mlxfp.kaggle.rows.key_values import escape_key, escape_values
 from mlxfp.kaggle.rows.numbers import NumberFormat, NumberStyle, find_bins
 from mlxfp.kaggle.specs.cells import as_floats, spell
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, humanize
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.text.templates.templates import Template
 
 Form = Literal["sentence", "key_value"]

@@ -14,7 +14,7 @@ from attrs import frozen
 from mlxfp.core.arrow.types import is_number_like
 from mlxfp.core.checks import check_choice, check_types
 from mlxfp.core.chunks import Example, RecordBatch, Schema, set_column, set_field, source_rows
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, unknown_name
 from mlxfp.core.pipelines import pipe
@@ -27,7 +27,6 @@ from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.text_files import read_text
 from mlxfp.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, FileSpec
-from mlxfp.kaggle.specs.tables import to_table
 
 Part = Literal["train", "test", "sample"]
 PARTS: tuple[Part, ...] = ("train", "test", "sample")

@@ -11,12 +11,11 @@ from numpy.typing import ArrayLike
 
 from mlxfp.core.checks import check_integer, check_positive, explain_call
 from mlxfp.core.chunks import Indices
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.rows.columns import select_columns
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.scoring import read_only
 
 _SHOWN = 5  # classes in a warning

@@ -10,13 +10,12 @@ from numpy.typing import ArrayLike
 
 from mlxfp.core.checks import check_callable, check_columns, check_text, check_types
 from mlxfp.core.chunks import Indices
-from mlxfp.core.datasets import Dataset
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.selecting import Splits
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.cross_validation import Fit, Predict
 from mlxfp.kaggle.validation.scoring import finite_numbers
 

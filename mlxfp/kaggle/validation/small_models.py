@@ -51,7 +51,7 @@ def small_fit(  # noqa: PLR0913  # each is one choice of how to train
 
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> from mlxfp.kaggle.validation.folds import kfold
-    >>> from mlxfp.kaggle.specs.tables import to_table
+    >>> from mlxfp.core.datasets import to_table
     >>> from mlxfp.kaggle.validation.cross_validation import cross_validate
     >>> from mlxfp.training.losses import mse
     >>> def prepare(rows):

@@ -27,6 +27,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 _LEAST = 4 << 10  # bytes of a column below which calls of Arrow and NumPy take as long as the tokenizer
 _FEW = 8  # texts up to which, if they hold so little, lists are faster than arrays
 _FIRST = 1 / 16  # of a column, its first block
+_LEAST_FIRST = 32 << 10  # bytes of the first block: two blocks of 10 KB take 1.7 times as long as one, and words that never repeat 8 % less
 _BLOCK = 8 << 20  # bytes of each further block, which takes some five times that in memory; smaller blocks repeat more look-ups
 _NEW = 0.5  # of a block's bytes: a new word costs 1.5 times what the tokenizer needs for it as a part of its text
 _LEARNED = 1 / 64  # of a column that goes to the tokenizer: so many bytes of new words are kept, so that short columns are learned, too
@@ -118,7 +119,7 @@ class _Encoder:
         size = int(offsets[-1] - offsets[0])
         if self.memo is None or size < _LEAST:
             return [self.caller.encode(texts.to_pylist())]
-        blocks, first, room = list[Encoded](), 0, size * _FIRST
+        blocks, first, room = list[Encoded](), 0, max(_LEAST_FIRST, size * _FIRST)
         while first < len(texts):
             end = max(first + 1, int(np.searchsorted(offsets, offsets[first] + room, side="right")) - 1)
             encoded = encode_by_words(self.memo, texts.slice(first, end - first), learned=_LEARNED * size)

@@ -18,8 +18,8 @@ from mlxfp.collators.collating import collate
 from mlxfp.core.arrow import gathering as taking
 from mlxfp.core.chunks import KEY
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import DataError, FingerprintError, PipelineError
-from mlxfp.core.execution import iterate
+from mlxfp.core.errors import ArgumentError, DataError, FingerprintError, PipelineError, SchemaError
+from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.inspection.provenance import trace_row
 from mlxfp.data.lengths.batching import batch
@@ -33,6 +33,7 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.testing import laws
@@ -322,3 +323,59 @@ def test_a_damaged_cache_of_groups_is_named(tmp_path: Path):
     os.truncate(file, 100)
     with pytest.raises(DataError, match=r"cannot be read: .* Delete it: it is made again at the next use"):
         list(pipe(ROWS, batch(4), cache(tmp_path)))
+
+
+KEPT = pipe(ROWS, filter(odd))
+
+
+def keep_in(folder: Path, dataset=KEPT) -> Path:
+    """Fill a cache, and return its file."""
+    before = set(folder.glob("*"))
+    list(pipe(dataset, cache(folder)))
+    (file,) = set(folder.glob("*")) - before
+    return file
+
+
+@pytest.mark.parametrize("group", [None, batch(4)], ids=["rows", "groups"])
+def test_the_file_of_a_cache_is_read_as_rows_of_its_own(group, tmp_path: Path):
+    file = keep_in(tmp_path, KEPT if group is None else pipe(KEPT, group))
+    for dataset in (read_arrow(file), read_arrow(tmp_path), read_arrow(tmp_path / "*.arrow")):
+        assert schema(dataset).equals(schema(KEPT))
+        assert list(dataset) == list(KEPT)
+        assert dataset[3] == {"x": 7, "text": "row 7"}
+        assert length(dataset) == 25
+    assert [row["x"] for row in pipe(read_arrow(file), select_columns(["x"]), shuffle(0), take(25))] != [row["x"] for row in KEPT]
+    laws.check(read_arrow(file))
+    rows = [row for chunk in read_all(read_arrow(file)) for row in chunk.column("__row__").to_pylist()]
+    assert rows == list(range(25))  # numbered as rows of this file, which is what is named in errors
+
+
+def test_a_cache_without_rows_is_read(tmp_path: Path):
+    dataset = read_arrow(keep_in(tmp_path, pipe(ROWS, filter_by([("x", ">", 99)]))))
+    assert schema(dataset).equals(schema(ROWS))
+    assert list(dataset) == []
+
+
+def test_the_caches_of_a_folder_are_not_joined(tmp_path: Path):
+    files = [keep_in(tmp_path, KEPT), keep_in(tmp_path, ROWS)]
+    for folder in (tmp_path, tmp_path / "*.arrow"):
+        with pytest.raises(ArgumentError, match=r"A folder of caches holds one file for each version of a pipeline.*got 2 of them"):
+            list(read_arrow(folder))
+    assert len(list(read_arrow(files))) == 75
+
+
+def test_marked_rows_of_a_cache_are_not_taken_for_data(tmp_path: Path):
+    failing = map(lambda row: {"y": 1 // (row["x"] - 3)}, schema=pa.schema({"y": pa.int64()}))
+    list(pipe(ROWS, failing, cache(tmp_path / "marked"), on_error("skip", max_rate=1)))
+    with pytest.raises(SchemaError, match=r"A cache holds rows that failed.*Put on_error before cache"):
+        list(read_arrow(tmp_path / "marked"))
+    list(pipe(ROWS, failing, on_error("skip", max_rate=1), cache(tmp_path / "well")))
+    assert len(list(read_arrow(tmp_path / "well"))) == 49
+
+
+def test_a_file_with_reserved_names_that_is_not_a_cache_is_refused(tmp_path: Path):
+    pyarrow_table = pa.table({"x": [1], "__row__": ["a"]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", pyarrow_table.schema) as out:
+        out.write_table(pyarrow_table)
+    with pytest.raises(SchemaError, match="A column has a reserved name: got '__row__'"):
+        list(read_arrow(tmp_path / "a.arrow"))

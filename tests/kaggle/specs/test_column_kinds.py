@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.pipelines import pipe
 from mlxfp.kaggle.rows.row_to_text import fit_row_to_text
 from mlxfp.kaggle.specs.checking import check_spec
@@ -16,7 +17,6 @@ from mlxfp.kaggle.specs.column_kinds import COLUMN_KINDS, ColumnType
 from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import read_part
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec
-from mlxfp.kaggle.specs.tables import to_table
 
 
 def test_every_column_type_has_one_kind():

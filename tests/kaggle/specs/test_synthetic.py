@@ -16,6 +16,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.data.sources.csv_files import NULL_VALUES
 from mlxfp.kaggle.specs.catalogue import SPECS
@@ -24,7 +25,6 @@ from mlxfp.kaggle.specs.inferring import infer_spec
 from mlxfp.kaggle.specs.reading import PARTS, part_file, read_part
 from mlxfp.kaggle.specs.specs import ColumnSpec, DatasetSpec, FileSpec, SubmissionSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.submitting.submissions import check_submission, submission
 from tests.kaggle.drawing import dataset_specs
 

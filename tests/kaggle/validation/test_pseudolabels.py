@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.tables import column_values, to_table
+from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.kaggle.validation.cross_validation import cross_validate
 from mlxfp.kaggle.validation.folds import kfold
 from mlxfp.kaggle.validation.pseudolabels import Confidence, pseudo_label

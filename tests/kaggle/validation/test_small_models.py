@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from mlx import nn, optimizers
 
+from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.kaggle.specs.tables import to_table
 from mlxfp.kaggle.validation.cross_validation import CrossValidation, cross_validate, parts_of
 from mlxfp.kaggle.validation.folds import Folds, kfold, stratified
 from mlxfp.kaggle.validation.out_of_fold import score

@@ -15,8 +15,9 @@ from mlxfp.core.arrow.gathering import Rows
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
-from mlxfp.data.sources.column_source import ColumnSource, fit, reading
+from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.partitions import fit
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 from mlxfp.data.sources.row_chunks import ERROR
 
@@ -30,8 +31,8 @@ def read_arrow(path: Paths) -> Dataset[Example]:
     without holding them in memory. Compressed buffers are decompressed when they are needed: in files, one batch at a time; in streams, for
     random access, all of them. To shuffle a large compressed stream, put `load` or `cache` before `shuffle`. Views of text, which polars
     writes, become large strings. A remote file, as in `s3://bucket/a.arrow` or `https://...`, needs the extra `remote` (fsspec) and is
-    fetched whole. Several files need the same columns, and types that those of the first one hold without loss. Do not overwrite or
-    truncate a file while it is mapped.
+    fetched whole. Several files need the same columns, and types that those of the first one hold without loss. Names of folders such as
+    `year=2024` become columns, as for `read_parquet`. Do not overwrite or truncate a file while it is mapped.
 
     The file that `cache` writes is read as well, as rows of its own: in another program, or without the pipeline that made it.
 
@@ -156,7 +157,8 @@ def _open(path: str, schema: Schema | None = None) -> _Mapped:
             return _Mapped(data, pa.ipc.open_stream(data), is_stream=True)
         reader = pa.ipc.open_file(data)
         if schema is not None and len(schema) < len(reader.schema):
-            fields = [reader.schema.get_field_index(name) for name in schema.names]
+            own = [name for name in schema.names if name in reader.schema.names] or reader.schema.names[:1]
+            fields = [reader.schema.get_field_index(name) for name in own]
             reader = pa.ipc.open_file(data, options=pa.ipc.IpcReadOptions(included_fields=fields))
         return _Mapped(data, reader, is_stream=False)
 
@@ -167,12 +169,13 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
     for file in files:
         opened = _open(file.path, schema)
         with reading("Arrow IPC", file.path):
-            for number, batch in enumerate(fit(batch, schema, file.path) for batch in opened.batches()):
-                mapped = _is_mapped(batch, opened.data)
+            own = [name for name in schema.names if name in opened.reader.schema.names]
+            for number, batch in enumerate(fit(batch, schema, file.partition, file.path) for batch in opened.batches()):
+                mapped = _is_mapped(batch.select(own), opened.data)
                 all_mapped = all_mapped and mapped
                 rows.append(batch.num_rows)
                 hold = mapped or opened.is_stream
-                batches.append(partial(identity, batch) if hold else partial(_decompress, opened, number, schema, file.path))
+                batches.append(partial(identity, batch) if hold else partial(_decompress, opened, number, schema, file))
     return Rows(schema, np.cumsum(rows), tuple(batches), all_mapped)
 
 
@@ -182,5 +185,5 @@ def _is_mapped(batch: RecordBatch, data: pa.Buffer) -> bool:
     return all(data.address <= buffer.address < data.address + data.size for buffer in buffers)
 
 
-def _decompress(opened: _Mapped, number: int, schema: Schema, path: str) -> RecordBatch:
-    return fit(opened.reader.get_batch(number), schema, path)
+def _decompress(opened: _Mapped, number: int, schema: Schema, file: FileStamp) -> RecordBatch:
+    return fit(opened.reader.get_batch(number), schema, file.partition, file.path)

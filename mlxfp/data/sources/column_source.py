@@ -22,6 +22,7 @@ from mlxfp.core.errors import DataError, MlxfpError, SchemaError, unknown_name
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.columns import Types, check_names, check_same_names, check_unique_names, joined_type, schema_argument, schema_code
 from mlxfp.data.sources.files import FileSource, find_place, place
+from mlxfp.data.sources.partitions import check_partition, fit, partition_types
 from mlxfp.data.sources.remote_files import FileStamp
 
 _THREADS = 16  # that read headers: each waits for a disk, or for a server
@@ -68,9 +69,11 @@ class ColumnSource(FileSource):
         """Find the columns and types of the first file, or of all where they are scanned, with the declared ones; choose those wanted."""
         files = self.files()
         kinds = dict(_scanned(attrs.evolve(self, kept=None), files) if self.scan else self.types_of(files[0]))
+        stated, first = dict(partition_types(tuple(file.partition for file in files))), dict(files[0].partition)
+        kinds |= {name: kind for name, kind in stated.items() if name not in kinds and (self.scan or name in first)}
         check_names([*kinds], files[0].path)
         for name, _ in self.types:
-            if name not in kinds and not any(name in self.types_of(file) for file in files):
+            if name not in kinds and name not in stated and not any(name in self.types_of(file) for file in files):
                 raise unknown_name(f"column of {files[0].path}", name, kinds)
         kinds |= dict(self.types)
         for name in self.columns or ():
@@ -97,7 +100,9 @@ class ColumnSource(FileSource):
 
         Declared and scanned columns may be missing. Others are ignored where the user chose some.
         """
+        check_partition(file.partition, file.path)
         found, declared, known = self.types_of(file), dict(self.types), frozenset(whole.names)
+        found = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | found
         needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
         check_same_names([name for name in found if self.columns is None or name in known], file.path, needed, first.path)
         for column in whole:
@@ -133,7 +138,7 @@ class ColumnSource(FileSource):
                 _, count = self.header_of(file)
                 for group, (rows, chunks) in enumerate(self.row_groups(file, schema, start), start):
                     after = (number, group + 1, 0) if group + 1 != count else (number + 1, 0, 0)
-                    fitting = (fit(chunk, schema, file.path) for chunk in chunks)
+                    fitting = (fit(chunk, schema, file.partition, file.path) for chunk in chunks)
                     for chunk, end in _cut_rows(fitting, row, self.chunk_rows):
                         yield chunk, place(files, *((number, group, end) if end < rows else after))
                     row = 0
@@ -150,28 +155,6 @@ def reading(kind: str, path: str) -> Iterator[None]:
             raise
         reason = " ".join(str(error).split())
         raise DataError(f"A file is not {kind}, or it is damaged: {reason}, in {path}. Write or download it again.") from error
-
-
-def fit(chunk: RecordBatch, schema: Schema, path: str) -> RecordBatch:
-    """Give a chunk of a file the columns and types of the schema: nulls where it lacks one; drop the metadata of the file."""
-    return pa.RecordBatch.from_arrays([_fitted(chunk, column, path) for column in schema], schema=schema)
-
-
-def _fitted(chunk: RecordBatch, column: pa.Field, path: str) -> pa.Array:
-    place = chunk.schema.get_field_index(column.name)
-    if place < 0:
-        return pa.nulls(chunk.num_rows, column.type)
-    values = chunk.column(place)
-    try:
-        return values if values.type == column.type else values.cast(column.type)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"A value does not fit the column {column.name!r} of {column.type}: {error}, in {path}. Declare another type, or correct it."
-        ) from error
-    except pa.ArrowNotImplementedError as error:  # Arrow's error for two types of which one cannot become the other
-        raise SchemaError(
-            f"Column {column.name!r} of {values.type} cannot be read as {column.type}: {error}, in {path}. Declare another type."
-        ) from error
 
 
 def _different_types(name: str, one: tuple[pa.DataType, str], other: tuple[pa.DataType, str], *, declares: bool) -> SchemaError:

@@ -30,10 +30,10 @@ from mlxfp.data.sources.columns import (
     rounding_columns,
     type_code,
 )
-from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.files import Paths, blocks, packed
-from mlxfp.data.sources.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 from mlxfp.data.sources.line_files import LineSource, check_block
+from mlxfp.data.sources.records.csv_quotes import last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
 
 # What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
 NULL_VALUES = (

@@ -11,7 +11,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from glob import glob, has_magic
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any, ClassVar
 from zipfile import BadZipFile, ZipFile
@@ -22,6 +22,7 @@ from attrs import field, frozen
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 from mlxfp.core.sources import Position, Source
+from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -79,9 +80,18 @@ def _members(archive: ZipFile) -> list[str]:
 
 
 def find_files(paths: tuple[str, ...], suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
-    """Return the files that paths, patterns and folders name; of a folder, those directly in it that have one of the suffixes."""
-    found = (find_remote(path, suffixes) if is_remote(path) else map(look_up, _expand(Path(path).expanduser(), suffixes)) for path in paths)
+    """Return the files that paths, patterns and folders name.
+
+    Of a folder, these are the ones that have one of the suffixes, directly in it and below its folders with names such as `year=2024`.
+    """
+    found = (find_remote(path, suffixes) if is_remote(path) else _find_local(Path(path).expanduser(), suffixes) for path in paths)
     return tuple(chain.from_iterable(found))
+
+
+def _find_local(path: Path, suffixes: tuple[str, ...]) -> Iterator[FileStamp]:
+    named = path.parent if path.is_file() else Path(*takewhile(lambda part: path.is_dir() or not has_magic(part), path.parts))
+    for each in _expand(path, suffixes):
+        yield look_up(each)._replace(partition=partition_of(each.relative_to(named).parts[:-1]))
 
 
 def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
@@ -91,8 +101,9 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if archive is not None:
         return _expand_within(archive, path.relative_to(archive).as_posix())
     if path.is_dir():
-        entries = sorted(entry for entry in path.iterdir() if entry.is_file() and not entry.name.startswith("."))
-        found = [entry for entry in entries if entry.name.lower().endswith(suffixes)]
+        below = chain.from_iterable(folder.rglob("*") for folder in path.iterdir() if is_partition(folder.name))
+        entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and entry.is_file()]
+        found = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
         if not found:
             wanted = ", ".join(suffixes)
             raise MissingFileError(
@@ -150,16 +161,20 @@ class FileSource(Source):
         number, _, _ = find_place(files, position)
         return files[number].path if len(files) > 1 and number < len(files) else None
 
-    def version(self) -> tuple[FileStamp, ...]:
+    def version(self) -> tuple[tuple[str, int, int], ...]:
         """Return path, size and time of every file."""
-        return self.files()
+        return tuple(file.version for file in self.files())
 
     def notes(self) -> tuple[str, ...]:
-        """Say where folders have names that other readers make columns of."""
+        """Say where folders have names that become columns, or that other readers make columns of."""
         with suppress(MissingFileError):
-            for folder in chain.from_iterable(Path(file.path).parts[:-1] for file in self.files()):
-                if "=" in folder:
-                    return (f"the folder names, as in {folder!r}, do not become columns",)
+            files = self.files()
+            found = partition_types(tuple(file.partition for file in files))
+            if found:
+                return (f"columns from the names of folders: {', '.join(name for name, _ in found)}",)
+            for folder in chain.from_iterable(Path(file.path).parts[:-1] for file in files):
+                if is_partition(folder):
+                    return (f"the folder {folder!r} makes no column, as it is named in the path; name the folder that it is in",)
         return ()
 
     def __repr__(self) -> str:

@@ -3,7 +3,7 @@
 import copy
 import json
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import attrs
@@ -19,12 +19,16 @@ from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chun
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.nodes import brief
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.row_chunks import ROWS_PULLED, count_rows, infer_schema, read_table, rows_to_chunks, take_in_order
+from mlxfp.data.sources.row_chunks import ROWS_PULLED, check_example, count_rows, infer_schema, read_table, rows_to_chunks, take_in_order
+from mlxfp.data.sources.torch_datasets import FromItems
 
 # Streams whose `state_dict` is exact. It is not for others: after a resume, a shuffle buffer is filled with other rows, and mapping by
 # batches may skip one.
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
+_FEATURES = b"huggingface"  # the key of `datasets` in the metadata of a schema
+_PLAIN = ("Value", "List", "LargeList", "Sequence")  # features that the Arrow type says all of
 
 
 def from_hf(dataset: Any) -> Dataset[Example]:
@@ -36,8 +40,14 @@ def from_hf(dataset: Any) -> Dataset[Example]:
     Otherwise, for example with a shuffle buffer, the rows before the cursor are read again and dropped.
 
     Columns are those of the table: formats set by `with_format` are ignored, images and sound stay structs of `bytes` and `path`, labels
-    stay numbers, and arrays of fixed shape become lists. Raises `ArgumentTypeError` for anything else, including a `DatasetDict`: pass one
-    of its splits.
+    stay numbers, and arrays of fixed shape become lists. What the package knows of such a column, as the names of classes, stays in the
+    metadata of its Arrow field: `json.loads(fp.schema(rows).field("label").metadata[b"huggingface"])["names"]`.
+
+    Where `with_transform` or `set_transform` has set a function, rows are what it makes of each row alone, as in `dataset[0]`, so that they
+    do not depend on how they are grouped. It must give the same each time: use `map(seed=)` for randomness. Types are inferred from the
+    first 128 rows, which are read once more.
+
+    Raises `ArgumentTypeError` for anything else, including a `DatasetDict`: pass one of its splits.
 
     >>> class Rows:  # what from_hf uses of a datasets.Dataset
     ...     data, _indices, _fingerprint = pa.table({"x": [1, 2, 3]}), pa.table({"indices": [2, 0]}), "9f3a"
@@ -47,7 +57,7 @@ def from_hf(dataset: Any) -> Dataset[Example]:
     See also: `from_table` for tables of other libraries, `read_arrow` for the cache files of `datasets`.
     """
     if hasattr(dataset, "data") and hasattr(dataset, "_indices"):
-        return Dataset(_FromHf(dataset))
+        return Dataset(_FromHf(dataset) if _transform(dataset) is None else _FromHfTransformed(_Transformed(dataset), None))
     if hasattr(dataset, "set_epoch") and hasattr(dataset, "with_format") and hasattr(dataset, "features"):
         return Dataset(_FromHfStream(dataset))
     hint = f" It holds the splits {', '.join(map(repr, dataset))}: pass one of them." if isinstance(dataset, dict) else ""
@@ -60,7 +70,13 @@ def from_hf(dataset: Any) -> Dataset[Example]:
 def _table_identity(held: Any) -> Any:
     """Identify a table by the hash that `datasets` keeps of how it was made, so that the data need not be read."""
     known = getattr(held, "_fingerprint", None)
-    return known if known is not None else fingerprint((held.data, held._indices))  # noqa: SLF001  # there is no public name
+    return known if known is not None else fingerprint((held.data, held._indices, _transform(held)))  # noqa: SLF001  # there is no public name
+
+
+def _transform(held: Any) -> Any:
+    """Return the function that `with_transform` has set, or None."""
+    stated = getattr(held, "format", None) or {}
+    return stated["format_kwargs"]["transform"] if stated.get("type") == "custom" else None
 
 
 @frozen(repr=False)
@@ -72,7 +88,9 @@ class _FromHf(Source):
     @property
     def table(self) -> pa.Table:
         """All rows, before `select` or `shuffle`."""
-        whole = _without_hf_types(getattr(self.held.data, "table", self.held.data))
+        table = getattr(self.held.data, "table", self.held.data)
+        whole = _without_hf_types(table)
+        whole = pa.Table.from_arrays(whole.columns, schema=_with_features(whole.schema, table.schema.metadata))
         return whole if self.kept is None else whole.select(list(self.kept))
 
     @cached_property
@@ -109,6 +127,29 @@ class _FromHf(Source):
         return f"from_hf({self.length():,} rows)"
 
 
+@frozen
+class _Transformed:
+    """The rows that a transform makes, each alone: how rows are grouped must not change them."""
+
+    held: Any
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, index: int) -> Example:
+        return check_example(self.held[index], index)
+
+    def __fingerprint__(self) -> Any:
+        return _table_identity(self.held)
+
+
+class _FromHfTransformed(FromItems):
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"from_hf({self.length():,} rows, transformed by {brief(_transform(self.items.held))})"
+
+
 def _stream_identity(held: Any) -> Any:
     """Identify a stream by the hash that `datasets` computes of what it reads and how; a class of another package has `__fingerprint__`."""
     if hasattr(type(held), "__fingerprint__"):
@@ -141,7 +182,8 @@ class _FromHfStream(Source):
     def found(self) -> Schema:
         """The schema, found once: a thread that reads ahead needs it too, and must not read the first rows while another one does."""
         if self.held.features is not None:
-            return _without_hf_types(self.held.features.arrow_schema.empty_table()).schema
+            stated = self.held.features.arrow_schema
+            return _with_features(_without_hf_types(stated.empty_table()).schema, stated.metadata)
         return infer_schema(_open_stream(self.held, 0))
 
     def schema(self) -> Schema:
@@ -191,9 +233,33 @@ def _is_exact(stream: Any) -> bool:
 
 
 def _without_hf_types(table: pa.Table) -> pa.Table:
-    """Drop what only `datasets` understands: its metadata, and its types for arrays of fixed shape, which are stored as lists."""
+    """Drop what only `datasets` understands: its metadata of all columns, and its types for arrays of fixed shape, stored as lists."""
     for place, column in enumerate(table.schema):
         if isinstance(column.type, pa.ExtensionType):  # defined in Python: Arrow's own, such as tensors, are not instances of it
             pieces = [piece.storage for piece in table.column(place).chunks]
             table = table.set_column(place, column.name, pa.chunked_array(pieces, column.type.storage_type))
     return table.replace_schema_metadata(None)
+
+
+def _with_features(schema: Schema, metadata: Any) -> Schema:
+    """Put what `datasets` says of a column beyond its type, such as the names of classes, into the metadata of its field."""
+    features = _features((metadata or {}).get(_FEATURES, b"{}"))
+    return pa.schema([each.with_metadata({_FEATURES: features[each.name]}) if each.name in features else each for each in schema])
+
+
+@lru_cache(maxsize=64)
+def _features(text: bytes) -> dict[str, bytes]:
+    features = json.loads(text).get("info", {}).get("features") or {}
+    return {name: json.dumps(feature).encode() for name, feature in features.items() if _says_more(feature)}
+
+
+def _says_more(feature: Any) -> bool:
+    """Say whether a feature, or one in it, is more than an Arrow type."""
+    if isinstance(feature, list):
+        return any(map(_says_more, feature))
+    if not isinstance(feature, dict):
+        return False
+    kind = feature.get("_type", "Value")
+    if not isinstance(kind, str):  # a struct with a field of that name
+        return any(map(_says_more, feature.values()))
+    return kind not in _PLAIN or any(map(_says_more, feature.values()))

@@ -1,6 +1,6 @@
 """Sources in memory: examples, tables of other libraries, and Python iterables."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -11,15 +11,15 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.array_values import as_numpy
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
-from mlxfp.core.chunks import MISFITS, Example, RecordBatch, Schema, check_schema, from_rows, to_column
+from mlxfp.core.arrow.gathering import Rows, rows_of
+from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.identity import comparable, fingerprint
 from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.columns import check_unique_names
+from mlxfp.data.sources.arrow_datasets import dataset_source
+from mlxfp.data.sources.foreign_tables import as_table
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 
 
@@ -43,8 +43,10 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
 def from_table(table: Any) -> Dataset[Example]:
     """Make a dataset from a table of another library, without copying it where the library allows that.
 
-    Takes any object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Hugging Face datasets), or a mapping
-    of column names to sequences or arrays (numpy, MLX, torch) of one length; an array of more than one axis becomes a tensor column.
+    Takes any object with `__arrow_c_stream__` or `__arrow_c_array__` (pyarrow, polars, pandas, DuckDB, Daft, Hugging Face datasets), a
+    Series of pandas or polars with a name, or a mapping of column names to sequences or arrays (numpy, MLX, torch) of one length; an array
+    of more than one axis becomes a tensor column. The files of a `pyarrow.dataset` are read lazily, with its partitions and filter. Other
+    lazy tables are computed here, once, and held in memory: a LazyFrame of polars (its `collect`), a scanner of pyarrow, Ray Data, Ibis.
 
     Raises `ArgumentTypeError` for anything else, `ArgumentError` for columns of different lengths, and `SchemaError` for a column name that
     is repeated or reserved and for a value that does not fit its column.
@@ -54,7 +56,8 @@ def from_table(table: Any) -> Dataset[Example]:
 
     See also: `from_examples` for a list of dicts.
     """
-    return Dataset(_FromTable(_as_table(table)))
+    source = dataset_source(table)
+    return Dataset(_FromTable(as_table(table)) if source is None else source)
 
 
 def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]], *, schema: Schema | None = None) -> Dataset[Example]:
@@ -141,39 +144,3 @@ class FromIterable(Source):
     def _examples(self) -> Iterator[Example]:
         examples = self.examples() if callable(self.examples) else self.examples
         return (check_example(row, place) for place, row in enumerate(examples))
-
-
-def _as_table(table: Any) -> pa.Table:
-    if isinstance(table, pa.Table):
-        made = table
-    elif isinstance(table, Mapping):
-        made = pa.Table.from_batches([_from_columns(table)])
-    elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
-        made = pa.table(table)
-    else:
-        raise ArgumentTypeError(
-            f"from_table needs a table with __arrow_c_stream__ or a mapping of columns, got {type(table).__name__}. "
-            "For a list of dicts use from_examples, for anything that yields dicts from_iterable."
-        )
-    check_unique_names(made.schema.names, "the table")
-    movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
-    return made if movable.equals(made.schema) else made.cast(movable)
-
-
-def _from_columns(columns: Mapping[str, Any]) -> RecordBatch:
-    sizes = {name: len(column) for name, column in columns.items()}
-    if len(set(sizes.values())) > 1:
-        raise ArgumentError(f"The columns of a table must have one length, got {sizes}.")
-    return pa.RecordBatch.from_pydict({name: _to_array(column, name) for name, column in columns.items()})
-
-
-def _to_array(column: Any, name: str) -> pa.Array:
-    if hasattr(column, "__dlpack__") and not isinstance(column, pa.Array):  # arrays of numpy, MLX, torch; columns of tables have none
-        column = as_numpy(column)
-    try:
-        if getattr(column, "ndim", 1) > 1:
-            return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
-        made = pa.array(column)
-    except MISFITS:
-        made = to_column(list(column), None, name, range(len(column)))
-    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made

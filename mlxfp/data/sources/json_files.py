@@ -27,9 +27,9 @@ from mlxfp.data.sources.columns import (
     shown,
 )
 from mlxfp.data.sources.files import Paths, packed
-from mlxfp.data.sources.json_lines import DEEPEST, as_object, count_objects, depth, holds_long, levels_of, long_keys, with_texts
-from mlxfp.data.sources.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
 from mlxfp.data.sources.line_files import LineSource
+from mlxfp.data.sources.records.json_lines import DEEPEST, as_object, count_objects, depth, holds_long, levels_of, long_keys, with_texts
+from mlxfp.data.sources.records.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
 
 Unknown = Literal["raise", "ignore"]
 

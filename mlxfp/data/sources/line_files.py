@@ -40,7 +40,8 @@ from mlxfp.data.sources.columns import (
     shown,
 )
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
-from mlxfp.data.sources.line_blocks import LF, MARK, Block, Fault, Opening, count_lines
+from mlxfp.data.sources.partitions import check_partition, fit, partition_types
+from mlxfp.data.sources.records.line_blocks import LF, MARK, Block, Fault, Opening, count_lines
 from mlxfp.data.sources.remote_files import FileStamp
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 
@@ -107,7 +108,8 @@ class LineSource(FileSource):
 
     def schema(self) -> Schema:
         """Return the types that were inferred from the first block with a record in it, or from all blocks by a scan."""
-        return shown(self.select(self.inferred(self.files())[0]))
+        files = self.files()
+        return shown(self.select(self.whole_schema(self.inferred(files)[0], files)))
 
     def declared(self) -> Types:
         """Return the types of all columns as they would be declared: JSON that is kept as text has a type of its own."""
@@ -115,20 +117,41 @@ class LineSource(FileSource):
 
     def inferred(self, files: tuple[FileStamp, ...]) -> tuple[Schema, str]:
         """Return the schema of all columns, and the path of the file that it was inferred from."""
-        return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None), files)
+        stated = {name for name, _ in self.stated(files)}
+        types = tuple((name, kind) for name, kind in self.types if name not in stated)
+        return (_scan if self.scan else _infer)(attrs.evolve(self, kept=None, types=types), files)
+
+    def stated(self, files: tuple[FileStamp, ...]) -> Types:
+        """Return the columns in the names of the folders of the first file, with their types."""
+        declared, first = dict(self.types), dict(files[0].partition)
+        found = partition_types(tuple(file.partition for file in files))
+        return tuple((name, declared.get(name, kind)) for name, kind in found if name in first)
+
+    def whole_schema(self, schema: Schema, files: tuple[FileStamp, ...]) -> Schema:
+        """Append the columns in the names of folders to those of the files."""
+        return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in schema.names)])
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""
         files = self.files()
         first, offset, line = find_place(files, position)
         schema, inferred_from = self.inferred(files)
+        whole = self.whole_schema(schema, files)
+        wanted = self.select(whole)
+        present = set(schema.names)
+        own = pa.schema([each for each in wanted if each.name in present] or [schema.field(0)])
         for number in range(first, len(files)):
-            path = files[number].path
+            path, partition = files[number].path, files[number].partition
             opening = self.opening(path)
-            check_same_names(opening.names or schema.names, path, schema.names, inferred_from)
+            check_partition(partition, path)
+            names = opening.names or schema.names
+            check_same_names([*names, *(name for name, _ in partition if name not in names)], path, whole.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, _size(self._block_size, schema.names)):
-                chunk = (_parse_marked if self.marks else _parse)(self, block, self.select(schema))
+                chunk = (_parse_marked if self.marks else _parse)(self, block, own)
+                if partition:
+                    marks = [each for each in chunk.schema if each.name == ERROR]
+                    chunk = fit(chunk, pa.schema([*shown(wanted), *marks]), partition, path)
                 if chunk.num_rows:
                     yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
 

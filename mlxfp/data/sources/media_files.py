@@ -18,7 +18,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import as_paths, look_up, show_call
-from mlxfp.data.sources.remote_files import FileStamp, is_remote, is_shown, list_remote, read_remote
+from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import take_in_order
 from mlxfp.data.sources.wave_files import MOST_RATE, read_wave, resample
 
@@ -109,7 +109,7 @@ class _MediaSource(Source):
     def names(self) -> tuple[str, ...]:
         """The paths of the files below the folder, with /. Found once: `take` is called too often to list a million files each time."""
         if is_remote(self.root):
-            return tuple(name for name, _, _ in list_remote(self.root, self.suffixes))
+            return tuple(file.path for file in list_remote(self.root, self.suffixes))
         root = Path(self.root)
         if not root.is_dir():
             reason = "It is a file; name the folder that it is in" if root.is_file() else "A relative path starts at the working folder"
@@ -154,12 +154,11 @@ class _MediaSource(Source):
     def length(self) -> int:
         return len(self.names)
 
-    def version(self) -> tuple[FileStamp, ...]:
+    def version(self) -> tuple[tuple[str, int, int], ...]:
         if is_remote(self.root):
-            return list_remote(self.root, self.suffixes)
-        return tuple(
-            look_up(Path(self.root, name))._replace(path=name) for name in attrs.evolve(self).names
-        )  # of the files that there are now
+            return tuple(file.version for file in list_remote(self.root, self.suffixes))
+        names = attrs.evolve(self).names  # of the files that there are now
+        return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:
         return f"{self.root}/{name}" if is_remote(self.root) else str(Path(self.root, name))

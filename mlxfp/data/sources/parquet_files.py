@@ -1,6 +1,6 @@
 """Parquet files."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import attrs
@@ -15,6 +15,7 @@ from mlxfp.core.sources import Source
 from mlxfp.data.sources.column_source import ColumnSource, reading
 from mlxfp.data.sources.columns import SCAN, Declared, as_columns, as_types
 from mlxfp.data.sources.files import Paths
+from mlxfp.data.sources.partitions import stated
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
 _BUFFER = 1 << 20  # bytes read at a time for each column; without it Arrow reads whole columns of a row group at once
@@ -34,14 +35,15 @@ def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: D
     `columns` reads only these columns, in this order. Several files need the same columns, and types that those of the first one hold
     without loss, as int64 holds int32. `schema` declares other types for some columns, which may then be missing in a file: `{"n":
     pa.float64()}`. `schema="scan"` reads the headers of all files before the first row, and takes all their columns, each with the type
-    that holds its values in all files. What a file lacks is null, and a value that the type cannot hold exactly is an error. Partition
-    values in folder names, as in `year=2024/a.parquet`, do not become columns. Memory holds about 1 MB of the file for each column (4 MB of
-    a remote file) and one chunk of rows; resuming starts at a row group. A remote file, as in `s3://bucket/a.parquet` or `https://...`,
-    needs the extra `remote` (fsspec); only the parts that are needed are fetched.
+    that holds its values in all files. What a file lacks is null, and a value that the type cannot hold exactly is an error. Folders with
+    names such as `year=2024`, below the folder that is named or where a pattern matches, become columns: int32 where all values are such
+    numbers, else string. Memory holds about 1 MB of the file for each column (4 MB of a remote file) and one chunk of rows; resuming starts
+    at a row group. A remote file, as in `s3://bucket/a.parquet` or `https://...`, needs the extra `remote` (fsspec); only the parts that
+    are needed are fetched.
 
-    Raises `ArgumentError` where `columns` is empty or repeats a name. Reading raises `DataError` for a file that is not Parquet and a value
-    that does not fit its column, `SchemaError` naming both files where two differ, `UnknownNameError` for a name in `columns` or `schema`
-    that no file has, and `MissingFileError` where a path matches no file.
+    Raises `ArgumentError` where `columns` is empty or repeats a name. Reading raises `DataError` for a file that is not Parquet, a value
+    that does not fit its column and one that the name of the folder contradicts, `SchemaError` naming both files where two differ,
+    `UnknownNameError` for a name in `columns` or `schema` that no file has, and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -78,12 +80,25 @@ class _ReadParquet(ColumnSource):
     def row_groups(self, file: FileStamp, schema: Schema, first: int) -> Iterator[tuple[int, Iterable[RecordBatch]]]:
         kinds = self.types_of(file)  # statistics of another type than the column's are not compared with its values
         with _open_parquet(file.path) as opened:
+            own = [name for name in schema.names if name in kinds]
+            wanted = bool(own) and self._may_state(file, schema, kinds)
             for number in range(first, opened.num_row_groups):
                 group = opened.metadata.row_group(number)
-                if _may_meet(group, schema, [each for each in self.conditions if kinds.get(each.column) == schema.field(each.column).type]):
-                    yield group.num_rows, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=schema.names)
+                met = [each for each in self.conditions if kinds.get(each.column) == schema.field(each.column).type]
+                if wanted and _may_meet(group, schema, met):
+                    yield group.num_rows, opened.iter_batches(self.chunk_rows, row_groups=[number], columns=own)
                 else:
-                    yield group.num_rows, _null_chunks(schema, group.num_rows, self.chunk_rows)
+                    yield group.num_rows, _null_chunks(group.num_rows, self.chunk_rows)
+
+    def _may_state(self, file: FileStamp, schema: Schema, kinds: Container[str]) -> bool:
+        """Say whether what the folders of a file state meets the conditions."""
+        texts = {name: text for name, text in file.partition if name not in kinds}
+        for condition in self.conditions:
+            if condition.column in texts:
+                value = stated(texts[condition.column], schema.field(condition.column).type, condition.column, file.path)
+                if not condition.possible(value, value):
+                    return False
+        return True
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, kept=tuple(columns), conditions=conditions)
@@ -107,9 +122,9 @@ def _may_meet(group: pq.RowGroupMetaData, schema: Schema, conditions: Sequence[C
     return all(map(may_meet, conditions))
 
 
-def _null_chunks(schema: Schema, count: int, size: int) -> Iterator[RecordBatch]:
-    """Yield `count` rows of nulls, in chunks of `size`."""
-    chunk = pa.RecordBatch.from_arrays([pa.nulls(min(count, size), kind) for kind in schema.types], schema=schema)
+def _null_chunks(count: int, size: int) -> Iterator[RecordBatch]:
+    """Yield `count` rows without the columns of the file, which are null then, in chunks of `size`."""
+    chunk = pa.record_batch({"": pa.nulls(min(count, size))})
     return (chunk.slice(0, count - first) for first in range(0, count, size))
 
 

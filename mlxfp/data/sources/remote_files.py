@@ -6,12 +6,14 @@ from functools import partial
 from glob import has_magic
 from hashlib import blake2b
 from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
+from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
+from mlxfp.data.sources.partitions import Partition, is_partition, partition_of
 
 # Bytes fetched ahead of those asked for. The defaults of fsspec's file systems, up to 50 MB, are wasted whenever reading starts or stops;
 # smaller ones wait too often for an answer (some 50 ms from an object store).
@@ -33,6 +35,12 @@ class FileStamp(NamedTuple):
     path: str
     size: int  # bytes on disk
     modified: int  # nanoseconds; of a remote file, a hash of its version
+    partition: Partition = ()  # what the names of the folders state that were found on the way to it
+
+    @property
+    def version(self) -> tuple[str, int, int]:
+        """What caches are keyed by."""
+        return self.path, self.size, self.modified
 
 
 def is_remote(path: str) -> bool:
@@ -53,7 +61,10 @@ def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
         raise MissingFileError(
             f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
         )
-    return tuple(sorted(_describe(system, about) for about in found))
+    below = f"{_named_folder(path)}/"
+    folders = (about["name"].removeprefix(below).split("/")[:-1] if about["name"].startswith(below) else () for about in found)
+    stamps = (_describe(system, about)._replace(partition=partition_of(names)) for about, names in zip(found, folders, strict=True))
+    return tuple(sorted(stamps))
 
 
 def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
@@ -196,8 +207,17 @@ def _find(system: Any, path: str, suffixes: tuple[str, ...]) -> Iterable[Mapping
     about = system.info(path)
     if about["type"] != "directory":
         return [about]
-    within = [(each["name"].rsplit("/", 1)[-1].lower(), each) for each in system.ls(path, detail=True)]
-    return [each for name, each in within if not name.startswith(".") and name.endswith(suffixes)]
+    entries = [(each["name"].rsplit("/", 1)[-1], each) for each in system.ls(path, detail=True)]
+    if any(each["type"] == "directory" and is_partition(name) for name, each in entries):
+        below = f"{path.rstrip('/')}/"
+        entries = [(name.removeprefix(below), each) for name, each in system.find(path, detail=True).items()]
+        entries = [(name, each) for name, each in entries if "/" not in name or is_partition(name.partition("/")[0])]
+    return [each for name, each in entries if is_shown(name) and name.lower().endswith(suffixes)]
+
+
+def _named_folder(path: str) -> str:
+    """Return the folder that a path names: of a pattern, what comes before it."""
+    return "/".join(takewhile(lambda part: not has_magic(part), path.rstrip("/").split("/")))
 
 
 def _describe(system: Any, about: Mapping[str, Any]) -> FileStamp:

@@ -12,8 +12,8 @@ from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.files import Paths, packed
-from mlxfp.data.sources.line_blocks import Opening
 from mlxfp.data.sources.line_files import LineSource
+from mlxfp.data.sources.records.line_blocks import Opening
 from mlxfp.data.sources.remote_files import FileStamp
 
 _NAME = "text"

@@ -104,8 +104,10 @@ def _identity(value: Any) -> Any:
 
 
 @frozen(repr=False)
-class _FromTorch(Source):
-    items: _Items = field(eq=comparable)
+class FromItems(Source):
+    """Items with `__getitem__` and `__len__`, each of which is a mapping. Positions are the number of items before them."""
+
+    items: Any = field(eq=comparable)
     declared: Schema | None = None
     indexable = True
 
@@ -115,16 +117,24 @@ class _FromTorch(Source):
         return infer_schema(self.items[index] for index in range(self.length())) if self.declared is None else self.declared
 
     def schema(self) -> Schema:
+        """Return the declared schema, or that of the first items."""
         return self.inferred
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        """Yield chunks of items."""
         yield from take_in_order(self, epoch, position or 0, ROWS_PULLED)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        """Ask for items, one by one."""
         return from_rows([self.items[index] for index in indices.tolist()], self.schema(), indices)
 
     def length(self) -> int:
+        """Return the number of items."""
         return len(self.items)
+
+
+class _FromTorch(FromItems):
+    __slots__ = ()
 
     def __repr__(self) -> str:
         return f"from_torch({type(self.items.held).__name__} of {self.length():,})"

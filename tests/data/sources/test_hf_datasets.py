@@ -1,7 +1,9 @@
 """Hugging Face datasets: tables without a copy, streams that resume exactly."""
 
+import json
 import sys
 import threading
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar, Self
 
@@ -12,13 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import explain
+from mlxfp.core.describing import explain, schema
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
-from mlxfp.core.execution import iterate
+from mlxfp.core.execution import iterate, run, start
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.mixing import mix
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import filter, map_chunks, skip, take
+from mlxfp.data.rows.mixing import concat, mix
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.hf_datasets import from_hf
 from mlxfp.data.sources.in_memory import from_table
@@ -266,6 +275,112 @@ def test_mistakes_are_named():
         list(source.read(0, "{}"))
 
 
+class Formatted(Rows):
+    """What from_hf uses of a Dataset with a function that `with_transform` has set: it gets lists, and an item is its first row."""
+
+    def __init__(self, data: pa.Table, transform: Any, indices: list[int] | None = None, version: str | None = None) -> None:
+        super().__init__(data, indices, version)
+        self.format = {"type": "custom", "format_kwargs": {"transform": transform}}
+
+    def __len__(self) -> int:
+        return len(self.data if self._indices is None else self._indices)
+
+    def __getitem__(self, index: int) -> Any:
+        place = index if self._indices is None else self._indices["indices"][index].as_py()
+        made = self.format["format_kwargs"]["transform"](self.data.slice(place, 1).to_pydict())
+        return {name: column[0] for name, column in made.items()}
+
+
+def doubled(rows: dict[str, Any]) -> dict[str, Any]:
+    return {"y": [2 * x for x in rows["x"]], "array": [np.full((2, 2), x) for x in rows["x"]]}
+
+
+def counted(rows: dict[str, Any]) -> dict[str, Any]:
+    return {"count": [len(rows["x"]) for _ in rows["x"]]}
+
+
+def test_a_transform_makes_the_rows_each_alone():
+    found = from_hf(Formatted(pa.table({"x": list(range(600))}), doubled, [5, 3, *range(500)]))
+    assert [row["y"] for row in found][:3] == [10, 6, 0]
+    assert found[1]["array"].tolist() == [[3, 3], [3, 3]]
+    laws.assert_reads(found.source)
+    laws.assert_value(found)
+    laws.assert_random_access(found, np.array([3, 0, 500]))
+    laws.assert_repeatable(found)
+    assert repr(found) == "pipe(from_hf(502 rows, transformed by doubled))"
+    table = pa.table({"x": [1, 2, 3]})
+    assert list(from_hf(Formatted(table, counted))) == [{"count": 1}] * 3
+    laws.assert_told_apart(from_hf(Formatted(table, counted)), from_hf(Formatted(table, doubled)))
+    laws.assert_told_apart(from_hf(Formatted(table, counted)), from_hf(Rows(table)))
+
+
+def test_what_a_transform_makes_must_be_rows():
+    broken = Formatted(pa.table({"x": [1]}), doubled)
+    broken.__class__ = type("Broken", (Formatted,), {"__getitem__": lambda self, index: [index]})
+    with pytest.raises(ArgumentTypeError, match=r"Every example must be a mapping of column names to values, got list at 0: \[0\]"):
+        list(from_hf(broken))
+
+
+LABEL = {"names": ["no", "yes"], "_type": "ClassLabel"}
+FEATURES = {
+    "label": LABEL,
+    "x": {"dtype": "int64", "_type": "Value"},
+    "tags": {"feature": LABEL, "_type": "List"},
+    "plain": {"feature": {"dtype": "int64", "_type": "Value"}, "length": -1, "_type": "Sequence"},
+    "parts": {"_type": {"dtype": "string", "_type": "Value"}, "deep": [LABEL]},
+}
+
+
+def test_what_datasets_knows_of_a_column_stays_with_it():
+    row = {"label": 1, "x": 5, "tags": [0], "plain": [1], "parts": {"_type": "a", "deep": [1]}}
+    text = json.dumps({"info": {"features": FEATURES}})
+    rows = from_hf(Rows(pa.Table.from_pylist([row] * 9, pa.Table.from_pylist([row]).schema.with_metadata({"huggingface": text})), [0] * 9))
+    assert list(rows) == [row] * 9
+    kept = {field.name: json.loads((field.metadata or {}).get(b"huggingface", b"null")) for field in schema(rows)}
+    assert kept == {name: feature if name in ("label", "tags", "parts") else None for name, feature in FEATURES.items()}
+    assert not schema(rows).metadata
+
+
+def same_label(chunk: pa.RecordBatch) -> pa.RecordBatch:
+    return chunk
+
+
+STAGES = {
+    "select": select_columns(["label"]),
+    "drop": drop_columns(["x"]),
+    "filter": filter(lambda row: True),
+    "filter_by": filter_by([("x", ">", 0)]),
+    "map_chunks": map_chunks(same_label),
+    "take": take(3),
+    "skip": skip(3),
+    "shuffle": shuffle(0),
+    "buffer": shuffle(0, buffer=4),
+    "shard": shard(0, 2),
+    "repeat": repeat(2),
+    "batch": batch(2),
+    "prefetch": prefetch(2),
+    "load": load(),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_names_of_classes_pass_through_stages_that_keep_the_column(stage: Any):
+    text = json.dumps({"info": {"features": {"label": LABEL}}})
+    rows = from_hf(Rows(pa.table({"label": [0, 1] * 5, "x": list(range(10))}, metadata={"huggingface": text})))
+    for dataset in (pipe(rows, stage), pipe(rows, batch(2), unbatch(), stage) if stage is not STAGES["batch"] else rows):
+        assert json.loads(schema(dataset).field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
+        chunk = next(chunk for chunk, _ in run(dataset, start(0, None)))
+        assert json.loads(chunk.schema.field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
+
+
+def test_names_of_classes_follow_a_renamed_column_and_a_cache(tmp_path: Path):
+    text = json.dumps({"info": {"features": {"label": LABEL}}})
+    rows = from_hf(Rows(pa.table({"label": [0, 1] * 5}, metadata={"huggingface": text})))
+    for dataset, name in ((rename_columns({"label": "y"})(rows), "y"), (cache(tmp_path)(rows), "label"), (concat([rows, rows]), "label")):
+        list(dataset)
+        assert json.loads(schema(dataset).field(name).metadata[b"huggingface"])["names"] == ["no", "yes"]
+
+
 def stream_of(count: int, shards: int) -> Any:
     return datasets.Dataset.from_dict({"x": list(range(count)), "t": [str(i) for i in range(count)]}).to_iterable_dataset(num_shards=shards)
 
@@ -356,6 +471,31 @@ def test_real_tables_are_read_by_number():
         assert [row["x"] for row in found] == [int(x) for x in dataset.with_format(None)["x"]]
     laws.assert_told_apart(from_hf(whole), from_hf(chosen))
     assert fingerprint(from_hf(whole)) == fingerprint(from_hf(datasets.Dataset.from_dict({"x": whole["x"][:], "t": whole["t"][:]})))
+
+
+@needs_datasets
+def test_a_real_transform_is_applied():
+    rows = datasets.Dataset.from_dict({"x": list(range(300))}).select(range(299, -1, -1))
+    for dataset in (rows.with_transform(doubled), rows.with_transform(counted), rows.with_transform(doubled, columns=["x"])):
+        found = from_hf(dataset)
+        expected = [{name: np.asarray(value).tolist() for name, value in dataset[index].items()} for index in (0, 299)]
+        assert [{name: np.asarray(value).tolist() for name, value in found[index].items()} for index in (0, 299)] == expected
+        laws.assert_reads(found.source)
+        laws.assert_value(found)
+    laws.assert_told_apart(from_hf(rows), from_hf(rows.with_transform(doubled)))
+    changed = rows.with_format(None)
+    changed.set_transform(doubled)
+    assert next(iter(from_hf(changed)))["y"] == 598
+
+
+@needs_datasets
+def test_real_names_of_classes_stay_in_the_field():
+    kinds = datasets.Features({"label": datasets.ClassLabel(names=["no", "yes"]), "tags": datasets.List(datasets.ClassLabel(names=["O"]))})
+    rows = datasets.Dataset.from_dict({"label": [1], "tags": [[0]]}, features=kinds)
+    for found in (from_hf(rows), from_hf(rows.to_iterable_dataset())):
+        assert json.loads(schema(found).field("label").metadata[b"huggingface"])["names"] == ["no", "yes"]
+        assert json.loads(schema(found).field("tags").metadata[b"huggingface"])["feature"]["names"] == ["O"]
+        assert list(found) == [{"label": 1, "tags": [0]}]
 
 
 @needs_datasets

@@ -13,7 +13,7 @@ from mlxfp.core.describing import schema
 from mlxfp.data.sources.columns import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.json_files import read_jsonl
-from mlxfp.data.sources.line_blocks import first_failure, shorten
+from mlxfp.data.sources.records.line_blocks import first_failure, shorten
 from mlxfp.data.sources.text_files import read_text
 from tests.data.written import write
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from mlxfp.data.sources.line_blocks import CR, LF, PIECE, line_ends
+from mlxfp.data.sources.records.line_blocks import CR, LF, PIECE, line_ends
 
 
 def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlxfp.data.sources.csv_quotes import last_record_end, open_quote, record_ends, split_fields
-from mlxfp.data.sources.line_blocks import count_lines
+from mlxfp.data.sources.records.csv_quotes import last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.records.line_blocks import count_lines
 
 # Pieces that CSV files are made of, well and badly: what matters is where quotes, newlines and delimiters meet.
 PIECES = st.sampled_from(["a", ",", ";", '"', '""', "\n", "\r\n", "\r", ' "', '",', ',"', '"\n', "é", "\ufeff", "\x00", "5'", "'"])

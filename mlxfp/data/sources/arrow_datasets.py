@@ -1,0 +1,98 @@
+"""Datasets of `pyarrow.dataset`: files of any format that pyarrow reads, with their partitions and conditions, read lazily."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+from attrs import field, frozen
+
+from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.arrow.gathering import takeable
+from mlxfp.core.chunks import CHUNK_ROWS, RecordBatch, Schema, equal_chunks
+from mlxfp.core.sources import Position, Source
+from mlxfp.data.sources.column_source import reading
+from mlxfp.data.sources.columns import check_unique_names
+from mlxfp.data.sources.files import find_place, place
+from mlxfp.data.sources.remote_files import FileStamp
+
+_AHEAD = 2  # chunks that Arrow reads ahead
+
+
+def dataset_source(dataset: Any) -> Source | None:
+    """Return the source that reads the files of a dataset of pyarrow; None for anything else, and where a part of it is no file."""
+    if not type(dataset).__module__.startswith("pyarrow") or not hasattr(dataset, "get_fragments"):
+        return None
+    fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method refuses a dataset with a filter
+    if any(getattr(fragment, "filesystem", None) is None for fragment in fragments):
+        return None
+    check_unique_names(dataset.schema.names, "the dataset")
+    return _FromDataset(fragments, dataset.schema, dataset._scan_options.get("filter"))  # noqa: SLF001  # there is no public name
+
+
+def _paths(fragments: tuple[Any, ...]) -> Any:
+    return tuple((fragment.path, str(fragment.partition_expression)) for fragment in fragments)
+
+
+@frozen(repr=False)
+class _FromDataset(Source):
+    """The files of a dataset. Positions are those of `place`: a file, a row group of it where it has some, and a row of that."""
+
+    fragments: tuple[Any, ...] = field(eq=_paths)
+    stated: Schema
+    filter: Any = field(eq=str)  # an expression of pyarrow, or None
+    kept: tuple[str, ...] | None = None  # the columns that the pipeline needs; None: all
+
+    def schema(self) -> Schema:
+        kinds = {each.name: takeable(each.type) for each in self.stated}
+        return pa.schema([(name, kinds[name]) for name in self.kept or kinds])
+
+    def files(self) -> tuple[FileStamp, ...]:
+        found = [each.filesystem.get_file_info(each.path) for each in self.fragments]
+        return tuple(FileStamp(each.path, each.size or 0, each.mtime_ns or 0) for each in found)
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        files, schema = self.files(), self.schema()
+        first, group, row = find_place(files, position)
+        for number in range(first, len(files)):
+            with reading("of the format of its dataset", files[number].path):
+                whole = self.fragments[number]
+                parts = whole.split_by_row_group() if hasattr(whole, "split_by_row_group") else [whole]
+                for part in range(group, len(parts)):
+                    for chunk, end in self._chunks(parts[part], schema):
+                        if end > row:  # chunks are the same each time
+                            yield chunk, place(files, number, part, end)
+                    row = 0
+            group = 0
+
+    def _chunks(self, part: Any, schema: Schema) -> Iterator[tuple[RecordBatch, int]]:
+        batches = part.to_batches(
+            schema=self.stated, columns=schema.names, filter=self.filter, batch_size=CHUNK_ROWS, batch_readahead=_AHEAD
+        )
+        end = 0
+        for chunk in equal_chunks(batches, CHUNK_ROWS):
+            end += chunk.num_rows
+            columns = [
+                values if values.type == each.type else values.cast(each.type) for values, each in zip(chunk.columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema), end
+
+    def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
+        return attrs.evolve(self, kept=tuple(columns))
+
+    def length(self) -> int | None:
+        known = self.filter is None and all(hasattr(each, "split_by_row_group") for each in self.fragments)
+        return sum(each.count_rows() for each in self.fragments) if known else None
+
+    def version(self) -> Any:
+        return tuple(file.version for file in self.files())
+
+    def file_of(self, position: Position) -> str | None:
+        number, _, _ = find_place(self.files(), position)
+        return self.fragments[number].path if 1 < len(self.fragments) > number else None
+
+    def __fingerprint__(self) -> Any:
+        return _paths(self.fragments), self.stated, str(self.filter)
+
+    def __repr__(self) -> str:
+        return f"from_table(a pyarrow dataset of {len(self.fragments):,} files)"

@@ -1,0 +1,121 @@
+"""Tables of other libraries as Arrow tables: each is asked for what it offers, and none of the libraries is imported."""
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from mlxfp.core.arrow.array_values import as_numpy, is_array
+from mlxfp.core.arrow.gathering import takeable
+from mlxfp.core.chunks import MISFITS, RecordBatch, to_column
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.data.sources.columns import check_unique_names
+
+# What gives a table in memory: older versions of Daft and cuDF; Spark; Ibis; lazy frames of polars and narwhals; datasets and scanners of
+# pyarrow, and of Lance.
+_METHODS = ("to_arrow", "toArrow", "to_pyarrow", "collect", "to_table")
+
+
+def as_table(table: Any) -> pa.Table:
+    """Return a table of another library as one of Arrow; raise `ArgumentTypeError` for anything else."""
+    made = _as_arrow(table)
+    check_unique_names(made.schema.names, "the table")
+    movable = pa.schema([field.with_type(takeable(field.type)) for field in made.schema], made.schema.metadata)
+    return made if movable.equals(made.schema) else made.cast(movable)
+
+
+def _as_arrow(table: Any) -> pa.Table:
+    if isinstance(table, pa.Table):
+        return table
+    if isinstance(table, Mapping):
+        return pa.Table.from_batches([_from_columns(table)])
+    if _is_column(table):
+        return pa.Table.from_batches([_from_columns({_name_of(table): table})])
+    if _is_stream(table):
+        return pa.table(table)
+    if hasattr(table, "iter_batches") and hasattr(table, "map_batches"):  # Ray Data
+        parts = list(table.iter_batches(batch_size=None, batch_format="pyarrow"))
+        return pa.concat_tables(parts, promote_options="permissive") if parts else pa.table({})
+    if not _is_connection(table):
+        for method in _METHODS:
+            if hasattr(table, method) and not isinstance(table, type):
+                return _given(getattr(table, method))
+    raise ArgumentTypeError(
+        f"from_table needs a table with __arrow_c_stream__ or a mapping of columns, got {type(table).__name__}. {_advice(table)}"
+    )
+
+
+def _is_stream(table: Any) -> bool:
+    return hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__")
+
+
+def _is_column(table: Any) -> bool:
+    """Say whether this is a Series of pandas, polars or another library: a column with a name of its own; or an array of Arrow."""
+    return isinstance(table, pa.Array | pa.ChunkedArray) or (
+        hasattr(table, "name") and not hasattr(table, "columns") and (_is_stream(table) or hasattr(table, "__array__"))
+    )
+
+
+def _is_connection(table: Any) -> bool:
+    return hasattr(table, "execute") and hasattr(table, "cursor")
+
+
+def _name_of(column: Any) -> str:
+    name = getattr(column, "name", None)
+    if isinstance(name, str) and name:
+        return name
+    raise ArgumentTypeError(
+        f"from_table needs a name for the column, got a {type(column).__name__} with the name {name!r}. Give it one, as in "
+        "from_table({'x': column})."
+    )
+
+
+def _given(method: Callable[[], Any]) -> pa.Table:
+    made = method()
+    if not _is_stream(made):
+        raise ArgumentTypeError(
+            f"from_table needs a table, got {type(made).__name__} from {method.__qualname__}(). Turn it into an Arrow table first, or for "
+            "anything that yields dicts use from_iterable."
+        )
+    return pa.table(made)
+
+
+def _advice(table: Any) -> str:
+    if _is_connection(table):
+        return "A connection is no table: pass the result of a query, as in from_table(connection.sql('SELECT * FROM name')) of DuckDB."
+    if isinstance(table, str | PathLike):
+        return "Files are read by read_parquet, read_csv, read_jsonl and read_arrow."
+    if is_array(type(table)):
+        return "Name the column, as in from_table({'x': array})."
+    return "For a list of dicts use from_examples, for anything that yields dicts from_iterable."
+
+
+def _from_columns(columns: Mapping[str, Any]) -> RecordBatch:
+    sizes = {name: _length(column, name) for name, column in columns.items()}
+    if len(set(sizes.values())) > 1:
+        raise ArgumentError(f"The columns of a table must have one length, got {sizes}.")
+    return pa.RecordBatch.from_pydict({name: _to_array(column, name) for name, column in columns.items()})
+
+
+def _length(column: Any, name: str) -> int:
+    try:
+        return len(column)
+    except TypeError as error:
+        raise ArgumentTypeError(
+            f"Every column of a table must be a sequence or an array with an axis of rows, got {type(column).__name__} for {name!r}: "
+            f"{column!r:.60}. Give a value for each row."
+        ) from error
+
+
+def _to_array(column: Any, name: str) -> pa.Array:
+    if hasattr(column, "__dlpack__") and not _is_stream(column):  # arrays of numpy, MLX, torch; columns of tables have none
+        column = as_numpy(column)
+    try:
+        if getattr(column, "ndim", 1) > 1:
+            return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
+        made = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
+    except MISFITS:
+        made = to_column(list(column), None, name, range(len(column)))
+    return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made

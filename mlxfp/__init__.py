@@ -5,14 +5,14 @@ A pipeline is a source and stages, joined by `pipe`. It is a value: building it 
 >>> import mlxfp as fp
 >>> rows = fp.from_examples([{"x": 1.0, "y": 0}, {"x": 2.0, "y": 1}, {"x": 3.0, "y": 1}])
 >>> batches = fp.pipe(rows, fp.map(lambda row: {**row, "x": row["x"] / 2}), fp.batch(2))
->>> [list(group.column("x").to_pylist()) for group in batches]
+>>> [group.column("x").to_pylist() for group in batches]
 [[0.5, 1.0], [1.5]]
 
 - Sources: `read_csv`, `read_jsonl`, `read_parquet`, `read_images`, ..., `from_examples`, `from_table`, `from_hf`, `from_torch`.
 - Stages: `map`, `filter`, `shuffle`, `split`, `template`, `tokenize`, `pack`, `batch`, `collate` with one of `collators`, `prefetch`, ...
 - Looking: `explain`, `preview`, `schema`, `length`, `profile`, `column_stats`.
-- Training: `train_state`, `train_step`, `fit`, `last`, `evaluate`, `predict`, with `losses`, `optimizers`, `schedules`, `metrics`, `observers`
-  and `models`. Whole runs from a configuration: `runs`. Competitions: `kaggle`.
+- Training: `train_state`, `train_step`, `fit`, `last`, `evaluate`, `predict`; families `losses`, `metrics`, `models`, `observers`,
+  `optimizers`, `schedules`. Whole runs from a configuration: `runs`. Competitions: `kaggle`.
 
 Families are modules: `from mlxfp.losses import cross_entropy`. `help(fp.batch)` explains one name, `dir(fp)` lists all.
 """

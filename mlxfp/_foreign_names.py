@@ -6,7 +6,7 @@ batchSize and batch-size are one name.
 
 from collections.abc import Collection, Mapping
 
-# By argument, or by what to use where no function has such an argument: the names of arguments elsewhere.
+# By argument, or by what to use where no function has such an argument: the names of such an argument in other libraries.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
     "betas": "beta beta1 beta2 b1 b2 momentum",
@@ -93,7 +93,7 @@ _PLACES: Mapping[str, str] = {
     "workers": "fp.map(function, workers=4) runs a function in threads, and fp.prefetch(2) prepares batches in one",
 }
 
-# By what to write here, the names of functions, classes and methods elsewhere.
+# By what to write here, the names of functions, classes and methods in other libraries.
 _NAMES: Mapping[str, str] = {
     "fp.pipe(rows, fp.shuffle(seed=0), fp.batch(32), fp.collate(collator), fp.prefetch(2))": "DataLoader StatefulDataLoader",
     "fp.fit(step, state, batches), whose events fp.last(events) runs to the end": "Trainer SFTTrainer Learner train",

@@ -25,7 +25,6 @@ def __dir__() -> list[str]:
     return __all__
 
 
-
 @frozen
 class Runtime:
     """The version, backend and device of MLX, the library that multiplies matrices on the CPU, and whether this library is slow.

@@ -10,7 +10,7 @@ from mlxfp._foreign_names import ARGUMENTS, plain
 _SPEC = "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it"
 _DEVICE = "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it"
 
-# By option or sentence, the names elsewhere; capitals, underscores and dashes do not matter.
+# By option or sentence, the names in other libraries; capitals, underscores and dashes do not matter.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",

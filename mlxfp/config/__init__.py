@@ -43,3 +43,7 @@ __all__ = [
     "unstructure",
     "write_document",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

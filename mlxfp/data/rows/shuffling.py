@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
-from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.checks import check_integer, check_positive, explain_call
 from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import DataError
@@ -21,7 +21,8 @@ from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
 
 
-def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
+@explain_call
+def shuffle(*, seed: int, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Put the examples in random order, another one each epoch, the same for the same seed and epoch.
 
     Without `buffer`, every order of all examples is as likely as any other. Where rows can be taken by number (tables, Arrow files, and
@@ -55,13 +56,15 @@ class ShuffleQuality:
     neighbours: float  # share of neighbouring rows that were neighbours before; ideal: 2 / rows
 
 
+@explain_call
 def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     """Measure how well the rows of an epoch are shuffled, against their order in the source. Reads the whole epoch once.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"x": i} for i in range(1000)])
-    >>> [round(shuffle_quality(dataset).moved, 2) for dataset in (rows, pipe(rows, shuffle(0, buffer=50)), pipe(rows, shuffle(0)))]
+    >>> buffered, uniform = pipe(rows, shuffle(seed=0, buffer=50)), pipe(rows, shuffle(seed=0))
+    >>> [round(shuffle_quality(dataset).moved, 2) for dataset in (rows, buffered, uniform)]
     [0.0, 0.04, 0.34]
     """
     check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.gathering import Rows
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, ROW, Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
@@ -24,6 +25,7 @@ from mlxfp.data.sources.row_chunks import ERROR
 _KEPT = pa.schema({ROW: pa.int64(), KEY: pa.uint64()})  # what `cache` keeps with the columns
 
 
+@explain_call
 def read_arrow(path: Paths) -> Dataset[Example]:
     """Read Arrow IPC files or streams (Feather, the caches of Hugging Face datasets), lazily, memory-mapped and without a copy.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, check_schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError
@@ -23,6 +24,7 @@ from mlxfp.data.sources.foreign_tables import as_table
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 
 
+@explain_call
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from a list of mappings, held in memory as an Arrow table.
 
@@ -40,6 +42,7 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
 
 
+@explain_call
 def from_table(table: Any) -> Dataset[Example]:
     """Make a dataset from a table of another library, without copying it where the library allows that.
 
@@ -60,6 +63,7 @@ def from_table(table: Any) -> Dataset[Example]:
     return Dataset(_FromTable(as_table(table)) if source is None else source)
 
 
+@explain_call
 def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from an iterable of mappings, read lazily; it may be endless.
 

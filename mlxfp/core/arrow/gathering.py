@@ -58,22 +58,17 @@ class Rows:
         into = np.split(order, cuts[1:])
         return self._gathered([(chunk, at, places[at]) for chunk, at in zip(which[order[cuts]].tolist(), into, strict=True)], len(rows))
 
-    def values(self, name: str, rows: Indices, out: NDArray[Any] | None = None) -> NDArray[Any] | None:
-        """Return one column of these rows, int64[N], as `fixed_values` does, in `out` of at least N rows if that is given."""
+    def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
+        """Return what reads one column of at most `most` rows, int64[N], as `fixed_values` does, into memory that is used again.
+
+        It is None for columns that rows of one chunk or more have no `fixed_values` in.
+        """
         column = self.schema.get_field_index(name)
-        if len(self.chunks) == 1:
-            values = self._fixed(0, column)
-            if values is None or out is None:
-                return None if values is None else values.take(rows, axis=0)
-            return values.take(rows, 0, out[: len(rows)], "clip")  # without "clip", numpy gathers into a buffer of its own first
-        which = np.searchsorted(self.starts, rows, side="right") - 1
-        parts: list[tuple[NDArray[Any], At, Indices]] = []
-        for chunk in np.unique(which).tolist():
-            values, at = self._fixed(chunk, column), np.flatnonzero(which == chunk)
-            if values is None:
-                return None
-            parts.append((values, at, rows[at] - self.starts[chunk]))
-        return _gather_plain(parts, len(rows))
+        tables: list[Any] = [self._fixed(chunk, column) for chunk in range(len(self.chunks))]
+        if not tables or any(table is None for table in tables):
+            return None
+        memory = np.empty((most, *tables[0].shape[1:]), tables[0].dtype)
+        return partial(_read, tables[0] if len(tables) == 1 else tables, self.starts, memory)
 
     def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
         chunks = {chunk: self.chunks[chunk]() for chunk, _, _ in parts}
@@ -192,6 +187,18 @@ def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     storage = kind.storage_type if is_tensor(kind) else kind
     made = pa.Array.from_buffers(storage, len(values), [None], children=[pa.array(values.reshape(-1), storage.value_type)])
     return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
+
+
+def _read(tables: Any, starts: Indices, memory: NDArray[Any], rows: Indices) -> NDArray[Any]:
+    out = memory if len(rows) == len(memory) else memory[: len(rows)]
+    if isinstance(tables, np.ndarray):
+        tables.take(rows, 0, out, "clip")  # without "clip", numpy gathers into memory of its own first
+        return out
+    which = np.searchsorted(starts, rows, side="right") - 1
+    for chunk in np.unique(which).tolist():
+        at = np.flatnonzero(which == chunk)
+        out[at] = tables[chunk].take(rows[at] - starts[chunk], axis=0)
+    return out
 
 
 def _is_fixed(kind: pa.DataType) -> bool:

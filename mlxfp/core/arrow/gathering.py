@@ -68,7 +68,10 @@ class Rows:
         if not tables or any(table is None for table in tables):
             return None
         memory = np.empty((most, *tables[0].shape[1:]), tables[0].dtype)
-        return partial(_read, tables[0] if len(tables) == 1 else tables, self.starts, memory)
+        if len(tables) > 1:
+            return partial(_put, tables, self.starts, memory)
+        take = tables[0].take  # with "clip", as numpy gathers into memory of its own first without
+        return lambda rows: take(rows, 0, memory if len(rows) == most else memory[: len(rows)], "clip")
 
     def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
         chunks = {chunk: self.chunks[chunk]() for chunk, _, _ in parts}
@@ -189,11 +192,9 @@ def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
 
 
-def _read(tables: Any, starts: Indices, memory: NDArray[Any], rows: Indices) -> NDArray[Any]:
-    out = memory if len(rows) == len(memory) else memory[: len(rows)]
-    if isinstance(tables, np.ndarray):
-        tables.take(rows, 0, out, "clip")  # without "clip", numpy gathers into memory of its own first
-        return out
+def _put(tables: Sequence[NDArray[Any]], starts: Indices, memory: NDArray[Any], rows: Indices) -> NDArray[Any]:
+    """Gather rows of several tables in memory."""
+    out = memory[: len(rows)]
     which = np.searchsorted(starts, rows, side="right") - 1
     for chunk in np.unique(which).tolist():
         at = np.flatnonzero(which == chunk)

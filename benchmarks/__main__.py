@@ -25,6 +25,8 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "tokenize-text": "tokenizing.text",
     "first-epoch": "first_epoch.rows",
     "cached-epoch": "cached_epoch.rows",
+    "memory-arrays": "memory_arrays.rows",
+    "memory-tokens": "memory_arrays.tokens",
     "pack": "packing.rows",
     "padding": "padding.rows",
     "cursor": "resuming.rows",
@@ -32,7 +34,7 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "step": "steps.rows",
     "stall": "stalls.rows",
 }
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data")
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data", "mlx-lm")
 _README = Path(__file__).with_name("README.md")
 _BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"
 _LIMIT = 3600  # seconds for one name

@@ -2,16 +2,16 @@
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from itertools import pairwise, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 import mlx.core as mx
 from attrs import frozen
 
-from mlxfp.collators.columns import Choosing
-from mlxfp.collators.cutting import Columns, Padded
+from mlxfp.collators.columns import Choosing, Cutting
+from mlxfp.collators.stacking import Arrays, Stacking, stacking
 from mlxfp.core.checks import check_callable, explain_call
-from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
@@ -73,7 +73,7 @@ class _Collate(Stage):
         return count
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
-        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Padded) else None
+        return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Cutting) else None
 
 
 @frozen(repr=False)
@@ -102,18 +102,53 @@ class _CollateCuts(Stage):
 
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
-            columns: Columns | None = None
+            made: Iterable[Any] = repeat(None)
             with suppress(MlxfpError):  # a group has a mistake, which is reported when it is the turn of that group
-                columns = self.collate.collator.read(Examples(rows)) if len(ends) > 2 else None
-            made = repeat(None) if columns is None else columns.batches(ends)
+                made = self.collate.collator.batches(Examples(rows), ends) if len(ends) > 2 else made
             for (first, stop), batch in zip(pairwise(ends), made, strict=False):
                 if batch is not None:
                     yield batch
                 else:  # collate the group by itself: that works, or raises an error about the right row
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
+    def gathering(self, kept: Any, schema: Schema) -> Stage | None:
+        collator, counted = self.collate.collator, self.grouping.missing(None) is not None
+        arrays = collator.arrays(schema) if isinstance(collator, Stacking) and counted else None
+        return None if arrays is None else _CollatePlaces(self.grouping, self.collate, kept, arrays)
+
     def __repr__(self) -> str:
         return f"{self.grouping!r}, {self.collate!r}"
+
+
+@frozen(repr=False)
+class _CollatePlaces(_CollateCuts):
+    """The same for places of rows in a table in memory. The state holds rows, as that of the stages as they were written."""
+
+    kept: Any
+    arrays: Arrays
+
+    def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
+        begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)
+        cuts: Iterable[Cuts] = ()
+        if begun:
+            state, cuts = self.grouping.cut(state, self._gathered(chunk.slice(0, begun)))
+        left, later = self.grouping.cut(None, chunk.slice(begun))
+        return state if left is None else self._gathered(left), chain(self._batches(cuts), self._gathering(later))
+
+    def _gathering(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
+        stack = stacking(self.arrays, lambda name: self.kept.rows.reader(name, self.grouping.missing(None)))
+        for chunk, ends in cuts:
+            places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take
+            for first, stop in pairwise(ends):
+                batch = stack(places[first:stop])
+                if batch is not None:
+                    yield batch
+                else:
+                    yield from self.collate.step((), self._gathered(chunk.slice(first, stop - first)))[1]
+
+    def _gathered(self, chunk: RecordBatch) -> RecordBatch:
+        places, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()
+        return number_as(self.kept.take(epoch, places), epoch, places)
 
 
 def _check(batch: object, collator: object) -> None:

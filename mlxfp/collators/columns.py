@@ -6,12 +6,14 @@ as the uint8 of images.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.ragged import Ends, check_values, column_without_nulls, places_within, read_lists, row_of
 from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text, value_type
@@ -26,6 +28,7 @@ from mlxfp.core.row_names import row_at
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 GROUP = "group"  # what messages call the rows that a collator is given
+_WIDTH = 32  # bits of a number in MLX, at most
 PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
 
 
@@ -48,6 +51,16 @@ class Choosing(Part):
     def check(self, schema: pa.Schema) -> None:
         """Raise `SchemaError` for a missing column, before any row is read."""
         check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
+
+
+class Cutting(Choosing):
+    """A collator that reads the columns of many groups at once, from which `collate` then cuts batches."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
+        """Yield the batch of the examples between each two neighbouring `ends`; None for a group that has to be collated by itself."""
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
@@ -163,12 +176,13 @@ def labels_of(examples: Examples, name: str, kind: str, classes: int | None, wan
     They are [B], or [B, ...] where each example has several.
     """
     plain = numbers_of(examples, name, wanted_by)
+    return as_labels(plain, kind, classes, lambda place: at_place(examples, name, place * len(plain) // plain.size, wanted_by))
+
+
+def as_labels(plain: Numbers, kind: str, classes: int | None, at: Callable[[int], str]) -> Numbers:
+    """Make labels of numbers, as `labels_of` does; `at` begins a message about the number with a flat index."""
     if kind == "value":
         return plain.astype(np.float32, copy=False)
-
-    def at(place: int) -> str:
-        return at_place(examples, name, place * len(plain) // plain.size, wanted_by)
-
     if plain.dtype.kind == "f":
         whole_numbers = (plain == np.floor(plain)) & (np.abs(plain) < 2**31)
         _refuse(~whole_numbers, plain, at, 'which is not a class: a whole number is needed. For regression, give label_kind="value"')
@@ -219,6 +233,30 @@ def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:
         _refuse(np.isinf(small) & np.isfinite(plain), plain, at, "beyond 32-bit floats. Scale it before batch")
         return small
     return _int32(plain, at) if plain.dtype.kind in "iu" and plain.dtype.itemsize == 8 else plain
+
+
+def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
+    """Return what makes the array of `numbers_of` from the `fixed_values` of rows; None for a type whose rows differ in size.
+
+    It raises `DataError` for the same numbers, without naming the row.
+    """
+    if is_tensor(kind):
+        in_order = list(kind.permutation or ()) == sorted(kind.permutation or ())
+        return partial(_tensors, tuple(kind.shape), kind.value_type.bit_width > _WIDTH) if in_order else None
+    listed = pa.types.is_fixed_size_list(kind) and is_number(kind.value_type)
+    if not (is_number(kind) or listed):
+        return None
+    return identity if (kind.value_type if listed else kind) in (pa.int32(), pa.float32()) else partial(_to_32_bits, at=unnamed)
+
+
+def unnamed(place: int) -> str:
+    """Begin a message about a number of a row that is not known."""
+    return f"value {place}"
+
+
+def _tensors(shape: tuple[int, ...], wide: bool, values: Numbers) -> Numbers:
+    plain = values if len(shape) == 1 else values.reshape(len(values), *shape)
+    return narrow(plain, unnamed) if wide else plain
 
 
 def is_number_or_bool(kind: pa.DataType) -> bool:

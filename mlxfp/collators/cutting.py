@@ -10,7 +10,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.collators.columns import GROUP, Choosing, as_view, at_place, column_of, lists_of, numbers_of, ragged_of
+from mlxfp.collators.columns import GROUP, Cutting, as_view, at_place, column_of, lists_of, numbers_of, ragged_of
 from mlxfp.collators.padding import Side, counts_of, fitting_length, mask_end_to_end, pad_end_to_end, pad_rows, places_of, too_long
 from mlxfp.core.arrow.ragged import Ends, check_same_lengths
 from mlxfp.core.arrow.types import is_text, value_type
@@ -115,7 +115,7 @@ def _array(values: NDArray[Any]) -> mx.array:
     return mx.array(_view(values))
 
 
-class Padded(Choosing):
+class Padded(Cutting):
     """A collator of token ids that can read the columns of many rows at once, from which `collate` then cuts many batches."""
 
     __slots__ = ()
@@ -127,6 +127,10 @@ class Padded(Choosing):
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
         """Read and check all columns; raise what a batch with one of the rows would raise."""
+
+    def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
+        """Read all columns, and cut batches from them."""
+        return self.read(examples).batches(ends)
 
     def check(self, schema: Schema) -> None:
         """Raise `SchemaError` for a missing column, or one of a wrong type, before any row is read."""

@@ -1,6 +1,7 @@
 """The vision collator: a group of images becomes one normalised array."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -10,13 +11,26 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import PATH, Choosing, Collator, as_view, at_place, column_of, labels_of, names_of
+from mlxfp.collators.columns import (
+    PATH,
+    Collator,
+    Numbers,
+    as_labels,
+    as_view,
+    at_place,
+    column_of,
+    fixed_numbers,
+    labels_of,
+    names_of,
+    unnamed,
+)
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.image_files import PILLOW_MODES, Mode, Pixels, UnusableImageError, decode, pillow
+from mlxfp.collators.stacking import Arrays, Stacking
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.types import is_binary, is_tensor
 from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_types, explain_call
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.settings.registries import Registry
@@ -102,7 +116,7 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
 
 
 @frozen(repr=False)
-class _Vision(Choosing):
+class _Vision(Stacking):
     image: str = "image"
     normalization: Normalization | None = None
     mode: Mode | None = None
@@ -124,13 +138,32 @@ class _Vision(Choosing):
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)
 
+    def arrays(self, schema: Schema) -> Arrays | None:
+        kinds = {name: schema.field(name).type for name in (self.image, *names_of(self.label), *self.carry) if name in schema.names}
+        made: dict[str, Any] = {name: (name, fixed_numbers(kind)) for name, kind in kinds.items()}
+        if not is_tensor(kinds.get(self.image)) or not all(make for _, make in made.values()):
+            return None
+        arrays: dict[str, Any] = {"images": (self.image, partial(self._images, tuple(kinds[self.image].shape)))}
+        if self.label is not None:
+            arrays["labels"] = (self.label, partial(self._labels, made[self.label][1]))
+        return arrays | {name: made[name] for name in self.carry}
+
+    def _images(self, shape: tuple[int, ...], values: Numbers) -> Numbers:
+        return self._normalized(self._prepared(values.reshape(len(values), *shape)))
+
+    def _labels(self, make: Any, values: Numbers) -> Numbers:
+        return as_labels(make(values), self.label_kind, self.classes, unnamed)
+
+    def _prepared(self, tensors: Pixels) -> Pixels:
+        return _resized(_as_mode(_four_axes(tensors, self.image), self.mode), self.size)
+
     def _pixels(self, view: Examples) -> Pixels:
         """Return the images as uint8 or float [B, H, W, C], all of one size."""
         column = column_of(view, self.image, _NAME)
         if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:  # as in Hugging Face datasets
             column = column.field("bytes")
         if is_tensor(column.type):
-            return _resized(_as_mode(_four_axes(column.to_numpy_ndarray(), self.image), self.mode), self.size)
+            return self._prepared(column.to_numpy_ndarray())
         if is_binary(column.type):
             images = [self._decoded(data, view, place) for place, data in enumerate(column.to_pylist())]
             other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)

@@ -8,14 +8,14 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Collator, as_view, column_of, is_number_or_bool, numbers_of, ragged_of
+from mlxfp.collators.columns import Collator, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
 from mlxfp.collators.padding import pad_rows, padded_length, real_places
+from mlxfp.collators.stacking import Arrays, Stacking
 from mlxfp.core.arrow.types import is_list_like, is_tensor, is_text, value_type
 from mlxfp.core.checks import check_integer, check_positive
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import HIDDEN, Example, Schema
 from mlxfp.core.errors import SchemaError
 from mlxfp.core.examples import Examples
-from mlxfp.core.nodes import Part
 
 
 def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
@@ -39,9 +39,16 @@ def default(*, pad_id: int = 0, pad_multiple: int = 1) -> Collator:
 
 
 @frozen(repr=False)
-class _Default(Part):
+class _Default(Stacking):
     pad_id: int = 0
     pad_multiple: int = 1
+    uses = None
+
+    def arrays(self, schema: Schema) -> Arrays | None:
+        fields = [field for field in schema if field.name not in HIDDEN]
+        made = {field.name: (field.name, fixed_numbers(field.type)) for field in fields if not is_list_like(field.type)}
+        numbers: Any = made if len(made) == len(fields) == len({field.name for field in fields}) else {}
+        return numbers if numbers and all(make for _, make in made.values()) else None
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

@@ -5,6 +5,7 @@
 - **predicate**: the conditions of `filter_by` reach the reader, which may pass over what cannot meet them.
 - **fusion**: a stage may do the work of the stage after it, where that one knows how; stages in a row that turn each row into one row
   run as one step.
+- **late gathering**: where rows of a table in memory are read by number, the step that makes batches of them gathers them, batch by batch.
 
 Schemas are known before data: most stages compute theirs from the one before. A user's function without a declared schema is run on the
 first rows of its input; always the same rows (epoch 0, before any shuffling), so the schema does not depend on chunking, epoch or cursor.
@@ -21,7 +22,7 @@ from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
-from mlxfp.core.execution import Hooks, Plan, Step, blame, execute, start
+from mlxfp.core.execution import NO_HOOKS, Hooks, Plan, Step, blame, execute, start
 from mlxfp.core.nodes import Pipeline, children
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage
@@ -76,6 +77,8 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     steps = _merged(steps, needed, said)
     if dataset.hooks.fuses:
         steps = _fused(steps, said)
+    if dataset.hooks is NO_HOOKS:
+        source, steps = _late(source, steps, said)
     return attrs.evolve(written, source=source, steps=(*written.steps[:first], *steps), schema=out, rewrites=tuple(said))
 
 
@@ -204,6 +207,16 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
         else:
             out += row
     return out
+
+
+def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
+    """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
+    late = source.late() if steps else None
+    stage = None if late is None else steps[0].stage.gathering(source.kept, source.schema())
+    if late is None or stage is None:
+        return source, steps
+    said.append(f"{steps[0].text} gather the rows of {source.kept!r}, a batch at a time")
+    return late, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
 
 
 def _spanning(row: Sequence[Step], stage: Any) -> Step:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.chunks import EPOCH, ROW, RecordBatch, Schema
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, Pipeline, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
@@ -111,6 +112,19 @@ class Source(Part, ABC):
         It may leave out all columns but these, and give nulls in place of a row that does not meet the conditions.
         """
         return self
+
+    @property
+    def kept(self) -> Any:
+        """The source that `take` takes from, where that has a table in memory: its `rows` (see `gathering.py`). None: there is none."""
+        return None
+
+    def places(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        """Say which rows of `kept` those at `indices`, int64[N], are: `__row__` and `__epoch__` are what its `take` needs."""
+        return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
+
+    def late(self) -> "Source | None":
+        """Return a source with the same rows and positions that reads `places` instead of columns; None: there is none."""
+        return None
 
     def children_at(self, position: Position) -> Iterable[tuple[Any, Any]]:
         """Return the datasets that it holds, each with its cursor in this position; none where the position has no cursor of it."""

@@ -130,6 +130,13 @@ class Stage(Part, ABC):
         """
         return None
 
+    def gathering(self, kept: Any, schema: Schema) -> "Stage | None":
+        """Return the stage that does the same with places of rows in a table in memory as with the rows, of this schema; None: there is none.
+
+        `kept` is the source that holds the table, see `Source.kept`.
+        """
+        return None
+
     def longest_row(self, tokens: int | None) -> int | None:
         """Return how many tokens a row has at most, where those that go in have at most `tokens`; None: any number."""
         return None if self.lengthens else tokens

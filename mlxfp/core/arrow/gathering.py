@@ -5,13 +5,13 @@ lists, texts and bytes in random order is slow in Arrow: 4,096 random rows of ab
 0.35 ms from one chunk and 3.4 ms from 50 chunks; Arrow's `take`, the last lines of `_gather`, needs 6 and 4 times as long (2 cores).
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 from toolz import identity
 
@@ -37,16 +37,16 @@ class Rows:
     starts: Indices  # the number of the first row of each chunk, and then the number of rows
     chunks: tuple[Callable[[], RecordBatch], ...]
     held: bool = True  # chunks are in memory, so that getting one costs nothing
+    _views: dict[tuple[int, int], NDArray[Any] | None] = field(factory=dict, init=False, repr=False)  # what `_fixed` found, of held chunks
 
     def take(self, rows: Indices) -> RecordBatch:
         """Return the rows with these numbers, int64[N], in this order. Only the chunks that hold them are read."""
         if not len(rows):
             return no_rows(self.schema)
         if len(self.chunks) == 1:
-            chunk = self.chunks[0]()
             if rows[-1] - rows[0] == len(rows) - 1 and (rows[1:] - rows[:-1] == 1).all():
-                return chunk.slice(rows[0], len(rows))
-            return self._gathered([(chunk, slice(None), rows)], len(rows))
+                return self.chunks[0]().slice(rows[0], len(rows))
+            return self._gathered([(0, slice(None), rows)], len(rows))
         which = np.searchsorted(self.starts, rows, side="right") - 1
         places = rows - self.starts[which]
         firsts = np.flatnonzero((np.diff(rows, prepend=-2) != 1) | (np.diff(which, prepend=-1) != 0))  # where a run of neighbours begins
@@ -55,13 +55,42 @@ class Rows:
         if len(firsts) <= len(cuts) * (_SLICES_PER_TAKE if self.held else 1):
             runs = zip(which[firsts].tolist(), places[firsts].tolist(), np.diff(firsts, append=len(rows)).tolist(), strict=True)
             return concat_chunks([self.chunks[chunk]().slice(place, size) for chunk, place, size in runs])
-        chunks = [self.chunks[chunk]() for chunk in which[order[cuts]].tolist()]
         into = np.split(order, cuts[1:])
-        return self._gathered([(chunk, at, places[at]) for chunk, at in zip(chunks, into, strict=True)], len(rows))
+        return self._gathered([(chunk, at, places[at]) for chunk, at in zip(which[order[cuts]].tolist(), into, strict=True)], len(rows))
 
-    def _gathered(self, parts: Sequence[tuple[RecordBatch, At, Indices]], count: int) -> RecordBatch:
-        columns = [_gather([(chunk.column(number), at, rows) for chunk, at, rows in parts], count) for number in range(len(self.schema))]
+    def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
+        """Return what reads one column of at most `most` rows, int64[N], as `fixed_values` does, into memory that is used again.
+
+        It is None for columns that rows of one chunk or more have no `fixed_values` in.
+        """
+        column = self.schema.get_field_index(name)
+        tables: list[Any] = [self._fixed(chunk, column) for chunk in range(len(self.chunks))]
+        if not tables or any(table is None for table in tables):
+            return None
+        memory = np.empty((most, *tables[0].shape[1:]), tables[0].dtype)
+        if len(tables) > 1:
+            return partial(_put, tables, self.starts, memory)
+        take = tables[0].take  # with "clip", as numpy gathers into memory of its own first without
+        return lambda rows: take(rows, 0, memory if len(rows) == most else memory[: len(rows)], "clip")
+
+    def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
+        chunks = {chunk: self.chunks[chunk]() for chunk, _, _ in parts}
+        columns = [self._column(column, parts, chunks, count) for column in range(len(self.schema))]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
+        views = [self._fixed(chunk, column) for chunk, _, _ in parts] if _is_fixed(self.schema.types[column]) else [None]
+        if not any(values is None for values in views):
+            found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]
+            return to_fixed(found, self.schema.types[column])
+        return _gather([(chunks[chunk].column(column), at, rows) for chunk, at, rows in parts], count)
+
+    def _fixed(self, chunk: int, column: int) -> NDArray[Any] | None:
+        if not self.held:
+            return fixed_values(self.chunks[chunk]().column(column))
+        if (chunk, column) not in self._views:
+            self._views[chunk, column] = fixed_values(self.chunks[chunk]().column(column))
+        return self._views[chunk, column]
 
 
 def rows_of(table: pa.Table) -> Rows:
@@ -142,21 +171,47 @@ class Pieces:
         return ends, data.slice(0, int(ends[-1])) if data else pa.py_buffer(b"")
 
 
+def fixed_values(column: pa.Array) -> NDArray[Any] | None:
+    """Return the numbers of a column [N], or of lists of one length and tensors [N, size], without copying; None for others and nulls."""
+    if not _is_fixed(column.type) or column.null_count:
+        return None
+    if is_number(column.type):
+        numbers: NDArray[Any] = column.to_numpy()
+        return numbers
+    storage = column.storage if is_tensor(column.type) else column
+    values = storage.flatten()
+    return None if values.null_count else values.to_numpy().reshape(len(column), storage.type.list_size)
+
+
+def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """Make the column of this type of which `fixed_values` are these."""
+    if is_number(kind):
+        return pa.array(values, kind)
+    storage = kind.storage_type if is_tensor(kind) else kind
+    made = pa.Array.from_buffers(storage, len(values), [None], children=[pa.array(values.reshape(-1), storage.value_type)])
+    return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
+
+
+def _put(tables: Sequence[NDArray[Any]], starts: Indices, memory: NDArray[Any], rows: Indices) -> NDArray[Any]:
+    """Gather rows of several tables in memory."""
+    out = memory[: len(rows)]
+    which = np.searchsorted(starts, rows, side="right") - 1
+    for chunk in np.unique(which).tolist():
+        at = np.flatnonzero(which == chunk)
+        out[at] = tables[chunk].take(rows[at] - starts[chunk], axis=0)
+    return out
+
+
+def _is_fixed(kind: pa.DataType) -> bool:
+    storage = kind.storage_type if is_tensor(kind) else kind
+    return is_number(kind) or bool(pa.types.is_fixed_size_list(storage) and storage.list_size and is_number(storage.value_type))
+
+
 def _gather(parts: Parts, count: int) -> pa.Array:
-    """Put the rows of a column together."""
-    kind = parts[0][0].type
-    if not any(array.null_count for array, _, _ in parts):
-        if is_number(kind):
-            return pa.array(_gather_plain([(array.to_numpy(), at, rows) for array, at, rows in parts], count), kind)
-        storage = kind.storage_type if is_tensor(kind) else kind
-        if pa.types.is_fixed_size_list(storage) and is_number(storage.value_type):
-            found = _gather_tensors(parts, count, storage)
-        elif _width(kind):
-            found = _gather_ragged(parts, count)
-        else:
-            found = None
-        if found is not None:
-            return found
+    """Put the rows of a column together that is not of one size, or has nulls."""
+    found = None if any(array.null_count for array, _, _ in parts) or not _width(parts[0][0].type) else _gather_ragged(parts, count)
+    if found is not None:
+        return found
     taken = [array.take(pa.array(rows)) for array, _, rows in parts]
     back = np.empty(count, np.int64)
     back[np.concatenate([np.arange(count)[at] for _, at, _ in parts])] = np.arange(count)
@@ -173,19 +228,6 @@ def _gather_plain(parts: Iterable[tuple[NDArray[Any], At, Indices]], count: int)
             out = np.empty((count, *values.shape[1:]), values.dtype)
         out[at] = taken
     return out
-
-
-def _gather_tensors(parts: Parts, count: int, storage: pa.DataType) -> pa.Array | None:
-    """Put lists of one length and tensors together, copying each row once."""
-    size, kind = storage.list_size, parts[0][0].type
-    arrays = [array.storage if is_tensor(kind) else array for array, _, _ in parts]
-    flat = [array.flatten() for array in arrays]
-    if not size or any(values.null_count for values in flat):
-        return None
-    tables = [values.to_numpy().reshape(-1, size) for values in flat]
-    out = _gather_plain(((table, at, rows) for table, (_, at, rows) in zip(tables, parts, strict=True)), count)
-    made = pa.Array.from_buffers(storage, count, [None], children=[pa.array(out.reshape(-1), storage.value_type)])
-    return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
 
 
 def _gather_ragged(parts: Parts, count: int) -> pa.Array | None:

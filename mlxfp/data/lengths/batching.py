@@ -72,6 +72,10 @@ class Grouping(Stage):
         """Begin with no rows held back."""
         return None
 
+    def missing(self, rest: Any) -> int | None:
+        """Return how many rows complete the group that a state begins with; None: that depends on their columns."""
+        return None
+
     @abstractmethod
     def cut(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Cuts]]:
         """Do what `step` does, but return the ends of the groups instead of slices."""
@@ -131,6 +135,9 @@ class _Batch(Grouping):
 
     def cut_last(self, rest: RecordBatch | None) -> Iterable[Cuts]:
         return () if rest is None or self.drop_last else (whole(rest),)
+
+    def missing(self, rest: RecordBatch | None) -> int:
+        return self.size if rest is None else self.size - rest.num_rows
 
     def length(self, count: int) -> int:
         return count // self.size if self.drop_last else -(-count // self.size)

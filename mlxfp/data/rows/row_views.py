@@ -1,7 +1,7 @@
 """Views by number: sources whose row i is another row of the dataset that they hold."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -12,8 +12,8 @@ from attrs import field, frozen
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
-from mlxfp.core.execution import run, start, take_rows
-from mlxfp.core.sources import Position
+from mlxfp.core.execution import NO_HOOKS, run, start, take_rows
+from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
@@ -70,19 +70,55 @@ class View(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""
-        return self._by_number(epoch, *(position or (0, _FIRST_ROWS))) if self.indexable else self.in_order(epoch, position)
+        if not self.indexable:
+            return self.in_order(epoch, position)
+        return self.by_number(epoch, position or (0, _FIRST_ROWS), self.take, rows_at_once)
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return the rows at `indices`, int64[N]."""
         return take_rows(self.dataset, epoch, self.rows(indices, epoch))
 
-    def _by_number(self, epoch: int, first: int, size: int) -> Iterator[tuple[RecordBatch, Position]]:
+    def by_number(
+        self, epoch: int, position: tuple[int, int], take: Callable[[int, Indices], RecordBatch], at_once: Callable[[RecordBatch], int]
+    ) -> Iterator[tuple[RecordBatch, Position]]:
+        """Yield what `take` returns for all rows from a position on, in chunks of as many rows as `at_once` says after each."""
+        first, size = position
         count = self.exact_length() or 0
         while first < count:
             upto = (first // size + 1) * size  # not first + size: where chunks end at round numbers, so do batches
-            chunk = self.take(epoch, np.arange(first, min(upto, count)))
-            first, size = first + chunk.num_rows, min(_GROWTH * size, rows_at_once(chunk))
+            chunk = take(epoch, np.arange(first, min(upto, count)))
+            first, size = first + chunk.num_rows, min(_GROWTH * size, at_once(chunk))
             yield chunk, (first, size)
+
+    @property
+    def kept(self) -> Any:
+        """What holds the table of the dataset, if its rows come as they are in the table."""
+        held = self.dataset
+        as_they_are = self.indexable and type(self).take is View.take and held.hooks is NO_HOOKS and not held.plan.steps
+        return held.plan.source.kept if as_they_are else None
+
+    def places(self, epoch: int, indices: Indices) -> RecordBatch:
+        """Return where the rows at `indices` are in the table."""
+        return self.dataset.plan.source.places(epoch, self.rows(indices, epoch))
+
+    def late(self) -> Source | None:
+        """Return this view of the table, reading places."""
+        return None if self.kept is None else _Places(self.dataset, self)
+
+
+@frozen(repr=False)
+class _Places(Wrapper):
+    """Reads the places of the rows of a view."""
+
+    view: View
+
+    def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        held = self.view.kept.rows
+        size = rows_at_once(held.chunks[0]()) if held.chunks else CHUNK_ROWS  # a run that resumes makes the batches of one chunk again
+        return self.view.by_number(epoch, position or (0, size), self.view.places, lambda _: size)
+
+    def __repr__(self) -> str:
+        return repr(self.view)
 
 
 @frozen(repr=False)

@@ -134,6 +134,10 @@ class _Stored(Wrapper):
         """The rows, to be taken by number."""
         return rows_of(self.table)
 
+    @property
+    def kept(self) -> Source:
+        return self
+
     def exact_length(self) -> int:
         return int(self.table.num_rows)
 

@@ -108,6 +108,10 @@ class _FromTable(Source):
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices)
 
+    @property
+    def kept(self) -> Source:
+        return self
+
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:
         return attrs.evolve(self, table=self.table.select(list(columns)))
 

@@ -1,0 +1,181 @@
+"""Batches of columns whose rows have one size: gathered batch by batch, they are those of the stages as they were written."""
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.collators.collating import collate
+from mlxfp.collators.images import NORMALIZATIONS, vision
+from mlxfp.collators.plain import default
+from mlxfp.collators.stacking import stacking
+from mlxfp.core.arrow.gathering import rows_of
+from mlxfp.core.datasets import unoptimized
+from mlxfp.core.execution import iterate
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows import row_views
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import map, skip, take
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.selecting import select, split
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import load
+from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.testing.comparing import same
+from mlxfp.testing.laws import assert_plans_agree
+
+NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
+BEFORE = {
+    "nothing": [],
+    "shuffle": [shuffle(1)],
+    "load, shuffle": [load(), shuffle(1)],
+    "select": [select([3, 0, 0, 2])],
+    "shuffle, take, skip": [shuffle(1), take(9, redraw=True), skip(2, redraw=True)],
+    "split, shuffle": [lambda data: split([0.7, 0.3], seed=0)(data)[0], shuffle(2)],
+    "shuffle, repeat": [shuffle(1), repeat(2)],
+    "shuffle of some": [filter_by([("label", "<", 3)]), shuffle(0)],
+    "shuffle by a buffer": [shuffle(0, buffer=4)],
+}
+
+
+def late(dataset):
+    """Whether the rows are gathered batch by batch."""
+    return any("gather the rows" in line for line in dataset.plan.rewrites)
+
+
+@st.composite
+def columns(draw, rows):
+    """Draw columns of numbers and tensors of any dtype, as numpy arrays."""
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    found = {"label": rng.integers(0, 4, rows)}
+    for name in draw(st.lists(st.sampled_from("abc"), max_size=2, unique=True)):
+        shape = draw(st.sampled_from([(), (1,), (3,), (2, 3), (2, 2, 3)]))
+        found[name] = rng.integers(0, 100, (rows, *shape)).astype(draw(st.sampled_from(NUMBERS)))
+    return found
+
+
+def in_pieces(made, sizes):
+    """Cut a table to chunks of these sizes, and the rest."""
+    ends = [0, *np.minimum(np.cumsum(sizes), len(made)), len(made)]
+    return pa.concat_tables([made.slice(first, stop - first) for first, stop in zip(ends[:-1], ends[1:], strict=True)])
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@given(data=st.data())
+def test_batches_and_cursors_are_those_of_the_stages_as_written(before, data):
+    made = from_table(data.draw(columns(data.draw(st.integers(4, 14))))).source.table
+    pieces = in_pieces(made, data.draw(st.lists(st.integers(1, 6), max_size=3)))
+    grouping = batch(data.draw(st.integers(1, 6)), drop_last=data.draw(st.booleans()))
+    dataset = pipe(from_table(pieces), *BEFORE[before], grouping, collate(default()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_views, "CHUNK_ROWS", data.draw(st.sampled_from([1, 5, 4096])))
+        assert_plans_agree(dataset, epoch=data.draw(st.integers(0, 1)))
+
+
+@pytest.mark.parametrize("before", ["shuffle", "load, shuffle", "select", "shuffle, take, skip", "split, shuffle"])
+def test_rows_of_a_table_in_memory_are_gathered_batch_by_batch(before):
+    rows = from_table({"x": np.zeros((12, 2), np.float32), "label": np.arange(12)})
+    assert late(pipe(rows, *BEFORE[before], batch(4), collate(default())))
+
+
+def test_rows_that_a_stage_changes_or_that_others_watch_are_not():
+    rows = pipe(from_table({"x": np.zeros((12, 2), np.float32)}), shuffle(0))
+    batches = pipe(rows, batch(4), collate(default()))
+    assert late(batches)
+    assert not late(unoptimized(batches))
+    assert not late(pipe(rows, map(lambda row: {"y": 1}), batch(4), collate(default())))
+    assert not late(pipe(rows, batch(4), collate(lambda group: {"x": mx.array(len(group))})))
+    assert not late(pipe(from_table({"x": [[1], [2, 3]]}), shuffle(0), batch(2), collate(default())))
+
+
+@pytest.mark.parametrize(
+    "collator",
+    [
+        vision(label="label", classes=4),
+        vision(label="label", normalization=NORMALIZATIONS["mnist"], carry=["weight"]),
+        vision(mode="rgb", size=(3, 5)),
+        vision(label="weight", label_kind="value"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float64])
+def test_images_are_those_of_the_stages_as_written(collator, kind):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (11, 4, 6)).astype(kind) / (1 if kind is np.uint8 else np.float32(255))
+    rows = from_table({"image": images.astype(kind), "label": rng.integers(0, 4, 11), "weight": rng.random(11)})
+    for dataset in (rows, pipe(rows, shuffle(0))):
+        batches = pipe(dataset, batch(4), collate(collator))
+        assert late(batches) == (dataset is not rows)
+        assert_plans_agree(batches)
+
+
+MISTAKES = {
+    "a null": ({"x": pa.array([1, 2, 3, None, 5, 6])}, default()),
+    "a number beyond 32 bits": ({"x": np.array([0, 1, 2, 2**40, 4, 5])}, default()),
+    "a float beyond 32 bits": ({"x": np.array([0, 1, 2, 1e300, 4, 5])[:, None]}, default()),
+    "a class outside": ({"image": np.zeros((6, 2, 2), np.uint8), "label": np.array([0, 1, 0, 7, 1, 0])}, vision(label="label", classes=2)),
+    "half a class": ({"image": np.zeros((6, 2, 2), np.uint8), "label": np.array([0, 1, 0, 0.5, 1, 0])}, vision(label="label")),
+    "an image without pixels as numbers": ({"image": np.zeros((6, 2, 2), np.int16)}, vision()),
+    "images of five channels": ({"image": np.zeros((6, 2, 2, 5), np.uint8)}, vision()),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_named_when_its_group_comes(mistake):
+    held, collator = MISTAKES[mistake]
+    dataset = pipe(from_table(held), select([0, 1, 2, 3, 4, 5]), batch(2), collate(collator))
+    assert late(dataset)
+    (found, error), (expected, known) = outcome(dataset), outcome(unoptimized(dataset))
+    assert same(found, expected)
+    assert error == known
+    assert known is not None
+
+
+def outcome(dataset):
+    items = []
+    try:
+        for item in dataset:
+            items.append(item)  # noqa: PERF402  # those before an error are kept
+    except Exception as error:  # of any kind: the two are compared
+        return items, (type(error), str(error), [note for note in error.__notes__ if "collating" in note])
+    return items, None
+
+
+def test_batches_keep_their_values_though_the_memory_they_are_gathered_in_is_used_again():
+    rows = pipe(from_table({"x": np.arange(48).reshape(12, 4).astype(np.float32), "y": np.arange(12, dtype=np.int32)}), select(range(12)))
+    batches = list(pipe(rows, batch(4), collate(default())))
+    assert [item["y"].tolist() for item in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert np.array_equal(np.concatenate([np.array(item["x"]) for item in batches]), np.arange(48).reshape(12, 4))
+
+
+def test_two_runs_of_one_dataset_have_memory_of_their_own():
+    rows = pipe(from_table({"x": np.arange(24, dtype=np.int32)}), shuffle(0))
+    dataset = pipe(rows, batch(4), collate(default()))
+    both = [(a["x"].tolist(), b["x"].tolist()) for (a, _), (b, _) in zip(iterate(dataset), iterate(dataset, epoch=1), strict=True)]
+    assert both == list(zip(*([i["x"].tolist() for i, _ in iterate(dataset, epoch=epoch)] for epoch in (0, 1)), strict=True))
+    assert same(list(pipe(dataset, prefetch(2))), list(dataset))
+
+
+def test_data_that_is_loaded_is_not_read_to_make_a_plan():
+    def never(row):
+        raise AssertionError(row)
+
+    rows = pipe(from_examples([{"x": 1}] * 6), map(never, schema=pa.schema({"x": pa.int64()})), load(), shuffle(0))
+    assert late(pipe(rows, batch(2), collate(default())))
+
+
+def test_a_table_without_rows_gives_no_batches():
+    dataset = pipe(from_table(pa.table({"x": pa.array([], pa.int32())})), shuffle(0), batch(2), collate(default()))
+    assert late(dataset)
+    assert list(dataset) == []
+
+
+def test_rows_of_many_chunks_come_in_the_order_asked_for():
+    table = in_pieces(pa.table({"x": pa.array(range(20), pa.int32())}), [3, 1, 9])
+    stack = stacking({"x": ("x", lambda values: values)}, lambda name: rows_of(table).reader(name, 6))
+    for rows in ([0, 19, 3, 3, 4, 12], [5], [13, 2]):
+        assert stack(np.array(rows))["x"].tolist() == rows

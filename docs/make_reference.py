@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
 
 import mlxfp as fp
 
@@ -39,13 +38,8 @@ def reference() -> str:
 
 
 def members(module: ModuleType) -> list[str]:
-    """List the names in a family: its `__all__`, or else what it defines."""
-    own = [
-        name
-        for name, value in vars(module).items()
-        if getattr(value, "__module__", None) == module.__name__ and not isinstance(value, TypeVar)  # those are for type checkers
-    ]
-    return sorted((name for name in getattr(module, "__all__", own) if not name.startswith("_")), key=str.casefold)
+    """List the names in a family."""
+    return sorted(module.__all__, key=str.casefold)
 
 
 def _entry(name: str, value: object) -> str:

@@ -1,8 +1,24 @@
-"""Data and training for MLX as values and pure functions.
+"""Data and training for MLX, as values and pure functions.
 
-A public name is imported when it is first used, so `import mlxfp` loads neither MLX nor Arrow. The names and their modules are listed
-once, in `__init__.pyi`: type checkers read that file, and so do the functions below, on the first use of a name.
+A pipeline is a source and stages, joined by `pipe`. It is a value: building it reads nothing, and a loop over it runs it.
+
+>>> import mlxfp as fp
+>>> rows = fp.from_examples([{"x": 1.0, "y": 0}, {"x": 2.0, "y": 1}, {"x": 3.0, "y": 1}])
+>>> batches = fp.pipe(rows, fp.map(lambda row: {**row, "x": row["x"] / 2}), fp.batch(2))
+>>> [group.column("x").to_pylist() for group in batches]
+[[0.5, 1.0], [1.5]]
+
+- Sources: `read_csv`, `read_jsonl`, `read_parquet`, `read_images`, ..., `from_examples`, `from_table`, `from_hf`, `from_torch`.
+- Stages: `map`, `filter`, `shuffle`, `split`, `template`, `tokenize`, `pack`, `batch`, `collate` with one of `collators`, `prefetch`, ...
+- Looking: `explain`, `preview`, `schema`, `length`, `profile`, `column_stats`.
+- Training: `train_state`, `train_step`, `fit`, `last`, `evaluate`, `predict`; families `losses`, `metrics`, `models`, `observers`,
+  `optimizers`, `schedules`. Whole runs from a configuration: `runs`. Competitions: `kaggle`.
+
+Families are modules: `from mlxfp.losses import cross_entropy`. `help(fp.batch)` explains one name, `dir(fp)` lists all.
 """
+
+# A public name is imported when it is first used, so `import mlxfp` loads neither MLX nor Arrow. The names and their modules are listed
+# once, in `__init__.pyi`: type checkers read that file, and so do the functions below, on the first use of a name.
 
 from importlib import import_module
 
@@ -17,7 +33,9 @@ def __getattr__(name: str) -> object:
         home = import_module(homes[name])
         value = import_module(f"{home.__name__}.{name}") if hasattr(home, "__path__") else getattr(home, name)
     else:
-        raise AttributeError(f"module 'mlxfp' has no attribute {name!r}", name=name, obj=import_module(__name__))
+        ours = import_module("mlxfp._foreign_names").name_hint(name)
+        said = f"module 'mlxfp' has no attribute {name!r}{ours and f'. Write {ours}.'}"
+        raise AttributeError(said, name=name, obj=import_module(__name__))
     globals()[name] = value  # the next use does not call this function
     return value
 

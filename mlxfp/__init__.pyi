@@ -4,10 +4,16 @@
 from mlxfp import collators as collators
 from mlxfp import config as config
 from mlxfp import distributed as distributed
+from mlxfp import events as events
 from mlxfp import kaggle as kaggle
+from mlxfp import losses as losses
+from mlxfp import metrics as metrics
 from mlxfp import models as models
+from mlxfp import observers as observers
+from mlxfp import optimizers as optimizers
 from mlxfp import runs as runs
 from mlxfp import runtime as runtime
+from mlxfp import schedules as schedules
 from mlxfp import tasks as tasks
 from mlxfp import testing as testing
 from mlxfp.collators.collating import collate as collate
@@ -106,7 +112,6 @@ from mlxfp.data.sources.media_files import read_images as read_images
 from mlxfp.data.sources.parquet_files import read_parquet as read_parquet
 from mlxfp.data.sources.text_files import read_text as read_text
 from mlxfp.data.sources.torch_datasets import from_torch as from_torch
-from mlxfp.evaluation import metrics as metrics
 from mlxfp.tasks.part_batches import language_model_batches as language_model_batches
 from mlxfp.tasks.part_batches import train_valid_batches as train_valid_batches
 from mlxfp.text.chat.chat_templates import ChatTemplate as ChatTemplate
@@ -120,9 +125,6 @@ from mlxfp.text.tokenizers.files import load_tokenizer as load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer as Tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer as train_tokenizer
 from mlxfp.text.tokenizing import tokenize as tokenize
-from mlxfp.training import losses as losses
-from mlxfp.training import observers as observers
-from mlxfp.training.loop import events as events
 from mlxfp.training.loop.checkpoints import load_latest as load_latest
 from mlxfp.training.loop.checkpoints import load_state as load_state
 from mlxfp.training.loop.checkpoints import save_state as save_state
@@ -134,8 +136,6 @@ from mlxfp.training.loop.fitting import last as last
 from mlxfp.training.loop.fitting import predict as predict
 from mlxfp.training.loop.nonfinite import NonFiniteError as NonFiniteError
 from mlxfp.training.observers.plotting import plot_run as plot_run
-from mlxfp.training.optimization import optimizers as optimizers
-from mlxfp.training.optimization import schedules as schedules
 from mlxfp.training.steps.averaging import ema_weights as ema_weights
 from mlxfp.training.steps.state import TrainState as TrainState
 from mlxfp.training.steps.state import train_state as train_state

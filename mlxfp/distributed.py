@@ -15,6 +15,13 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, unflatten
 from mlxfp.data.rows.sharding import World
 
+__all__ = ["Ranks", "connect"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 # What each backend needs in the environment, as `mlx.launch` sets it.

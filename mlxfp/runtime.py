@@ -18,6 +18,12 @@ from mlxfp._blas import blas_library, is_reference, load_openblas
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import MissingExtraError
 
+__all__ = ["Runtime", "measure_matmul", "report", "use_fast_blas", "warn_if_slow"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 @frozen
 class Runtime:

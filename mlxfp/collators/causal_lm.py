@@ -12,11 +12,12 @@ from mlxfp.collators.columns import Collator, at_place, ids_of, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, ends_of
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
 
 
+@explain_call
 def causal(  # noqa: PLR0913  # all have defaults but one, and are named
     *,
     pad_id: int,

@@ -1,6 +1,6 @@
 """The stage that turns groups into batches of MLX arrays."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from itertools import pairwise, repeat
 from typing import Any
@@ -10,8 +10,8 @@ from attrs import frozen
 
 from mlxfp.collators.columns import Choosing
 from mlxfp.collators.cutting import Columns, Padded
-from mlxfp.core.checks import check_callable
-from mlxfp.core.chunks import Example, RecordBatch, Schema
+from mlxfp.core.checks import check_callable, explain_call
+from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
@@ -21,7 +21,10 @@ from mlxfp.core.stages import Batch, Stage, State
 from mlxfp.data.lengths.batching import Cuts, Grouping
 
 
-def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
+@explain_call
+def collate(
+    collator: Callable[[Examples], dict[str, Any]] | Callable[[list[dict[str, Any]]], dict[str, Any]],
+) -> Callable[[Dataset[Examples]], Dataset[Batch]]:
     """Turn every group into one batch with `collator`, a pure function from a sequence of examples to a dict of `mx.array`.
 
     The stage evaluates the arrays, so a lazy array never leaves the thread that made it. The values of the dict are `mx.array` or tuples of

@@ -13,7 +13,7 @@ from mlxfp.collators.columns import Collator, ids_of, keys_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
 from mlxfp.core.arrow.ragged import Ends, places_within
-from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types
+from mlxfp.core.checks import as_strings, check_integer, check_positive, check_types, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
@@ -23,6 +23,7 @@ from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 Ids = NDArray[np.int32]
 
 
+@explain_call
 def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     *,
     pad_id: int,

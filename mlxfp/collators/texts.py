@@ -9,13 +9,14 @@ from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Collator, ids_of, labels_of, names_of
 from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text
+from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 
 LabelKind = Literal["class", "value"]
 
 
+@explain_call
 def text(  # noqa: PLR0913  # all have defaults but one, and are named
     *,
     pad_id: int,

@@ -39,3 +39,7 @@ __all__ = [
     "unstructure",
     "write_document",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 
 from attrs import field, fields, frozen, has
 
+from mlxfp._foreign_names import plain
 from mlxfp.config.common_names import COMMON_NAMES
 from mlxfp.core.errors import ArgumentTypeError, listed, suggest
 from mlxfp.settings.options import code_option, option, path_option
@@ -25,7 +26,7 @@ def _explain_unknown(kind: type[T]) -> type[T]:
         unknown = next((name for name in values if name not in names), None)
         if unknown is not None:
             paths = meant(unknown)
-            said = " or ".join(map(_call, paths)) or COMMON_NAMES.get(_plain(unknown), "")
+            said = " or ".join(map(_call, paths)) or COMMON_NAMES.get(plain(unknown), "")
             hint = f" Write {said}." if paths else f" In a run, {said}." if said else suggest(unknown, names)
             raise ArgumentTypeError(f"{kind.__name__} has no option {unknown!r}.{hint} Known: {listed(names)}.")
         made(self, *arguments, **values)
@@ -256,9 +257,9 @@ def meant(name: str) -> tuple[str, ...]:
     >>> meant("batch_size"), meant("epochs"), meant("size"), meant("unheard")
     (('training.size',), ('training.epochs',), ('model.size', 'training.size'), ())
     """
-    paths, plain = option_paths(), _plain(name)
-    same = tuple(path for path in paths if _plain(path.rpartition(".")[2]) == plain)
-    common = COMMON_NAMES.get(plain)
+    paths, wanted = option_paths(), plain(name)
+    same = tuple(path for path in paths if plain(path.rpartition(".")[2]) == wanted)
+    common = COMMON_NAMES.get(wanted)
     return same or ((common,) if common in paths else ())
 
 
@@ -269,12 +270,7 @@ def hint(name: str) -> str | None:
     ("did you mean 'optimizer.learning_rate'?", None)
     """
     paths = meant(name)
-    return f"did you mean {' or '.join(map(repr, paths))}?" if paths else COMMON_NAMES.get(_plain(name))
-
-
-def _plain(name: str) -> str:
-    """Return a name in small letters without dashes and underscores."""
-    return name.lower().replace("_", "").replace("-", "")
+    return f"did you mean {' or '.join(map(repr, paths))}?" if paths else COMMON_NAMES.get(plain(name))
 
 
 def _call(path: str) -> str:

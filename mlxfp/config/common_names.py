@@ -1,11 +1,16 @@
-"""Names that other libraries have for the options of a run: each leads to the option with that meaning, or to a sentence."""
+"""Names that other libraries have for the options of a run: each leads to the option with that meaning, or to a sentence.
+
+Options that arguments of functions have too share the names of these.
+"""
 
 from collections.abc import Mapping
+
+from mlxfp._foreign_names import ARGUMENTS, plain
 
 _SPEC = "a spec names the columns: mlxfp data infer PATH --target COLUMN --out spec.yaml writes one, and data.spec=spec.yaml uses it"
 _DEVICE = "MLX runs on the device of this machine, and there is no option for it; mlxfp doctor shows it"
 
-# By option or sentence, the names without underscores and dashes, in small letters: batch_size, batchSize and batch-size are one name.
+# By option or sentence, the names in other libraries; capitals, underscores and dashes do not matter.
 _NAMES = {
     "name": "runname experiment experimentname expname projectname",
     "output": "outputdir outdir savedir logdir logsdir resultsdir workdir",
@@ -13,7 +18,7 @@ _NAMES = {
     "data.limit": "nrows maxrows numrows maxsamples maxtrainsamples samples subset",
     "data.prefetch": "numworkers workers prefetchfactor dataloadernumworkers njobs",
     "text.form": "format textformat",
-    "text.max_length": "maxlen maxseqlen maxseqlength seqlen seqlength sequencelength modelmaxlength contextlength blocksize",
+    "text.max_length": ARGUMENTS["max_length"],
     "text.overflow": "truncation truncate",
     "text.tokenizer": "tokenizername tokenizerpath",
     "text.vocab_size": "vocab numtokens",
@@ -21,25 +26,23 @@ _NAMES = {
     "model.path": "modelnameorpath modelpath pretrained pretrainedmodel pretrainedmodelnameorpath weights initfrom",
     "model.dropout": "dropoutrate dropoutprob hiddendropout hiddendropoutprob",
     "optimizer.name": "optim optimizername optimizertype",
-    "optimizer.learning_rate": "lr maxlr peaklr initiallr baselr eta",
-    "optimizer.weight_decay": "wd l2 decay",
-    "optimizer.clip_norm": "gradclip clipgrad clipgradnorm maxgradnorm gradientclip gradientclipval gradclipnorm maxnorm",
+    "optimizer.learning_rate": ARGUMENTS["learning_rate"],
+    "optimizer.weight_decay": ARGUMENTS["weight_decay"],
+    "optimizer.clip_norm": ARGUMENTS["clip_norm"],
     "schedule.name": "scheduler schedulertype lrscheduler lrschedulertype lrschedule",
-    "schedule.warmup": "warmupratio warmupsteps warmupfraction numwarmupsteps pctstart",
-    "training.seed": "randomseed randomstate manualseed globalseed rngseed",
-    "training.epochs": "epoch numepochs nepochs numtrainepochs maxepochs trainepochs",
-    "training.size": (
-        "batchsize batch bs minibatchsize trainbatchsize perdevicetrainbatchsize perdevicebatchsize globalbatchsize microbatchsize"
-    ),
-    "training.accumulate": "gradientaccumulationsteps gradaccum gradaccumsteps accumulategradbatches accumulationsteps gradaccumulation",
-    "training.compute_dtype": "dtype precision fp16 bf16 half amp mixedprecision torchdtype",
-    "training.checkpoint_blocks": "gradientcheckpointing gradcheckpoint gradcheckpointing activationcheckpointing",
-    "training.ema": "emadecay useema",
-    "observers.every": "loggingsteps logevery logeverynsteps loginterval logsteps",
+    "schedule.warmup": ARGUMENTS["warmup"],
+    "training.seed": ARGUMENTS["seed"],
+    "training.epochs": ARGUMENTS["epochs"],
+    "training.size": ARGUMENTS["size"],
+    "training.accumulate": ARGUMENTS["accumulate"],
+    "training.compute_dtype": ARGUMENTS["compute_dtype"],
+    "training.checkpoint_blocks": ARGUMENTS["checkpoint_blocks"],
+    "training.ema": ARGUMENTS["ema"],
+    "observers.every": f"log_every {ARGUMENTS['log_every']}",
     "observers.evaluate_every": "evalsteps evalevery evalinterval evaluationsteps valcheckinterval evalfreq",
-    "observers.patience": "earlystopping earlystop earlystoppingpatience earlystoppingrounds",
+    "observers.patience": ARGUMENTS["patience"],
     "observers.checkpoint_every": "savesteps saveevery saveinterval savefreq checkpointinterval checkpointsteps",
-    "observers.keep": "savetotallimit savetopk keeplast maxcheckpoints",
+    "observers.keep": ARGUMENTS["keep"],
     "observers.minutes": "maxtime timelimit timebudget maxminutes",
     "observers.mlflow": "trackinguri mlflowuri mlflowtrackinguri reportto logger",
     "validation.method": "cv split splitter splitmethod kfold crossvalidation stratify",
@@ -51,4 +54,4 @@ _NAMES = {
     _SPEC: "target targetcolumn targetcol label labels labelcolumn labelcol idcolumn idcol groupcolumn timecolumn classes columns features",
     _DEVICE: "device gpu gpus cuda accelerator devices numgpus ngpu nocuda",
 }
-COMMON_NAMES: Mapping[str, str] = {name: meaning for meaning, names in _NAMES.items() for name in names.split()}
+COMMON_NAMES: Mapping[str, str] = {name: meaning for meaning, names in _NAMES.items() for name in map(plain, names.split())}

@@ -1,11 +1,12 @@
 """Checks of arguments, run when a stage is built: a mistake must not wait for the first row."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
 from inspect import Parameter, signature
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_origin
 
+from mlxfp._foreign_names import argument_hint
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -113,27 +114,35 @@ def check_unique(values: Mapping[str, Collection[str]]) -> None:
 
 
 def explain_call(function: F) -> F:
-    """Make a function say how it is called where a call does not fit its arguments; Python names neither the rule nor the names.
+    """Make a function say how it is called where a call does not fit its arguments; names of other libraries are answered with ours.
 
     >>> @explain_call
     ... def kfold(size, *, count, seed=0):
     ...     return size // count
-    >>> kfold(10, 5)
+    >>> kfold(10, n_splits=5)
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: kfold() takes 1 positional argument but 2 were given. Call it as kfold(size, count=...); ...
+    mlxfp.core.errors.ArgumentTypeError: kfold() got an unexpected keyword argument 'n_splits'. n_splits is count here. Call it as ...
     """
 
     @wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
+        __tracebackhide__ = True  # of no interest to who reads a traceback
         try:
             return function(*arguments, **named)
         except TypeError as error:
-            inside = error.__traceback__.tb_next if error.__traceback__ else None
-            if inside is not None:  # raised by the function itself
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # raised by the function itself
                 raise
-            raise ArgumentTypeError(f"{str(error).rpartition('.')[2]}. {_usage(function)}") from error
+            said = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
+        raise ArgumentTypeError(" ".join([said, *_hints(function, named), _usage(function)]))
 
     return cast("F", called)
+
+
+def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str]:
+    known = signature(function).parameters
+    for name in named:
+        if name not in known:
+            yield from filter(None, [argument_hint(name, known) or suggest(name, known).strip()])
 
 
 def _usage(function: Callable[..., Any]) -> str:
@@ -141,5 +150,7 @@ def _usage(function: Callable[..., Any]) -> str:
     needed = [one for one in parameters if one.default is Parameter.empty]
     written = [one.name if one.kind is not Parameter.KEYWORD_ONLY else f"{one.name}=..." for one in needed]
     others = [one.name for one in parameters if one not in needed]
+    lists = [one.name for one in needed if get_origin(one.annotation) is Sequence]
+    where = f", where {lists[0]} is a list" if lists else ""
     more = f"; also by name: {', '.join(others)}" if others else ""
-    return f"Call it as {function.__name__}({', '.join(written)}){more}."
+    return f"Call it as {function.__name__}({', '.join(written)}){where}{more}."

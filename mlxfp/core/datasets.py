@@ -13,12 +13,15 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar, Generic, overload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, NoReturn, overload
 
 import attrs
 import numpy as np
 from attrs import field, frozen
 
+from mlxfp._foreign_names import name_hint
+from mlxfp.core import pipelines
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows
@@ -32,6 +35,8 @@ from mlxfp.core.nodes import Item, Part, Pipeline, brief, children, flat_parts, 
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.sources import Position, Source, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
+
+_PIPED = "Stages are functions here: fp.pipe(rows, stage, ...), or rows.pipe(stage, ...)."
 
 
 @frozen(repr=False)
@@ -131,11 +136,33 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def __getitem__(self, index: slice) -> Examples: ...
     def __getitem__(self, index: int | slice) -> Any:
         """Return one example of epoch 0, or a view of a range of them. Raises `PipelineError` without random access."""
+        if isinstance(index, str):
+            raise ArgumentTypeError(
+                f"A dataset is indexed by the number of a row, got [{index!r}] on {self!r}. For the values of a column write "
+                f"[row[{index!r}] for row in rows], for a dataset of it fp.pipe(rows, fp.select_columns([{index!r}]))."
+            )
         check_types((int, np.integer, slice), index=index)
         check_indexable(self, f"dataset[{index}]")
         found = range(row_count(self))[index]
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))
         return Examples(rows) if isinstance(index, slice) else to_rows(rows)[0]
+
+    pipe = pipelines.pipe  # for those who chain: rows.pipe(stage, stage) is pipe(rows, stage, stage)
+
+    def __or__(self, stage: Never) -> NoReturn:
+        """Raise `ArgumentTypeError`: stages are joined by `pipe`."""
+        raise ArgumentTypeError(f"Stages are not joined by operators, got {brief(stage)} behind {self!r}. {_PIPED}")
+
+    __rshift__ = __or__
+
+    if not TYPE_CHECKING:  # a type checker would take any name to be there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            """Raise `AttributeError`, for what is a method in other libraries with what to write here."""
+            ours = name_hint(name) or (f"fp.pipe(rows, fp.{name}(...))" if name in import_module("mlxfp").__all__ else "")
+            if not ours:
+                object.__getattribute__(self, name)  # raises what Python does
+            raise AttributeError(f"A dataset has no attribute {name!r}. Write {ours}. {_PIPED}")
 
     def __repr__(self) -> str:
         return f"pipe({', '.join(map(repr, flat_parts(self)))})"

@@ -9,7 +9,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
-from mlxfp.core.errors import unknown_name
+from mlxfp.core.errors import ArgumentTypeError, unknown_name
 
 
 class Row(dict[str, Any]):
@@ -59,6 +59,8 @@ class Examples(Sequence[Example]):
     def __getitem__(self, index: slice) -> "Examples": ...
     def __getitem__(self, index: int | slice) -> "Example | Examples":
         """Return one example as a dict, or a view of several."""
+        if isinstance(index, str):
+            raise ArgumentTypeError(f"Examples are indexed by their place, got [{index!r}]. For a whole column write .column({index!r}).")
         if isinstance(index, slice):
             return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())))
         return _rows(self.chunk.slice(range(len(self))[index], 1))[0]

@@ -81,3 +81,7 @@ __all__ = [
     "validate_fold",
     "write_synthetic",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

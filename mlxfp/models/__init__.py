@@ -39,3 +39,7 @@ __all__ = [
     "load_body",
     "save",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

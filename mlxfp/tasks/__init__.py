@@ -24,3 +24,7 @@ __all__ = [
     "objective",
     "read_competition",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,3 +14,7 @@ optional("hypothesis", extra="testing", needed_by="mlxfp.testing")
 from mlxfp.testing import audit, comparing, laws, probing, strategies  # noqa: E402  # after the check: they import hypothesis
 
 __all__ = ["audit", "comparing", "laws", "probing", "strategies"]
+
+
+def __dir__() -> list[str]:
+    return __all__

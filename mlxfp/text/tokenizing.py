@@ -11,7 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
-from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types
+from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
@@ -34,6 +34,7 @@ _SPANS = ("token_starts", "token_ends")
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
+@explain_call
 def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     tokenizer: Tokenizer,
     *,

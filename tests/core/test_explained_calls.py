@@ -21,7 +21,7 @@ def test_what_fits_is_called():
     [
         ((1, 2), {}, "add() takes 1 positional argument but 2 were given. "),
         ((1,), {}, "add() missing 1 required keyword-only argument: 'second'. "),
-        ((1,), {"other": 2, "second": 1}, "add() got an unexpected keyword argument 'other'. "),
+        ((1,), {"unheard": 2, "second": 1}, "add() got an unexpected keyword argument 'unheard'. "),
     ],
 )
 def test_a_call_that_does_not_fit_says_how_to_call(arguments, named, message):

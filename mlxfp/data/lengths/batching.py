@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, concat_chunks
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.examples import Examples
@@ -22,6 +22,7 @@ from mlxfp.data.lengths.tokens import check_tokens
 Cuts = tuple[RecordBatch, Sequence[int]]  # rows, and a 0 followed by the end of each group
 
 
+@explain_call
 def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]], Dataset[Examples]]:
     """Group consecutive examples into groups of `size`.
 

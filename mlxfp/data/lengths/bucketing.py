@@ -8,7 +8,7 @@ from attrs import frozen
 
 from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.core.checks import check_positive, check_text
+from mlxfp.core.checks import check_positive, check_text, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
@@ -20,6 +20,7 @@ from mlxfp.data.lengths.shape_planning import check_lengths, group_sizes
 from mlxfp.data.lengths.tokens import lengths_of
 
 
+@explain_call
 def batch_by_tokens(
     tokens: int, *, pad_multiple: int = 1, max_size: int | None = None, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:
@@ -44,6 +45,7 @@ def batch_by_tokens(
     return _BatchByTokens(tokens, pad_multiple, max_size, column)
 
 
+@explain_call
 def bucket_by_length(
     lengths: Sequence[int], *, size: int | None = None, tokens: int | None = None, drop_last: bool = False, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Examples]]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
-from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_unique
+from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
@@ -29,6 +29,7 @@ _NUMBER_BITS = 40  # of the number of a row; the bits above them hold the room i
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 
 
+@explain_call
 def pack(
     length: int,
     *,

@@ -8,7 +8,7 @@ from attrs import frozen
 from numpy.lib.stride_tricks import sliding_window_view
 
 from mlxfp.core.arrow.ragged import to_lists
-from mlxfp.core.checks import check_not_negative, check_positive, check_text
+from mlxfp.core.checks import check_not_negative, check_positive, check_text, explain_call
 from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
@@ -17,6 +17,7 @@ from mlxfp.core.stages import Stage
 from mlxfp.data.lengths.tokens import TOKENS, check_tokens, lengths_of, read_tokens
 
 
+@explain_call
 def windows(
     length: int, *, stride: int | None = None, separator: int | None = None, drop_last: bool = False, column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:

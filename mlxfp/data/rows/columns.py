@@ -7,7 +7,7 @@ from typing import TypeVar
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import as_strings, check_columns, check_text, check_types
+from mlxfp.core.checks import as_strings, check_columns, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
@@ -16,6 +16,7 @@ from mlxfp.core.stages import Projection, RowWise
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
 
+@explain_call
 def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Keep these columns, in this order; raises `SchemaError` for one that is not there.
 
@@ -27,6 +28,7 @@ def select_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[R
     return _SelectColumns(as_strings("columns", columns, empty=False))
 
 
+@explain_call
 def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Leave these columns out; raises `SchemaError` for one that is not there.
 
@@ -38,6 +40,7 @@ def drop_columns(columns: Sequence[str]) -> Callable[[Dataset[Row]], Dataset[Row
     return _DropColumns(as_strings("columns", columns, empty=False))
 
 
+@explain_call
 def rename_columns(names: Mapping[str, str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Rename columns from the old names to the new; raises `SchemaError` if an old one is missing or a new one is taken.
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive
+from mlxfp.core.checks import check_callable, check_integer, check_not_negative, check_positive, explain_call
 from mlxfp.core.chunks import (
     KEY,
     ROW,
@@ -47,12 +47,13 @@ Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
 @overload
 def map(
-    function: Callable[[Example], Example], *, schema: Schema | None = None, workers: int = 1
+    function: Callable[[dict[str, Any]], Example], *, schema: Schema | None = None, workers: int = 1
 ) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
 @overload
 def map(
-    function: Callable[[Example, np.random.Generator], Example], *, seed: int, schema: Schema | None = None, workers: int = 1
+    function: Callable[[dict[str, Any], np.random.Generator], Example], *, seed: int, schema: Schema | None = None, workers: int = 1
 ) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
+@explain_call
 def map(
     function: Callable[..., Example], *, schema: Schema | None = None, seed: int | None = None, workers: int = 1
 ) -> Callable[[Dataset[Row]], Dataset[Row]]:
@@ -84,6 +85,7 @@ def map(
     return _Map(function, schema, seed, workers)
 
 
+@explain_call
 def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Turn every chunk into another one with the same number of rows, a `pyarrow.RecordBatch` each.
 
@@ -102,7 +104,8 @@ def map_chunks(function: Callable[[RecordBatch], RecordBatch], *, schema: Schema
     return _MapChunks(function, schema)
 
 
-def filter(predicate: Callable[[Example], bool]) -> Callable[[Dataset[Example]], Dataset[Example]]:
+@explain_call
+def filter(predicate: Callable[[dict[str, Any]], bool]) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Keep the examples for which `predicate` is true.
 
     >>> from mlxfp.core.pipelines import pipe
@@ -116,8 +119,9 @@ def filter(predicate: Callable[[Example], bool]) -> Callable[[Dataset[Example]],
     return _Filter(predicate)
 
 
+@explain_call
 def flat_map(
-    function: Callable[[Example], Iterable[Example]], *, schema: Schema | None = None
+    function: Callable[[dict[str, Any]], Iterable[Example]], *, schema: Schema | None = None
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Turn every example into any number of examples, in order; an empty tuple drops it.
 
@@ -134,6 +138,7 @@ def flat_map(
     return _FlatMap(function, schema)
 
 
+@explain_call
 def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Keep the first `count` items: examples, groups or batches. Reading stops there.
 
@@ -234,7 +239,7 @@ class _FlatMap(_UserFunction):
 @frozen(repr=False)
 class _Filter(Stage):
     advice = "Where rows are left out late, filter before the expensive stages."
-    predicate: Callable[[Example], bool] = field(eq=comparable)
+    predicate: Callable[[dict[str, Any]], bool] = field(eq=comparable)
     lengthens = False
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
@@ -286,7 +291,7 @@ class _Skip(ByPlace):
         return max(0, count - self.count)
 
 
-def _listed(function: Callable[[Example], Iterable[Example]]) -> Callable[[Example], list[Example]]:
+def _listed(function: Callable[[dict[str, Any]], Iterable[Example]]) -> Callable[[dict[str, Any]], list[Example]]:
     return lambda row: list(function(row))
 
 

@@ -11,7 +11,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import read_lists
-from mlxfp.core.checks import check_choice, check_types
+from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.chunks import LEAF_BITS, Indices, RecordBatch, Schema, columns_text, concat_chunks, number_joined, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
@@ -31,6 +31,7 @@ Times = NDArray[np.float64]
 _Mark = tuple[int, int, int, Cursor | None]  # of a dataset: what it gave as `by` counts it, items, passes or -1 if it has ended, cursor
 
 
+@explain_call
 def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     """Join datasets end to end; they have the same columns and types.
 
@@ -44,6 +45,7 @@ def concat(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     return Dataset(_Concat(joined))
 
 
+@explain_call
 def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     """Take one item of each dataset in turn; one that has ended is left out from then on.
 
@@ -56,6 +58,7 @@ def interleave(datasets: Sequence[Dataset[Item]]) -> Dataset[Item]:
     return Dataset(Mix(joined, (1.0,) * len(joined), "examples", "all"))
 
 
+@explain_call
 def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Measure = "examples", stop: Stop = "restart") -> Dataset[Item]:
     """Mix datasets in proportion to `weights`, deterministically: the next item is of the dataset that is furthest behind its share.
 
@@ -86,7 +89,7 @@ def mix(datasets: Sequence[Dataset[Item]], weights: Sequence[float], *, by: Meas
         raise PipelineError(f'mix(by="tokens") takes examples, got {joined[0].level}. Mix before batch.')
     if stop == "restart":
         for dataset in joined:
-            warn_redrawn(dataset, stacklevel=2)
+            warn_redrawn(dataset, stacklevel=3)  # the line with mix
     return Dataset(Mix(joined, tuple(map(float, weights)), by, stop))
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from attrs import frozen
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import run, start
@@ -17,6 +17,7 @@ Item = TypeVar("Item")
 FOREVER = 2**32  # epochs of an endless repeat: a repeat around it starts its next pass with other keys
 
 
+@explain_call
 def repeat(epochs: int | None) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Go through the dataset `epochs` times, or for ever with None; every epoch is shuffled and augmented differently.
 

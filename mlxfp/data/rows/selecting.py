@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_columns, check_integer, check_text, check_types
+from mlxfp.core.checks import check_columns, check_integer, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch, source_rows, visible
 from mlxfp.core.datasets import Dataset, Wrapper, check_indexable
 from mlxfp.core.describing import schema
@@ -23,6 +23,7 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.row_views import ByPlace, View
 
 
+@explain_call
 def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Take the examples with these numbers, in this order; a number may come twice. Needs random access. For `redraw` see `take`.
 
@@ -43,6 +44,7 @@ def select(indices: Sequence[int] | Indices, *, redraw: bool = False) -> Callabl
     return _Selecting(numbers.astype(np.int64), redraw)
 
 
+@explain_call
 def split(
     fractions: Sequence[float], *, seed: int, stratify: str | None = None, group: str | None = None
 ) -> Callable[[Dataset[Example]], tuple[Dataset[Example], ...]]:
@@ -92,6 +94,7 @@ class Splits:
         check_types((Dataset, type(None)), valid=self.valid, test=self.test)
 
 
+@explain_call
 def train_valid_test(
     data: Dataset[Any], *, seed: int, valid: float = 0.1, test: float | None = None, stratify: str | None = None
 ) -> Splits:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice, check_integer, check_positive
+from mlxfp.core.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
@@ -53,6 +53,7 @@ class World:
         return self.rank // (self.tensor * self.pipeline)
 
 
+@explain_call
 def shard(index: int, count: int, *, ends: Ends = "uneven") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Keep every `count`-th example, from number `index` on: the rows i with i % count == index.
 

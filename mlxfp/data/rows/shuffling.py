@@ -9,7 +9,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
-from mlxfp.core.checks import check_integer, check_positive
+from mlxfp.core.checks import check_integer, check_positive, explain_call
 from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import DataError
@@ -21,6 +21,7 @@ from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
 
 
+@explain_call
 def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Put the examples in random order, another one each epoch, the same for the same seed and epoch.
 

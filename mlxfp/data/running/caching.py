@@ -19,6 +19,7 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, large_chunks, rows_of
 from mlxfp.core.arrow.messages import is_compressed
 from mlxfp.core.atomic_files import written_whole
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import (
     CHUNK_ROWS,
     HIDDEN,
@@ -46,6 +47,7 @@ Row = TypeVar("Row", bound="Example | Sequence[Example]")
 _MAGIC_BYTES = 8  # of an Arrow file, before its first message
 
 
+@explain_call
 def load() -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Keep all rows in memory, as Arrow columns: everything before it runs once, and rows can be taken by number.
 
@@ -69,6 +71,7 @@ def _load(dataset: Dataset[Any]) -> "_Load | _LoadItems":
     return _Load(dataset) if dataset.level == "examples" else _LoadItems(dataset)
 
 
+@explain_call
 def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Keep all rows in an Arrow file in the folder `path`, memory-mapped: fast random access to more than memory holds, for every run.
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.execution import run, start
@@ -19,6 +19,7 @@ from mlxfp.data.rows.thread_map import context_until
 Item = TypeVar("Item")
 
 
+@explain_call
 def prefetch(depth: int, *, max_bytes: int | None = None) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Prepare up to `depth` items (before `batch`: chunks) ahead, in one thread.
 

@@ -14,7 +14,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
-from mlxfp.core.checks import as_strings, check_text, check_types
+from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, unknown_name
@@ -45,6 +45,7 @@ _DELIMITERS = ",;\t|"  # common ones, to suggest one where the given delimiter i
 _HEADER_BLOCK = 1 << 16  # bytes read to find a header, for every file and again on resuming
 
 
+@explain_call
 def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword-only
     path: Paths,
     *,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.array_values import as_numpy
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of, takeable
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import MISFITS, Example, RecordBatch, Schema, check_schema, from_rows, to_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -23,6 +24,7 @@ from mlxfp.data.sources.columns import check_unique_names
 from mlxfp.data.sources.row_chunks import check_example, count_rows, infer_schema, read_table, rows_to_chunks
 
 
+@explain_call
 def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from a list of mappings, held in memory as an Arrow table.
 
@@ -40,6 +42,7 @@ def from_examples(examples: Sequence[Example], *, schema: Schema | None = None) 
     return Dataset(_FromExamples(pa.Table.from_batches([from_rows(rows, schema, range(len(rows)))])))
 
 
+@explain_call
 def from_table(table: Any) -> Dataset[Example]:
     """Make a dataset from a table of another library, without copying it where the library allows that.
 
@@ -57,6 +60,7 @@ def from_table(table: Any) -> Dataset[Example]:
     return Dataset(_FromTable(_as_table(table)))
 
 
+@explain_call
 def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]], *, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from an iterable of mappings, read lazily; it may be endless.
 

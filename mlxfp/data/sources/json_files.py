@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.json as arrow_json
 from attrs import frozen
 
-from mlxfp.core.checks import check_choice
+from mlxfp.core.checks import check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError
@@ -37,6 +37,7 @@ _TOO_LONG = "an integer is too long for float64"
 _KEEP_AS_TEXT = "Make the values of a column one type, or keep them as JSON text, as in {declared}."
 
 
+@explain_call
 def read_jsonl(path: Paths, *, schema: Declared = None, unknown: Unknown = "raise") -> Dataset[Example]:
     r"""Read JSON lines, lazily: one path, several, a pattern such as `"data/*.jsonl"`, or a folder; gzip, zstd and zip by suffix.
 

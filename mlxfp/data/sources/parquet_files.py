@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.sources import Source
@@ -28,6 +29,7 @@ _ORDERED = (
 )  # statistics are values in Arrow's order, as of integers
 
 
+@explain_call
 def read_parquet(path: Paths, *, columns: Sequence[str] | None = None, schema: Declared = None) -> Dataset[Example]:
     """Read Parquet files, lazily: one path, several, a pattern such as `"data/*.parquet"`, or a folder.
 

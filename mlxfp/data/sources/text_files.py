@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice
+from mlxfp.core.checks import check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.data.sources.files import Paths, packed
@@ -19,6 +19,7 @@ from mlxfp.data.sources.remote_files import FileStamp
 _NAME = "text"
 
 
+@explain_call
 def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[Example]:
     r"""Read text, lazily: one path, several, a pattern such as `"books/**/*.txt"`, or a folder; gzip, zstd, zip by suffix.
 

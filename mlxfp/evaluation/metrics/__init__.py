@@ -9,3 +9,7 @@ from mlxfp.evaluation.metrics.regression import mae, r2, rmse
 from mlxfp.evaluation.metrics.totals import Measured, compute, merge
 
 __all__ = ["Measured", "accuracy", "compute", "f1", "log_loss", "mae", "merge", "perplexity", "r2", "rmse", "roc_auc"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,7 +10,7 @@ import tokenizers as hf
 from attrs import evolve
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from mlxfp.core.checks import check_types
+from mlxfp.core.checks import check_types, explain_call
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import check_ids
@@ -37,6 +37,7 @@ _SWITCHES = ("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_pr
 _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "LongformerTokenizer", "CodeGenTokenizer")
 
 
+@explain_call
 def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     """Read a tokenizer from a file or a folder.
 

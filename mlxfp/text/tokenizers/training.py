@@ -12,7 +12,7 @@ import tokenizers as hf
 from attrs import frozen
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from mlxfp.core.checks import check_choice, check_positive, check_text
+from mlxfp.core.checks import check_choice, check_positive, check_text, explain_call
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError
 from mlxfp.core.execution import read_all
@@ -29,6 +29,7 @@ _BYTES = 256
 _FREQUENCY = 2  # a pair of tokens seen once is not worth a place in the vocabulary
 
 
+@explain_call
 def train_tokenizer(
     dataset: Dataset[Any], *, column: str = "text", kind: Kind = "bpe", vocab_size: int, lowercase: bool = False
 ) -> Tokenizer:

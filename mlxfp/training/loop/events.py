@@ -11,6 +11,25 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.training.loop.running_metrics import RunningMetrics
 from mlxfp.training.steps.state import FlatState, TrainState
 
+__all__ = [
+    "CheckpointSaved",
+    "EpochEnded",
+    "Evaluated",
+    "Evaluation",
+    "Event",
+    "MemoryRead",
+    "RunStarted",
+    "StateChanged",
+    "Stepped",
+    "Stopped",
+    "Warned",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 E = TypeVar("E", bound="Event")
 
 

@@ -11,7 +11,7 @@ import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn
 
-from mlxfp.core.checks import check_callable, check_positive, check_types
+from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
@@ -40,6 +40,7 @@ R = TypeVar("R")
 Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 
 
+@explain_call
 def fit(  # noqa: PLR0913  # each is a plain word of the loop
     step: Step,
     state: TrainState,
@@ -135,6 +136,7 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     return found
 
 
+@explain_call
 def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
     """Make a function (state, batches) -> {name: number} that evaluates states of the model.
 
@@ -166,6 +168,7 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     return partial(_evaluate, _compiled("measure", model, measured))
 
 
+@explain_call
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
     """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
 

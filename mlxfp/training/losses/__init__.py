@@ -16,3 +16,7 @@ __all__ = [
     "masked_lm",
     "mse",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

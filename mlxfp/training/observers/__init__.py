@@ -25,3 +25,7 @@ __all__ = [
     "reduce_on_plateau",
     "time_budget",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

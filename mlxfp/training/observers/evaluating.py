@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from mlxfp.core.checks import check_callable, check_positive, check_text, check_types
+from mlxfp.core.checks import check_callable, check_positive, check_text, check_types, explain_call
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, Stepped
 from mlxfp.training.loop.plateaus import evaluation_of
@@ -12,6 +12,7 @@ from mlxfp.training.steps.state import TrainState
 Validate = Callable[[TrainState], Mapping[str, float]]
 
 
+@explain_call
 def evaluate_every(validate: Validate, *, steps: int | None = None, name: str | None = None, ranks: Ranks | None = None) -> Observer:
     """Evaluate the state after every epoch, or after every `steps` steps, and add an `Evaluated` event with the metrics.
 

@@ -17,7 +17,7 @@ import mlx.core as mx
 from attrs import frozen
 
 from mlxfp.core.atomic_files import write_whole
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.optimization.learning_rates import learning_rates
@@ -26,6 +26,7 @@ _WORDS = ("total", "reason", "message", "path")  # fields of events that are not
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 
+@explain_call
 def log_metrics(path: str | os.PathLike[str]) -> Observer:
     """Write the events to a log: a line of JSON each in a `.jsonl` file, a line for each number in a `.csv` file.
 

@@ -10,6 +10,7 @@ from typing import TextIO
 
 from attrs import evolve, frozen
 
+from mlxfp.core.checks import explain_call
 from mlxfp.training.loop.events import Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 
 _REDRAW = 0.1  # seconds between two drawings of the bar: ten a second look live, and cost nothing
@@ -17,6 +18,7 @@ _BAR = 12  # its width in characters: with it, the line of a long run fits into 
 _ERASE = "\r\x1b[K"  # to the start of the line, and clear it (ECMA-48)
 
 
+@explain_call
 def progress(*, file: TextIO | None = None) -> Observer:
     """Show the progress of the run on standard error, or in `file`: step, loss, steps per second, time left, evaluations, the end.
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.training.loop.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
 from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
@@ -22,6 +22,7 @@ from mlxfp.training.steps.state import evaluate_state
 Write = Callable[[Event, tuple[Evaluation, ...]], Path]
 
 
+@explain_call
 def checkpoint(
     folder: str | os.PathLike[str],
     *,
@@ -65,6 +66,7 @@ def checkpoint(
     return partial(_checkpoint, folder=Path(folder), due=partial(_is_due, steps=steps, seconds=seconds), keep=keep, config=config)
 
 
+@explain_call
 def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None) -> Observer:
     """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Put it after `evaluate_every`.
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from time import monotonic
 
-from mlxfp.core.checks import check_positive, check_types
+from mlxfp.core.checks import check_positive, check_types, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
 
 
+@explain_call
 def early_stopping(metric: str, *, mode: Mode, patience: int) -> Observer:
     """End the run after `patience` evaluations in a row without a new best `metric`, with a `Stopped` event.
 

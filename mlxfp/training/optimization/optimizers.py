@@ -15,7 +15,7 @@ import mlx.core as mx
 from mlx import optimizers
 from mlx.utils import tree_flatten
 
-from mlxfp.core.checks import check_callable, check_text
+from mlxfp.core.checks import check_callable, check_text, explain_call
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import Part, brief
 from mlxfp.core.trees import difference, flatten, tree_map
@@ -23,9 +23,17 @@ from mlxfp.settings.registries import Registry
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.schedules import Schedule, check_rate
 
+__all__ = ["OPTIMIZERS", "adamw", "by_name", "frozen", "grouped", "matching", "start", "update", "vectors"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Where = Callable[[str, mx.array], bool]
 
 
+@explain_call
 def adamw(
     learning_rate: float | Schedule, *, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.01
 ) -> optimizers.Optimizer:

@@ -16,10 +16,17 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_callable, check_not_negative, check_positive
+from mlxfp.core.checks import check_callable, check_not_negative, check_positive, explain_call
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
 from mlxfp.settings.registries import Registry
+
+__all__ = ["SCHEDULES", "by_name", "check_rate", "constant", "cosine_decay", "linear_decay", "one_cycle", "plot", "polynomial_decay"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 Schedule = Callable[[mx.array | int], mx.array]
 _POWER = 2.0  # of the polynomial in `SCHEDULES`; a power of 1 is "linear"
@@ -36,6 +43,7 @@ def by_name(name: str, rate: float, *, steps: int, warmup: float = 0.0) -> Sched
     return SCHEDULES[name](rate, steps, round(warmup * steps))
 
 
+@explain_call
 def constant(rate: float, *, warmup: int = 0) -> Schedule:
     """Rise linearly for `warmup` updates, then stay at `rate`.
 
@@ -47,6 +55,7 @@ def constant(rate: float, *, warmup: int = 0) -> Schedule:
     return _Schedule(_constant, (rate, warmup))
 
 
+@explain_call
 def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Rise linearly for `warmup` updates, fall linearly from `rate` to `end` at `steps`, then stay there.
 
@@ -58,6 +67,7 @@ def linear_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     return _Schedule(_linear_decay, (rate, steps, warmup, end))
 
 
+@explain_call
 def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Rise linearly for `warmup` updates, fall from `rate` to `end` at `steps` as (1 - share done) ** `power`, then stay there.
 
@@ -71,6 +81,7 @@ def polynomial_decay(rate: float, *, steps: int, power: float, warmup: int = 0, 
     return _Schedule(_polynomial_decay, (rate, steps, power, warmup, end))
 
 
+@explain_call
 def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Rise linearly for `warmup` updates, fall as half a cosine from `rate` to `end` at `steps`, then stay there.
 
@@ -84,6 +95,7 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
     return _Schedule(_cosine_decay, (rate, steps, warmup, end))
 
 
+@explain_call
 def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
     """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, both as half a cosine.
 

@@ -6,7 +6,7 @@ import mlx.core as mx
 from attrs import cmp_using, field, frozen
 from mlx import nn, optimizers
 
-from mlxfp.core.checks import check_not_negative
+from mlxfp.core.checks import check_not_negative, explain_call
 from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.transforms import functional
@@ -79,6 +79,7 @@ def trees_of(state: TrainState) -> dict[str, Any]:
     return {"params": state.params, "buffers": state.buffers, "opt": state.opt, "extra": state.extra}
 
 
+@explain_call
 def train_state(model: nn.Module, optimizer: optimizers.Optimizer, *, seed: int = 0) -> TrainState:
     """Make the state before the first step: the model's weights, the optimizer's start; `seed` is for dropout.
 

@@ -9,7 +9,7 @@ import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn, optimizers
 
-from mlxfp.core.checks import check_callable, check_positive, check_types
+from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
@@ -38,6 +38,7 @@ Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
+@explain_call
 def train_step(  # noqa: PLR0913  # each is a plain word of the step
     model: nn.Module,
     loss: Loss,

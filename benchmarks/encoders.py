@@ -14,7 +14,7 @@ def example_batches(count: int) -> tuple[fp.Dataset[Any], int]:
     train = fp.pipe(fp.from_table(passengers(count)), fp.template(SENTENCE), fp.load())
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
     collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="survived", pad_multiple=32))
-    stages = (fp.tokenize(tokenizer, max_length=96), fp.shuffle(0), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
+    stages = (fp.tokenize(tokenizer, max_length=96), fp.shuffle(seed=0), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
     return fp.pipe(train, *stages), tokenizer.vocab_size
 
 

@@ -48,7 +48,7 @@ def run(path: Path, seed: int, steps: int) -> None:
 
     stream = fp.compose(fp.tokenize(tokenizer, special=False), fp.windows(LENGTH + 1, stride=LENGTH, separator=newline[0]))
     collate = fp.collate(fp.collators.causal(pad_id=tokenizer.pad_id, length=LENGTH))
-    batches = fp.pipe(train, stream, fp.load(), fp.shuffle(seed), fp.repeat(None), fp.batch(8), collate, fp.prefetch(2))
+    batches = fp.pipe(train, stream, fp.load(), fp.shuffle(seed=seed), fp.repeat(None), fp.batch(8), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, stream, fp.batch(32), collate)
 
     config = fp.models.configure("decoder", size="tiny", vocab_size=tokenizer.vocab_size, max_position_embeddings=LENGTH)

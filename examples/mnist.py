@@ -42,7 +42,7 @@ def run(images: np.ndarray, labels: np.ndarray, seed: int, epochs: int) -> None:
     rows = [{"image": image, "digit": int(label)} for image, label in zip(images, labels, strict=True)]
     train, valid = fp.pipe(fp.from_examples(rows), fp.split([0.8, 0.2], seed=seed, stratify="digit"))
     collate = fp.collate(fp.collators.vision(normalization=fp.collators.NORMALIZATIONS["mnist"], label="digit", classes=10))
-    batches = fp.pipe(train, fp.shuffle(seed), fp.batch(64, drop_last=True), collate, fp.prefetch(2))
+    batches = fp.pipe(train, fp.shuffle(seed=seed), fp.batch(64, drop_last=True), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, fp.batch(200), collate)
 
     mx.random.seed(seed)  # the layers of MLX draw their weights from its global generator

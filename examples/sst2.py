@@ -55,7 +55,7 @@ def run(path: Path, seeds: int, epochs: int) -> None:
     began, sums = time.process_time(), [np.zeros((len(wanted), 2)) for wanted in labels]
     for seed in range(seeds):
         words = fp.drop_tokens(0.3, seed=seed, keep=tokenizer.special_ids)
-        batches = fp.pipe(train, tokens, words, fp.shuffle(seed), groups, fp.prefetch(2))
+        batches = fp.pipe(train, tokens, words, fp.shuffle(seed=seed), groups, fp.prefetch(2))
         found = fit(batches, held_out, vocab_size=tokenizer.vocab_size, steps=epochs * (fp.length(train) or 0) // 64, seed=seed)
         sums = [total + more for total, more in zip(sums, found, strict=True)]
         print(f"seed {seed}: {accuracies(found, labels)}")

@@ -49,7 +49,7 @@ def run(path: Path, seed: int, epochs: int, name: str) -> dict[str, float]:
     tokenizer = fp.train_tokenizer(train, kind="wordpiece", vocab_size=600, lowercase=True)
     tokens = fp.tokenize(tokenizer, max_length=96)
     collate = fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="Survived", pad_multiple=32))
-    batches = fp.pipe(train, tokens, fp.shuffle(seed), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
+    batches = fp.pipe(train, tokens, fp.shuffle(seed=seed), fp.batch(32, drop_last=True), collate, fp.prefetch(2))
     held_out = fp.pipe(valid, tokens, fp.batch(64), collate)
 
     model = fp.models.create(name, size="tiny", labels=2, vocab_size=tokenizer.vocab_size, seed=seed)

@@ -58,7 +58,7 @@ STEPS = 4
 def uneven(world, *stages):
     """Batches of three rows of 13, dealt to the ranks; the stages may make their number unknown."""
     rows = [{"x": group(13)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(13)]
-    return pipe(from_examples(rows), shuffle(0), shard(world.copy, world.copies), *stages, batch(3), collate(stacked))
+    return pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), *stages, batch(3), collate(stacked))
 
 
 # What ranks have in an epoch: 3 and 2 batches, and numbers that are not known before.
@@ -92,7 +92,7 @@ def shares(case, world):
     """Four batches, as far as they are this rank's; their labels count unevenly, and one has a NaN, on the second rank."""
     if case == "pipeline":
         rows = [{"x": group(12)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(12)]
-        yield from pipe(from_examples(rows), shuffle(0), shard(world.copy, world.copies), batch(6 // world.copies), collate(stacked))
+        yield from pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), batch(6 // world.copies), collate(stacked))
         return
     for seed in range(STEPS):
         whole = {name: value for name, value in group(6, seed).items() if name != "name"}

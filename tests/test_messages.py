@@ -50,8 +50,8 @@ CASES: list[Case] = [
     (lambda: skip(-1), ArgumentError, "count must be at least 0, got count=-1."),
     (lambda: repeat(0), ArgumentError, "epochs must be at least 1, got epochs=0."),
     (lambda: prefetch(0), ArgumentError, "depth must be at least 1, got depth=0."),
-    (lambda: shuffle("a"), ArgumentTypeError, "seed must be an int, got seed='a'."),  # type: ignore[arg-type]  # the mistake
-    (lambda: shuffle(0, buffer=0), ArgumentError, "buffer must be at least 1, got buffer=0."),
+    (lambda: shuffle(seed="a"), ArgumentTypeError, "seed must be an int, got seed='a'."),  # type: ignore[arg-type]  # the mistake
+    (lambda: shuffle(seed=0, buffer=0), ArgumentError, "buffer must be at least 1, got buffer=0."),
     (lambda: filter(3), ArgumentTypeError, "predicate must be a function, got predicate=3."),  # type: ignore[arg-type]  # the mistake
     (lambda: select_columns("x"), ArgumentTypeError, "columns must be a list of strings, got the string 'x'. Write ['x']."),
     (lambda: drop_columns([]), ArgumentError, "columns must name at least one column, got none."),

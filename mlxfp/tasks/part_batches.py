@@ -44,7 +44,7 @@ def train_valid_batches(  # noqa: PLR0913  # each is a plain word of what is mad
     check_positive(size=size)
     check_not_negative(prefetched=prefetched)
     stages = () if encode is None else (encode,)
-    train = pipe(parts.train, *stages, shuffle(seed), batch(size, drop_last=True), collate(collator))
+    train = pipe(parts.train, *stages, shuffle(seed=seed), batch(size, drop_last=True), collate(collator))
     valid, test = (None if part is None else pipe(part, *stages, batch(size), collate(collator)) for part in (parts.valid, parts.test))
     return Splits(prefetch(prefetched)(train) if prefetched else train, valid=valid, test=test)
 

@@ -217,7 +217,7 @@ def training_batches(recipe: Recipe, rows: Dataset[Any], *, size: int, seed: int
     """
     encoded = recipe.training(rows) if recipe.varies else load()(recipe(rows))
     whole = (length(rows) or 0) >= size
-    made = pipe(encoded, shuffle(seed), batch(size, drop_last=whole), collate(recipe.collator))
+    made = pipe(encoded, shuffle(seed=seed), batch(size, drop_last=whole), collate(recipe.collator))
     return prefetch(prefetched)(made) if prefetched else made
 
 

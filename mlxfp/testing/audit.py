@@ -78,7 +78,7 @@ def examine(loader: Loader, *, workers: int = 2) -> tuple[Finding, ...]:
     >>> from mlxfp.data.rows.shuffling import shuffle
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> rows = from_table(pa.table({"x": range(20)}))
-    >>> examine(pipeline(lambda seed, workers: pipe(rows, shuffle(seed), batch(3), prefetch(workers + 1)), rows=20))
+    >>> examine(pipeline(lambda seed, workers: pipe(rows, shuffle(seed=seed), batch(3), prefetch(workers + 1)), rows=20))
     ()
     """
     check_integer(workers=workers)

@@ -77,7 +77,7 @@ def test_batches_resume_as_examples_do(dataset: Dataset[Example], size: int):
 
 @given(st.lists(st.integers(0, 40), min_size=1), st.integers(0, 3))
 def test_a_cursor_is_exact_in_chunks_longer_than_what_becomes_rows_at_once(places: list[int], epoch: int):
-    dataset = pipe(from_table({"x": range(1000)}), filter(_odd), shuffle(3, buffer=7))
+    dataset = pipe(from_table({"x": range(1000)}), filter(_odd), shuffle(seed=3, buffer=7))
     items = list(iterate(dataset, epoch=epoch))
     for place in places:
         resumed = [item for item, _ in iterate(dataset, items[place * 12][1])]
@@ -97,7 +97,7 @@ def test_an_item_comes_with_the_cursor_after_it():
 
 
 def test_the_epoch_of_a_cursor_wins_over_the_argument():
-    dataset = pipe(NUMBERS, shuffle(0))
+    dataset = pipe(NUMBERS, shuffle(seed=0))
     first, cursor = next(iterate(dataset, epoch=5))
     rest = [item for item, _ in iterate(dataset, cursor, epoch=9)]
     assert cursor.epoch == 5
@@ -133,7 +133,7 @@ def test_a_cursor_with_states_for_other_stages_is_refused():
 
 
 def test_cursors_are_compared_by_value_with_arrays_and_chunks_in_their_states():
-    dataset = pipe(from_table({"x": [1.0, float("nan"), 3.0]}), shuffle(0, buffer=2), batch(2))
+    dataset = pipe(from_table({"x": [1.0, float("nan"), 3.0]}), shuffle(seed=0, buffer=2), batch(2))
     a, b = (list(iterate(dataset)) for _ in range(2))
     assert [cursor for _, cursor in a] == [cursor for _, cursor in b]
     assert a[0][1] != a[1][1]

@@ -132,18 +132,18 @@ def test_levels_follow_the_stages():
 
 def test_a_combinator_is_a_value_that_prints_as_its_call():
     assert take(3) == take(3) != take(4)
-    assert repr(shuffle(2)) == "shuffle(seed=2)"
+    assert repr(shuffle(seed=2)) == "shuffle(seed=2)"
     assert Combinator(Same, {})(NUMBERS) == Dataset(Same(NUMBERS))
 
 
 @given(sources(), st.data())
 def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data: st.DataObject):
-    rows = list(pipe(dataset, shuffle(0)))
+    rows = list(pipe(dataset, shuffle(seed=0)))
     if not dataset.indexable:
         with pytest.raises(PipelineError, match=r"needs random access, and from_\w+\((?s:.*)\) has none"):
             dataset[0]
         return
-    shuffled = pipe(dataset, shuffle(0))
+    shuffled = pipe(dataset, shuffle(seed=0))
     for place in range(-len(rows), len(rows)):
         assert same(shuffled[place], rows[place])
     part = data.draw(st.slices(len(rows)))
@@ -155,7 +155,7 @@ def test_an_index_gives_the_row_that_iterating_gives(dataset: Dataset[Any], data
 
 @given(st.lists(st.integers(0, 6), max_size=9), st.integers(0, 2))
 def test_random_access_goes_through_row_wise_stages_and_views(indices: list[int], epoch: int):
-    laws.assert_random_access(pipe(NUMBERS, Halve(), shuffle(1), skip(1), take(7)), np.array(indices, np.int64), epoch=epoch)
+    laws.assert_random_access(pipe(NUMBERS, Halve(), shuffle(seed=1), skip(1), take(7)), np.array(indices, np.int64), epoch=epoch)
 
 
 def test_what_stands_in_the_way_of_random_access_is_named():
@@ -186,7 +186,7 @@ def test_rows_by_number_carry_their_numbers_and_keys():
 
 
 def test_an_error_in_random_access_says_what_was_being_read_once():
-    dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // row["x"]}, schema=pa.schema({"y": pa.int64()})), shuffle(0))
+    dataset = pipe(NUMBERS, map(lambda row: {"y": 1 // row["x"]}, schema=pa.schema({"y": pa.int64()})), shuffle(seed=0))
     with pytest.raises(ZeroDivisionError) as caught:
         dataset[:]
     notes = "\n".join(caught.value.__notes__)

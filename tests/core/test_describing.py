@@ -33,7 +33,7 @@ def test_any_pipeline_can_be_explained(dataset: Dataset[Any]):
 
 
 def test_an_explanation_names_parts_columns_counts_and_costs():
-    dataset = pipe(NUMBERS, shuffle(0), filter(bool), shuffle(0, buffer=2), drop_columns(["text"]), repeat(None), batch(2))
+    dataset = pipe(NUMBERS, shuffle(seed=0), filter(bool), shuffle(seed=0, buffer=2), drop_columns(["text"]), repeat(None), batch(2))
     assert explain(dataset) == (
         "from_table(5 rows)\n"
         "    examples: x int64, text string; 5 of them; random access\n"
@@ -53,7 +53,7 @@ def test_an_explanation_names_parts_columns_counts_and_costs():
 
 
 def test_joined_datasets_are_explained_side_by_side():
-    lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(1))])).splitlines()
+    lines = explain(concat([NUMBERS, pipe(NUMBERS, shuffle(seed=1))])).splitlines()
     assert [line for line in lines if line.startswith("  | ") and "examples:" not in line] == [
         "  | from_table(5 rows)",
         "  | from_table(5 rows)",

@@ -71,7 +71,7 @@ ENDLESS = {
     "concat": concat([ROWS, repeat(None)(ROWS)]),
     "of a user": Dataset(Forever()),
     "behind others": pipe(
-        ROWS, repeat(None), filter(bool), map(dict, schema=SCHEMA), prefetch(1), skip(2), repeat(2), shuffle(0, buffer=3)
+        ROWS, repeat(None), filter(bool), map(dict, schema=SCHEMA), prefetch(1), skip(2), repeat(2), shuffle(seed=0, buffer=3)
     ),
     "a part": pipe(ROWS, repeat(None), split([0.5, 0.5], seed=0))[0],
 }
@@ -87,7 +87,7 @@ READERS: dict[str, Callable[[Dataset[Any]], Any]] = {
     "load of groups": compose(batch(2), load()),
     "cache": cache("nowhere"),
     "cache of groups": compose(batch(2), cache("nowhere")),
-    "shuffle": shuffle(0),
+    "shuffle": shuffle(seed=0),
     "select": select([1]),
     "stratified split": split([0.5, 0.5], seed=0, stratify="x"),
     "a row by number": lambda dataset: dataset[3],
@@ -108,7 +108,7 @@ def test_what_reads_a_whole_epoch_refuses_data_without_an_end(dataset, reader):
 @pytest.mark.parametrize("dataset", ENDING.values(), ids=ENDING)
 def test_data_that_has_an_end_or_may_have_one_is_loaded(dataset):
     assert not dataset.endless
-    assert list(pipe(dataset, load(), shuffle(0))) != []
+    assert list(pipe(dataset, load(), shuffle(seed=0))) != []
 
 
 def test_the_message_names_the_part_without_an_end():
@@ -164,21 +164,21 @@ def test_a_dataset_is_iterated_asynchronously_and_not_awaited():
 # Other rows in each epoch: https://github.com/google/grain/issues/1200
 
 REDRAWN = {
-    "take": compose(shuffle(0), take(8)),
-    "skip": compose(shuffle(0), skip(8)),
-    "select": compose(shuffle(0), select(range(8))),
-    "a buffer": compose(shuffle(0, buffer=3), take(8)),
-    "in between": compose(shuffle(0), filter(lambda row: True), prefetch(1), take(8), map(dict, schema=SCHEMA), batch(2)),
-    "of groups": compose(shuffle(0), batch(2), take(3)),
-    "of a mixture": compose(lambda rows: mix([shuffle(0)(rows), rows], [1, 1], stop="all"), take(3)),
+    "take": compose(shuffle(seed=0), take(8)),
+    "skip": compose(shuffle(seed=0), skip(8)),
+    "select": compose(shuffle(seed=0), select(range(8))),
+    "a buffer": compose(shuffle(seed=0, buffer=3), take(8)),
+    "in between": compose(shuffle(seed=0), filter(lambda row: True), prefetch(1), take(8), map(dict, schema=SCHEMA), batch(2)),
+    "of groups": compose(shuffle(seed=0), batch(2), take(3)),
+    "of a mixture": compose(lambda rows: mix([shuffle(seed=0)(rows), rows], [1, 1], stop="all"), take(3)),
 }
 SAME = {
     "take": take(8),
-    "take, shuffle": compose(take(8), shuffle(0)),
-    "shuffle, load, take": compose(shuffle(0), load(), take(8)),
-    "split": lambda rows: pipe(rows, shuffle(0), split([0.8, 0.2], seed=0))[0],
-    "meant": compose(shuffle(0), take(8, redraw=True)),
-    "meant, of others": compose(shuffle(0), skip(1, redraw=True), select([1, 2], redraw=True)),
+    "take, shuffle": compose(take(8), shuffle(seed=0)),
+    "shuffle, load, take": compose(shuffle(seed=0), load(), take(8)),
+    "split": lambda rows: pipe(rows, shuffle(seed=0), split([0.8, 0.2], seed=0))[0],
+    "meant": compose(shuffle(seed=0), take(8, redraw=True)),
+    "meant, of others": compose(shuffle(seed=0), skip(1, redraw=True), select([1, 2], redraw=True)),
 }
 
 
@@ -210,7 +210,7 @@ def test_the_same_rows_in_each_epoch_and_what_is_meant_are_no_reason_to_warn(sta
 
 
 def test_parts_cut_by_place_behind_a_shuffle_leak_which_is_why_it_warns():
-    train, valid = (pipe(ROWS, shuffle(0), part) for part in (take(8, redraw=True), skip(8, redraw=True)))
+    train, valid = (pipe(ROWS, shuffle(seed=0), part) for part in (take(8, redraw=True), skip(8, redraw=True)))
     assert set.union(*rows_of_epochs(train)) & rows_of_epochs(valid)[0]
 
 
@@ -218,14 +218,14 @@ def test_training_for_several_epochs_points_it_out():
     model, optimizer = nn.Linear(1, 1), adamw(0.1)
     step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["x"]), optimizer)
     to_batch = collate(lambda group: {"x": mx.array([[float(row["x"])] for row in group])})
-    batches = pipe(ROWS, shuffle(0), take(6), batch(3), to_batch)
+    batches = pipe(ROWS, shuffle(seed=0), take(6), batch(3), to_batch)
     last(fit(step, train_state(model, optimizer), batches, epochs=1))
     with pytest.warns(RuntimeWarning, match="Each epoch has other rows"):
         last(fit(step, train_state(model, optimizer), batches, epochs=2))
 
 
 def test_the_warning_points_to_the_line_that_reads_several_epochs():
-    for read in (lambda: pipe(ROWS, shuffle(0), take(3), repeat(2)), lambda: iterate(pipe(ROWS, shuffle(0), take(3)), epoch=1)):
+    for read in (lambda: pipe(ROWS, shuffle(seed=0), take(3), repeat(2)), lambda: iterate(pipe(ROWS, shuffle(seed=0), take(3)), epoch=1)):
         with pytest.warns(RuntimeWarning, match="Each epoch has other rows") as caught:
             read()
         assert [warning.filename for warning in caught] == [__file__]
@@ -280,7 +280,7 @@ def test_a_slow_filter_that_nothing_passes_says_so_after_some_time(monkeypatch):
 def test_rows_that_are_held_or_that_come_out_are_no_reason_to_say_anything(monkeypatch):
     monkeypatch.setattr(execution, "_SILENT_ROWS", 20)
     stream = from_iterable(lambda: ({"x": i} for i in range(1000)), schema=SCHEMA)
-    assert len(list(pipe(stream, shuffle(0, buffer=900)))) == 1000
+    assert len(list(pipe(stream, shuffle(seed=0, buffer=900)))) == 1000
     assert len(list(pipe(stream, batch(1000)))) == 1
     assert list(pipe(stream, filter(lambda row: row["x"] % 300 == 299))) != []
     assert list(pipe(stream, column_stats(["x"]), batch(1000), skip(1))) == []

@@ -18,20 +18,20 @@ ROWS = fp.from_examples([{"text": "a", "x": 1}, {"text": "b", "x": 2}])
 CALLS = [
     (lambda: fp.batch(batch_size=32), "batch_size is size here. Call it as batch(size); also by name: drop_last."),
     (lambda: fp.batch(32, drop_remainder=True), "drop_remainder is drop_last here."),
-    (lambda: fp.batch(32, num_workers=2), "Instead of num_workers: fp.map(function, workers=4) runs a function in threads, and fp.prefetch(2)"),
+    (lambda: fp.batch(32, num_workers=2), "Instead of num_workers: fp.map(function, workers=4) runs a function in threads, and"),
     (lambda: fp.batch(32, seed=1), "Instead of seed: each random stage has its own seed, as in fp.shuffle(seed=0)."),
     (lambda: fp.map(dict, batched=True), "Instead of batched: fp.map_chunks(function) gets whole chunks."),
     (lambda: fp.map(dict, num_proc=4), "num_proc is workers here."),
     (lambda: fp.map(dict, remove_columns=["x"]), "what the function returns replaces the example, and fp.drop_columns(columns)"),
     (lambda: fp.map(dict, num_parallel_calls=4), "num_parallel_calls is workers here."),
     (lambda: fp.map(dict, work=4), "Did you mean 'workers'?"),
-    (lambda: fp.shuffle(), "missing 1 required keyword-only argument: 'seed'. Call it as shuffle(seed=...); also by name: buffer."),
+    (fp.shuffle, "missing 1 required keyword-only argument: 'seed'. Call it as shuffle(seed=...); also by name: buffer."),
     (lambda: fp.shuffle(buffer_size=1000, seed=0), "buffer_size is buffer here."),
-    (lambda: fp.prefetch(), "Call it as prefetch(depth); also by name: max_bytes."),
+    (fp.prefetch, "Call it as prefetch(depth); also by name: max_bytes."),
     (lambda: fp.prefetch(2, num_workers=2), "fp.map(function, workers=4) runs a function in threads"),
-    (lambda: fp.repeat(), "Call it as repeat(epochs)."),
+    (fp.repeat, "Call it as repeat(epochs)."),
     (lambda: fp.read_csv("a.csv", sep=";"), "sep is delimiter here."),
-    (lambda: fp.read_csv("a.csv", names=["a"], header=None), "names is columns here. Instead of header: columns are named by the first line"),
+    (lambda: fp.read_csv("a.csv", names=["a"], header=None), "names is columns here. Instead of header: columns are named by"),
     (lambda: fp.read_csv("a.csv", dtype=str), "dtype is schema here."),
     (lambda: fp.read_csv("a.csv", nrows=3), "Instead of nrows: fp.take(count) behind it keeps the first rows."),
     (lambda: fp.optimizers.adamw(lr=1e-3), "lr is learning_rate here."),
@@ -47,7 +47,7 @@ CALLS = [
     (lambda: fp.schedules.cosine_decay(1e-3, 100), "Call it as cosine_decay(rate, steps=...); also by name: warmup, end."),
     (lambda: fp.schedules.cosine_decay(lr=1e-3, max_steps=9), "lr is rate here. max_steps is steps here."),
     (lambda: fp.concat(ROWS, ROWS), "takes 1 positional argument but 2 were given. Call it as concat(datasets), where datasets is a list."),
-    (lambda: fp.split([30, 10]), "missing 1 required keyword-only argument: 'seed'. Call it as split(fractions, seed=...), where fractions is a list"),
+    (lambda: fp.split([30, 10]), "argument: 'seed'. Call it as split(fractions, seed=...), where fractions is a list; also"),
     (lambda: fp.split([0.8, 0.2], random_state=0), "random_state is seed here."),
     (lambda: fp.tokenize(None, padding=True), "Instead of padding: the collator pads, as in fp.collators.text(pad_id=0)."),
     (lambda: fp.collators.text(pad_token_id=0), "pad_token_id is pad_id here."),
@@ -107,7 +107,7 @@ def test_a_method_of_another_library_is_answered_with_ours(name, answer):
 
 
 def test_a_dataset_says_what_python_says_of_an_attribute_that_nobody_has():
-    with pytest.raises(AttributeError, match="^'Dataset' object has no attribute 'unheard'"):
+    with pytest.raises(AttributeError, match=r"^'Dataset' object has no attribute 'unheard'"):
         ROWS.unheard  # noqa: B018  # the access is the test
     assert not hasattr(ROWS, "_repr_png_")
     assert not hasattr(ROWS, "__array__")
@@ -171,15 +171,11 @@ def test_every_answer_names_what_is_there():
         attrgetter(name)(fp)
 
 
-def test_no_argument_is_called_by_two_names_of_another_in_one_function():
-    # A name is answered with the first argument that the function has: there must be only one.
-    doubtful = {
-        (function.__name__, name, tuple(meant))
-        for function in public_functions()
-        for name in {name for names in ARGUMENTS.values() for name in names.split()}
-        if len(meant := [ours for ours, names in ARGUMENTS.items() if name in names.split() and ours in inspect.signature(function).parameters]) > 1
-    }
-    assert doubtful == set()
+def test_a_foreign_name_means_one_argument_of_a_function():
+    words = [(plain(name), ours) for ours, names in ARGUMENTS.items() for name in names.split()]
+    for function in public_functions():
+        meant = [word for word, ours in words if ours in inspect.signature(function).parameters]
+        assert sorted(set(meant)) == sorted(meant), function.__name__
 
 
 def test_a_public_name_is_not_answered_with_another():

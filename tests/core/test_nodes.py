@@ -37,8 +37,8 @@ A, B = from_table({"x": [1]}), from_table({"x": [2]})
         take(1),
         prefetch(2),
         repeat(None),
-        shuffle(0),
-        shuffle(0, buffer=3),
+        shuffle(seed=0),
+        shuffle(seed=0, buffer=3),
     ],
     ids=repr,
 )

@@ -20,8 +20,8 @@ NUMBERS = from_table({"x": range(5)})
 ROWS = [
     take(4, redraw=True),
     skip(1, redraw=True),
-    shuffle(0),
-    shuffle(0, buffer=2),
+    shuffle(seed=0),
+    shuffle(seed=0, buffer=2),
     repeat(2),
     select_columns(["x"]),
     compose(batch(2), unbatch()),
@@ -59,7 +59,7 @@ def test_a_misplaced_stage_says_where_it_belongs():
     with pytest.raises(
         PipelineError, match=r"^shuffle\(seed=0\) takes examples, got groups from batch\(size=2\). Move it before batch, or put"
     ):
-        pipe(NUMBERS, batch(2), shuffle(0))  # type: ignore[call-overload]  # the mistake that is tested
+        pipe(NUMBERS, batch(2), shuffle(seed=0))  # type: ignore[call-overload]  # the mistake that is tested
     with pytest.raises(
         PipelineError, match=r"^unbatch\(\) takes groups, got examples from from_table\(5 rows\). Put batch\(size\) before it."
     ):

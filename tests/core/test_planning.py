@@ -97,7 +97,7 @@ def stage_after(dataset: Dataset[Any]) -> st.SearchStrategy[Any]:
     fresh = st.permutations([*kinds.names, "new", "text"]).map(lambda names: list(dict.fromkeys(names))[: len(kinds)])
     choices += [fresh.map(lambda names: rename_columns(dict(zip(kinds.names, names, strict=True))))]
     if dataset.level == "examples":
-        choices += [st.sampled_from([shuffle(1), shuffle(1, buffer=2), shard(0, 2), shard(0, 2, ends="pad"), batch(2), load()])]
+        choices += [st.sampled_from([shuffle(seed=1), shuffle(seed=1, buffer=2), shard(0, 2), shard(0, 2, ends="pad"), batch(2), load()])]
         choices += [filters(kinds)] * 2
         choices += [some.map(lambda names: template(" ".join(f"{{{name}}}" for name in names if name), missing="?"))] * 2
     choices += [some.map(lambda names: map(Fingerprints(tuple(names)), schema=pa.schema({"number": pa.int64(), "text": pa.string()})))]
@@ -213,7 +213,7 @@ def test_columns_that_nothing_looks_at_are_not_read():
     assert reads(pipe(TABLE, template("{a} {c}"), select_columns(["text", "b"]))) == ["a", "b", "c", "text"]  # "text" keeps its place
     assert reads(pipe(TABLE, template("{a}", into="new"), drop_columns(["a", "text"]))) == ["a", "b", "c"]
     assert reads(pipe(TABLE, rename_columns({"a": "z"}), filter_by([("z", ">", 1)]), select_columns(["b"]))) == ["a", "b"]
-    assert reads(pipe(TABLE, filter_by([("c", "in", [1])]), shuffle(0, buffer=2), select_columns(["b"]))) == ["a", "b", "c", "text"]
+    assert reads(pipe(TABLE, filter_by([("c", "in", [1])]), shuffle(seed=0, buffer=2), select_columns(["b"]))) == ["a", "b", "c", "text"]
 
 
 def test_stages_of_text_look_at_their_columns_alone():
@@ -232,7 +232,7 @@ def test_stages_of_text_look_at_their_columns_alone():
 
 def test_columns_pass_what_only_reorders_or_repeats():
     dataset = pipe(
-        TABLE, shuffle(0), shard(0, 2), take(9, redraw=True), skip(0, redraw=True), repeat(2), prefetch(1), select_columns(["b"])
+        TABLE, shuffle(seed=0), shard(0, 2), take(9, redraw=True), skip(0, redraw=True), repeat(2), prefetch(1), select_columns(["b"])
     )
     assert reads(dataset) == ["b"]
     assert_plans_agree(dataset)
@@ -254,7 +254,7 @@ def test_a_function_may_look_at_every_column():
 def test_what_is_kept_is_kept_once_whatever_is_read_of_it(tmp_path):
     for keep in (load(), cache(tmp_path)):
         kept = pipe(TABLE, keep)
-        dataset = pipe(kept, shuffle(0), select_columns(["b"]))
+        dataset = pipe(kept, shuffle(seed=0), select_columns(["b"]))
         faster = dataset.plan.source.dataset.plan.source
         assert faster.stored is kept.source
         assert (faster.schema().names, repr(faster)) == (["b"], repr(kept.source))
@@ -294,7 +294,7 @@ def test_neighbouring_row_by_row_stages_run_as_one():
         pipe(TABLE, one, other, batch(1), other, other),
         pipe(TABLE, one, filter(bool), other, one, take(1), one, one),
         pipe(TABLE, one, other, Doubling(), other, one),
-        pipe(TABLE, other, load(), shuffle(1), other, one),
+        pipe(TABLE, other, load(), shuffle(seed=1), other, one),
         pipe(TABLE, map(Fingerprints(("a",))), template("{number}"), select_columns(["text"]), template("{text}{text}")),
     ):
         assert "run as one" in explain(dataset)
@@ -387,7 +387,7 @@ def test_building_reads_nothing():
 
 
 def test_explain_says_what_was_rewritten():
-    dataset = pipe(TABLE, shuffle(0), template("{a}", into="t"), drop_columns(["a", "text"]), rename_columns({"b": "a"}))
+    dataset = pipe(TABLE, shuffle(seed=0), template("{a}", into="t"), drop_columns(["a", "text"]), rename_columns({"b": "a"}))
     text = explain(dataset).splitlines()
     assert "takes the rows of from_table(2 rows) in the new order" in text[3]
     assert text[-4:] == [

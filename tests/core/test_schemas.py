@@ -73,7 +73,7 @@ def test_an_endless_source_is_enough():
 
 
 def test_the_sample_is_the_same_before_and_after_a_shuffle():
-    dataset = pipe(from_table(TABLE), shuffle(0), map(lambda row: {"x": row["x"] if row["x"] < 128 else str(row["x"])}))
+    dataset = pipe(from_table(TABLE), shuffle(seed=0), map(lambda row: {"x": row["x"] if row["x"] < 128 else str(row["x"])}))
     assert schema(dataset) == INT
 
 

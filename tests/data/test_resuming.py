@@ -79,12 +79,12 @@ PIPELINES = {
         TOKENS,
         filter(lambda row: len(row["input_ids"]) != 3),
         flat_map(lambda row: [row] * (len(row["input_ids"]) % 3), schema=pa.schema({"input_ids": pa.list_(pa.int64())})),
-        shuffle(1, buffer=50),
+        shuffle(seed=1, buffer=50),
         pack(16, open_rows=8),
         batch(3),
     ),
-    "pack of many open rows": pipe(TOKENS, pack(64, open_rows=8), shuffle(0, buffer=50), batch(1)),
-    "buckets of a shuffled stream": pipe(TOKENS, shuffle(0, buffer=50), bucket_by_length([2, 4, 8], size=4)),
+    "pack of many open rows": pipe(TOKENS, pack(64, open_rows=8), shuffle(seed=0, buffer=50), batch(1)),
+    "buckets of a shuffled stream": pipe(TOKENS, shuffle(seed=0, buffer=50), bucket_by_length([2, 4, 8], size=4)),
 }
 
 
@@ -100,7 +100,7 @@ def test_a_run_that_stops_seven_times_in_an_epoch_is_one_run(dataset: Dataset[An
 @pytest.mark.parametrize("stop", ["first", "all", "restart"])
 @pytest.mark.parametrize("weights", [[3, 1], [1, 3], [1, 1]])
 def test_mixtures_resume_where_a_part_ends_and_starts_again(stop: Any, weights: list[int]):
-    parts = [pipe(from_table({"x": range(7)}), shuffle(0)), pipe(from_table({"x": range(100, 104)}), shuffle(0, buffer=2))]
+    parts = [pipe(from_table({"x": range(7)}), shuffle(seed=0)), pipe(from_table({"x": range(100, 104)}), shuffle(seed=0, buffer=2))]
     dataset = pipe(mix(parts, weights, stop=stop), take(40, redraw=True))
     laws.assert_resumable(dataset)
     laws.assert_resumable(pipe(dataset, batch(3)))
@@ -141,7 +141,7 @@ print(sum(len(group) for group in data))
 def test_no_memory_is_held_from_one_epoch_to_the_next(tmp_path: Path):
     for number in range(4):
         pq.write_table(pa.table({"x": np.arange(100_000) + number, "text": ["some text"] * 100_000}), tmp_path / f"{number}.parquet")
-    dataset = pipe(read_parquet(tmp_path / "*.parquet"), filter(lambda row: row["x"] % 50 == 0), shuffle(0, buffer=100), batch(8))
+    dataset = pipe(read_parquet(tmp_path / "*.parquet"), filter(lambda row: row["x"] % 50 == 0), shuffle(seed=0, buffer=100), batch(8))
     held = []
     for epoch in range(3):
         for _ in iterate(dataset, epoch=epoch):
@@ -153,11 +153,11 @@ def test_no_memory_is_held_from_one_epoch_to_the_next(tmp_path: Path):
 # https://github.com/webdataset/webdataset/issues/71
 def test_a_buffer_smaller_than_a_file_shuffles_badly_which_the_measure_says_and_mixing_files_first_mends():
     files = [from_table({"x": range(500 * number, 500 * number + 500)}) for number in range(16)]
-    one_after_another = pipe(concat(files), filter(lambda row: True), shuffle(0, buffer=50))
-    in_turns = pipe(interleave([pipe(file, filter(lambda row: True)) for file in files]), shuffle(0, buffer=50))
+    one_after_another = pipe(concat(files), filter(lambda row: True), shuffle(seed=0, buffer=50))
+    in_turns = pipe(interleave([pipe(file, filter(lambda row: True)) for file in files]), shuffle(seed=0, buffer=50))
     assert moved(one_after_another) < 0.05
     assert moved(in_turns) > 0.25
-    assert shuffle_quality(pipe(from_table({"x": range(8000)}), shuffle(0, buffer=50))).moved < 0.05
+    assert shuffle_quality(pipe(from_table({"x": range(8000)}), shuffle(seed=0, buffer=50))).moved < 0.05
 
 
 def moved(dataset: Dataset[Any]) -> float:

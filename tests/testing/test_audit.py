@@ -93,11 +93,11 @@ def test_our_pipelines_break_no_law_whatever_is_in_them():
     table = pa.table({"x": range(ROWS)})
 
     def stream(seed: int, workers: int) -> Any:
-        return fp.pipe(fp.from_table(table), fp.filter(bool), fp.shuffle(seed, buffer=5), fp.batch(5), fp.prefetch(workers + 1))
+        return fp.pipe(fp.from_table(table), fp.filter(bool), fp.shuffle(seed=seed, buffer=5), fp.batch(5), fp.prefetch(workers + 1))
 
     def indexed(seed: int, workers: int) -> Any:
         doubled = fp.map(lambda row: {"x": row["x"]}, workers=workers or 1)
-        return fp.pipe(fp.from_table(table), fp.shuffle(seed), doubled, fp.batch(5))
+        return fp.pipe(fp.from_table(table), fp.shuffle(seed=seed), doubled, fp.batch(5))
 
     for make in (stream, indexed):
         assert audit.examine(audit.pipeline(make, rows=ROWS)) == ()

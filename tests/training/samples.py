@@ -99,4 +99,4 @@ def dataset(count=12, size=4):
     """Shuffled batches of three sizes of number and a label."""
     x = np.random.default_rng(0).normal(size=(count, 3))
     rows = [{"x": row.tolist(), "label": int(row.sum() > 0), "name": f"row {place}"} for place, row in enumerate(x)]
-    return pipe(from_examples(rows), shuffle(0), batch(size), collate(stacked))
+    return pipe(from_examples(rows), shuffle(seed=0), batch(size), collate(stacked))

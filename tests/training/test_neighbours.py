@@ -25,7 +25,7 @@ def documents():
     """Batches of documents of several lengths, padded: five in all, shuffled."""
     draw = np.random.default_rng(0)
     rows = [{"input_ids": draw.integers(1, 64, draw.integers(5, 17)).tolist()} for _ in range(20)]
-    return pipe(from_examples(rows), shuffle(0), batch(4), collate(text(pad_id=0, length=17)))
+    return pipe(from_examples(rows), shuffle(seed=0), batch(4), collate(text(pad_id=0, length=17)))
 
 
 def llama(kind, dropout=0.0):

@@ -12,8 +12,8 @@ from mlxfp.core.datasets import Dataset as Home
 from mlxfp.core.examples import Examples
 from mlxfp.training.losses import mse
 
-assert_type(fp.pipe(fp.from_examples([{"x": 1}]), fp.shuffle(0), fp.batch(2)), Dataset[Examples])
-assert_type(pipe(from_examples([{"x": 1}]), shuffle(0)), Dataset[Example])  # noqa: F405  # by the star import
+assert_type(fp.pipe(fp.from_examples([{"x": 1}]), fp.shuffle(seed=0), fp.batch(2)), Dataset[Examples])
+assert_type(pipe(from_examples([{"x": 1}]), shuffle(seed=0)), Dataset[Example])  # noqa: F405  # by the star import
 assert_type(fp.__version__, str)
 
 

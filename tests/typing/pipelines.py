@@ -22,9 +22,9 @@ from mlxfp.data.sources.in_memory import from_examples
 
 rows = from_examples([{"x": 1}])
 assert_type(rows, Dataset[Example])
-assert_type(pipe(rows, shuffle(0), filter(lambda row: row["x"] > 0)), Dataset[Example])
+assert_type(pipe(rows, shuffle(seed=0), filter(lambda row: row["x"] > 0)), Dataset[Example])
 assert_type(pipe(rows, map(dict), select_columns(["x"]), take(3), repeat(2)), Dataset[Example])
-groups = pipe(rows, shuffle(0), batch(32))
+groups = pipe(rows, shuffle(seed=0), batch(32))
 assert_type(groups, Dataset[Examples])
 assert_type(pipe(groups, unbatch()), Dataset[Example])
 batches = pipe(rows, repeat(3), batch(32), collate(text(pad_id=0)), prefetch(2), take(3))
@@ -56,8 +56,8 @@ pipe(rows, *stages)  # a list of stages: any number of them
 def misplaced() -> None:
     """Put stages where they cannot be. If a checker accepts one of these, the unused ignore is reported."""
     pipe(rows, collate(text(pad_id=0)))  # type: ignore[arg-type]  # collate without batch
-    pipe(groups, shuffle(0))  # type: ignore[arg-type]  # shuffle after batch
+    pipe(groups, shuffle(seed=0))  # type: ignore[arg-type]  # shuffle after batch
     pipe(batches, batch(2))  # type: ignore[arg-type]  # batch after collate
     pipe([1, 2], batch(2))  # type: ignore[arg-type]  # not a dataset
-    again = shuffle(0)
+    again = shuffle(seed=0)
     pipe(groups, again, again, again, again, again, again, again, again, again)  # type: ignore[arg-type]  # the first of nine functions

@@ -22,7 +22,7 @@ from mlxfp.data.rows.row_views import View
 
 
 @explain_call
-def shuffle(seed: int, *, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
+def shuffle(*, seed: int, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Put the examples in random order, another one each epoch, the same for the same seed and epoch.
 
     Without `buffer`, every order of all examples is as likely as any other. Where rows can be taken by number (tables, Arrow files, and
@@ -62,7 +62,8 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> rows = from_examples([{"x": i} for i in range(1000)])
-    >>> [round(shuffle_quality(dataset).moved, 2) for dataset in (rows, pipe(rows, shuffle(0, buffer=50)), pipe(rows, shuffle(0)))]
+    >>> buffered, uniform = pipe(rows, shuffle(seed=0, buffer=50)), pipe(rows, shuffle(seed=0))
+    >>> [round(shuffle_quality(dataset).moved, 2) for dataset in (rows, buffered, uniform)]
     [0.0, 0.04, 0.34]
     """
     check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))

@@ -18,7 +18,7 @@ def assert_shuffles(shuffle: Callable[[int], Transform], dataset: Dataset[Any], 
     `shuffle` takes the seed. That orders differ is checked from 12 rows on: fewer rows can have the same order by chance.
 
     >>> import mlxfp as fp
-    >>> assert_shuffles(fp.shuffle, fp.from_examples([{"x": i} for i in range(20)]))
+    >>> assert_shuffles(lambda seed: fp.shuffle(seed=seed), fp.from_examples([{"x": i} for i in range(20)]))
     """
     shuffled = shuffle(seed)(dataset)
     original = collect(dataset)
@@ -51,7 +51,7 @@ def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"x": i} for i in range(20)])
-    >>> assert_stay_apart(fp.pipe(rows, fp.shuffle(0), fp.split([0.5, 0.5], seed=0)), rows)
+    >>> assert_stay_apart(fp.pipe(rows, fp.shuffle(seed=0), fp.split([0.5, 0.5], seed=0)), rows)
     """
     owners: dict[int, int] = {}
     for epoch in range(epochs):

@@ -65,7 +65,7 @@ def stages(draw: st.DrawFn, dataset: Dataset[Any], *, longer: bool = True) -> Tr
     if dataset.level == "groups":
         choices += [st.just(unbatch())]
     else:
-        shuffles = st.builds(shuffle, _SEEDS) | st.builds(shuffle, _SEEDS, buffer=st.integers(1, 5))
+        shuffles = st.builds(shuffle, seed=_SEEDS) | st.builds(shuffle, seed=_SEEDS, buffer=st.integers(1, 5))
         choices += [
             shuffles,
             _SEEDS.map(lambda salt: filter(partial(_keep, salt))),

@@ -45,7 +45,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 ROWS = from_table(pa.table({"x": range(9), "text": [f"é{i}" for i in range(9)], "list": [[1.5] * i for i in range(9)]}))
-PIPELINE = pipe(ROWS, shuffle(0, buffer=4), filter(bool), batch(2))
+PIPELINE = pipe(ROWS, shuffle(seed=0, buffer=4), filter(bool), batch(2))
 WRITTEN = [cursor.to_bytes() for _, cursor in iterate(PIPELINE)]
 
 

@@ -178,7 +178,7 @@ def test_rows_of_windows_and_packs_have_a_length():
 def test_batches_of_tokenized_rows_have_the_lengths_that_their_multiple_allows():
     rows = from_examples([{"text": "a cat " * count} for count in (1, 2, 5, 3, 2, 9)])
     ids = tokenize(train_tokenizer(rows, kind="wordpiece", vocab_size=20), max_length=8)
-    dataset = pipe(rows, ids, shuffle(0, buffer=2), select_columns(["input_ids"]), batch(4), collate(text(pad_id=0, pad_multiple=4)))
+    dataset = pipe(rows, ids, shuffle(seed=0, buffer=2), select_columns(["input_ids"]), batch(4), collate(text(pad_id=0, pad_multiple=4)))
     assert found(dataset) <= set(batch_shapes(dataset)) == {(4, 4), (4, 8), (2, 4), (2, 8)}
     kept = pipe(rows, ids, filter(lambda row: True), batch(4, drop_last=True), unbatch(), batch(3), collate(text(pad_id=0, lengths=[6, 9])))
     assert batch_shapes(kept) == ((1, 6), (1, 9), (2, 6), (2, 9), (3, 6), (3, 9))

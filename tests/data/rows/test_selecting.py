@@ -85,22 +85,22 @@ def labelled(row):
 LABELLED = map(labelled, schema=SCHEMA.append(pa.field("odd", pa.int64())))  # declared: of no rows, no columns would be inferred
 BEFORE = {
     "nothing": lambda rows: rows,
-    "shuffle": shuffle(1),
-    "shuffle, map": compose(shuffle(1), LABELLED),
-    "two shuffles": compose(LABELLED, shuffle(1), LABELLED, shuffle(2)),
-    "buffer": shuffle(1, buffer=5),
-    "stream, shuffle": compose(filter(lambda row: True), shuffle(1)),
-    "shuffle, take": compose(shuffle(1), take(1000, redraw=True)),
-    "shuffle, load": compose(shuffle(1), load()),
-    "concat": lambda rows: concat([shuffle(1)(rows), rows]),
-    "mix": lambda rows: mix([shuffle(1)(rows), rows], [1, 2], stop="all"),
-    "prefetch": compose(shuffle(1), prefetch(2)),
+    "shuffle": shuffle(seed=1),
+    "shuffle, map": compose(shuffle(seed=1), LABELLED),
+    "two shuffles": compose(LABELLED, shuffle(seed=1), LABELLED, shuffle(seed=2)),
+    "buffer": shuffle(seed=1, buffer=5),
+    "stream, shuffle": compose(filter(lambda row: True), shuffle(seed=1)),
+    "shuffle, take": compose(shuffle(seed=1), take(1000, redraw=True)),
+    "shuffle, load": compose(shuffle(seed=1), load()),
+    "concat": lambda rows: concat([shuffle(seed=1)(rows), rows]),
+    "mix": lambda rows: mix([shuffle(seed=1)(rows), rows], [1, 2], stop="all"),
+    "prefetch": compose(shuffle(seed=1), prefetch(2)),
 }
 AFTER = {
     "nothing": lambda rows: rows,
-    "shuffle": shuffle(3),
-    "shuffle, map": compose(shuffle(3), LABELLED),
-    "buffer": shuffle(3, buffer=4),
+    "shuffle": shuffle(seed=3),
+    "shuffle, map": compose(shuffle(seed=3), LABELLED),
+    "buffer": shuffle(seed=3, buffer=4),
 }
 
 
@@ -122,7 +122,7 @@ def test_a_row_stays_in_its_part_over_all_epochs_whatever_shuffles_before_and_af
 
 
 def test_behind_a_shuffle_sizes_are_exact_and_each_epoch_has_its_own_order():
-    train, valid = pipe(rows(100), shuffle(0), split([0.9, 0.1], seed=0))
+    train, valid = pipe(rows(100), shuffle(seed=0), split([0.9, 0.1], seed=0))
     assert (length(train), length(valid)) == (90, 10)
     epochs = [[row["x"] for row, _ in iterate(train, epoch=epoch)] for epoch in (0, 1)]
     assert sorted(epochs[0]) == sorted(epochs[1])
@@ -132,7 +132,7 @@ def test_behind_a_shuffle_sizes_are_exact_and_each_epoch_has_its_own_order():
 
 def test_a_split_by_place_behind_what_chooses_by_place_cannot_be_stratified():
     with pytest.raises(PipelineError, match=r"split\(\[0.5, 0.5\], seed=0, stratify='kind'\) cuts each value by the places of its rows"):
-        pipe(rows(9), shuffle(0), take(5), split([0.5, 0.5], seed=0, stratify="kind"))
+        pipe(rows(9), shuffle(seed=0), take(5), split([0.5, 0.5], seed=0, stratify="kind"))
 
 
 def test_another_seed_cuts_another_way():

@@ -19,7 +19,7 @@ from mlxfp.testing.probing import from_chunks
 
 def test_a_whole_shuffle_is_as_good_as_chance_and_a_buffer_moves_rows_by_about_its_size():
     rows = from_table({"x": np.arange(20_000)})
-    whole, buffered = (shuffle_quality(pipe(rows, shuffle(0, buffer=buffer))) for buffer in (None, 500))
+    whole, buffered = (shuffle_quality(pipe(rows, shuffle(seed=0, buffer=buffer))) for buffer in (None, 500))
     assert abs(whole.moved - 1 / 3) < 0.01
     assert abs(whole.correlation) < 0.03
     assert whole.neighbours < 0.001
@@ -46,7 +46,7 @@ def test_large_permutations_are_permutations_computed_anywhere(count: int):
 def test_no_epoch_of_one_seed_is_an_epoch_of_another():
     rows = from_examples([{"x": i} for i in range(50)])
     orders = [
-        tuple(row["x"] for row, _ in iterate(pipe(rows, shuffle(seed, buffer=buffer)), epoch=epoch))
+        tuple(row["x"] for row, _ in iterate(pipe(rows, shuffle(seed=seed, buffer=buffer)), epoch=epoch))
         for seed in range(4)
         for epoch in range(4)
         for buffer in (None, 20)
@@ -56,14 +56,14 @@ def test_no_epoch_of_one_seed_is_an_epoch_of_another():
 
 def test_rows_without_random_access_are_shuffled_like_those_with_it():
     rows = from_examples([{"x": i} for i in range(100)])
-    assert list(pipe(rows, filter(lambda row: True), shuffle(3))) == list(pipe(rows, shuffle(3)))
+    assert list(pipe(rows, filter(lambda row: True), shuffle(seed=3))) == list(pipe(rows, shuffle(seed=3)))
 
 
 def test_rows_that_are_gathered_lie_in_few_chunks_as_each_costs_for_every_few_rows(monkeypatch):
     found = []
     monkeypatch.setattr(shuffling, "rows_in", lambda schema, chunks: found.append(len(chunks)) or rows_in(schema, chunks))
     rows = from_chunks([pa.record_batch({"x": [place] * 10}) for place in range(300)])
-    assert sorted(row["x"] for row in pipe(rows, shuffle(0))) == [place for place in range(300) for _ in range(10)]
+    assert sorted(row["x"] for row in pipe(rows, shuffle(seed=0))) == [place for place in range(300) for _ in range(10)]
     assert found == [1]
 
 
@@ -71,15 +71,15 @@ def test_a_buffer_joins_small_chunks_as_each_costs_at_every_step(monkeypatch):
     sizes = []
     monkeypatch.setattr(shuffling, "rows_in", lambda schema, chunks: sizes.append(len(chunks)) or rows_in(schema, chunks))
     small, large = (from_chunks([pa.record_batch({"x": range(at, at + size)}) for at in range(0, 2000, size)]) for size in (1, 2000))
-    assert list(pipe(small, shuffle(0, buffer=300))) == list(pipe(large, shuffle(0, buffer=300)))
+    assert list(pipe(small, shuffle(seed=0, buffer=300))) == list(pipe(large, shuffle(seed=0, buffer=300)))
     assert max(sizes) < 20
-    assert_resumable(pipe(small, take(30), shuffle(0, buffer=10)))
+    assert_resumable(pipe(small, take(30), shuffle(seed=0, buffer=10)))
 
 
 def test_mistakes_are_named():
     with pytest.raises(ArgumentTypeError, match="seed must be an int"):
-        shuffle(None)
+        shuffle(seed=None)
     with pytest.raises(ArgumentError, match="buffer must be at least 1, got buffer=0"):
-        shuffle(0, buffer=0)
+        shuffle(seed=0, buffer=0)
     with pytest.raises(DataError, match="at least two rows, got 1"):
         shuffle_quality(from_examples([{"x": 1}]))

@@ -186,10 +186,12 @@ def test_a_function_without_stable_content_is_named_with_what_to_do(tmp_path: Pa
     assert any("__fingerprint__ = 'v1'" in note for note in caught.value.__notes__)
 
 
-@pytest.mark.parametrize("between", [(), (select_columns(["x"]),), (shuffle(0, buffer=3), drop_columns(["z"]), filter_by([("x", ">", 0)]))])
+@pytest.mark.parametrize(
+    "between", [(), (select_columns(["x"]),), (shuffle(seed=0, buffer=3), drop_columns(["z"]), filter_by([("x", ">", 0)]))]
+)
 def test_a_cache_before_on_error_is_the_same_once_it_is_written(tmp_path: Path, between: Any):
     rows = pipe(from_examples([{"x": i, "z": "a"} for i in range(6)]), cache(tmp_path), *between)
-    parts = [map(lambda row: {"y": 1 / (row["x"] - 3)}), on_error("skip", max_rate=0.9), shuffle(0)]
+    parts = [map(lambda row: {"y": 1 / (row["x"] - 3)}), on_error("skip", max_rate=0.9), shuffle(seed=0)]
     first = list(pipe(rows, *parts))
     assert len(first) == 5 - (len(between) == 3)
     assert list(pipe(rows, *parts)) == first
@@ -230,7 +232,7 @@ GROUPS = {
     "batch": batch(7),
     "drop_last": batch(7, drop_last=True),
     "buckets": bucket_by_length([2, 5], size=4),
-    "shuffled": compose(shuffle(0), batch(7)),
+    "shuffled": compose(shuffle(seed=0), batch(7)),
     "of a stream": compose(filter(odd), batch(4)),
     "one": batch(100),
     "none": compose(filter(never), batch(4)),
@@ -265,7 +267,7 @@ def test_what_is_random_after_kept_groups_draws_anew_in_each_epoch(keep: Any, tm
 
 @pytest.mark.parametrize("after", [(), (repeat(2),), (skip(2),), (prefetch(2),), (load(),)], ids=repr)
 def test_batches_that_are_loaded_are_what_came_before(after: Any):
-    batches = pipe(TOKENS, shuffle(0), batch(7), collate(to_batch))
+    batches = pipe(TOKENS, shuffle(seed=0), batch(7), collate(to_batch))
     kept = pipe(batches, load(), *after)
     assert kept.level == "batches"
     found = list(iterate(kept, epoch=3))

@@ -75,13 +75,13 @@ items = opened(*(
     for data in (rows, stream)
     for stages in [
         (fp.map(dict),), (fp.filter(bool),), (fp.flat_map(lambda row: [row, row]),), (fp.take(30),), (fp.skip(3),), (fp.shard(0, 2),),
-        (fp.shuffle(0, buffer=9),), (fp.repeat(2),), (fp.repeat(None),), (fp.batch(3),), (fp.batch(3), fp.unbatch()), (fp.pack(9),),
+        (fp.shuffle(seed=0, buffer=9),), (fp.repeat(2),), (fp.repeat(None),), (fp.batch(3),), (fp.batch(3), fp.unbatch()), (fp.pack(9),),
         (fp.windows(5, separator=0), fp.batch(2)), (fp.bucket_by_length([9], size=2),), (fp.batch_by_tokens(20),),
         (fp.map(dict), fp.on_error("skip")), (fp.column_stats(["x"]),),
     ]
 ))
 items += opened(
-    fp.pipe(rows, fp.shuffle(0)), fp.pipe(rows, fp.filter(bool), fp.shuffle(0)), fp.pipe(rows, fp.select([3, 1, 2])),
+    fp.pipe(rows, fp.shuffle(seed=0)), fp.pipe(rows, fp.filter(bool), fp.shuffle(seed=0)), fp.pipe(rows, fp.select([3, 1, 2])),
     fp.pipe(rows, fp.split([0.5, 0.5], seed=0))[0], fp.pipe(rows, fp.load()), fp.pipe(rows, fp.cache(folder)),
     fp.pipe(rows, fp.batch(2), fp.load()), fp.pipe(rows, fp.batch(2), fp.cache(folder)),
     fp.concat([rows, stream]), fp.interleave([rows, stream]), fp.mix([rows, stream], [1, 2]), fp.mix([rows, rows], [1, 2], stop="first"),

@@ -66,7 +66,7 @@ def test_a_mapping_of_columns_is_a_table():
         {"x": [1, 2], "y": np.array([0.5, 1.5]), "z": np.zeros((2, 3, 1), np.uint8), "w": pa.chunked_array([["a"], ["b"]])}
     )
     assert same(dataset[1], {"x": 2, "y": 1.5, "z": np.zeros((3, 1), np.uint8), "w": "b"})
-    assert same([row["z"].shape for row in pipe(dataset, filter(lambda row: row["x"] > 1), shuffle(0))], [(3, 1)])
+    assert same([row["z"].shape for row in pipe(dataset, filter(lambda row: row["x"] > 1), shuffle(seed=0))], [(3, 1)])
 
 
 def test_a_record_batch_is_a_table():
@@ -82,7 +82,7 @@ def test_views_of_text_as_polars_hands_out_can_be_moved_about():
         "struct": pa.array([{"t": "a"}, {"t": None}, None], pa.struct({"t": pa.string_view()})),
     }
     table = pa.table(columns)
-    rows = next(iter(pipe(from_table(table), filter(lambda row: row["text"] is not None), shuffle(0), batch(2))))
+    rows = next(iter(pipe(from_table(table), filter(lambda row: row["text"] is not None), shuffle(seed=0), batch(2))))
     assert sorted(map(repr, map(dict, rows))) == sorted(map(repr, table.slice(0, 2).to_pylist()))
     laws.assert_random_access(from_table(table), np.array([2, 0, 1]))
 

@@ -185,7 +185,7 @@ def test_real_images_are_read_shuffled_and_previewed(data_folder: Path):
     assert dataset.source.schema() == pa.schema({"image": pa.binary(), "path": pa.string(), "class": pa.string(), "label": pa.int64()})
     labels = dataset[:].column("label").to_pylist()
     assert sorted(set(labels)) == list(range(10))
-    shuffled = list(pipe(dataset, shuffle(0), batch(32)))
+    shuffled = list(pipe(dataset, shuffle(seed=0), batch(32)))
     assert sorted(group_label for group in shuffled for group_label in group.column("label").to_pylist()) == labels
     assert all(row["image"].startswith(b"\xff\xd8") for group in shuffled for row in group)
     assert "airplane" in str(preview(dataset))

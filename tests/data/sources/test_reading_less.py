@@ -74,14 +74,14 @@ def test_less_is_read_of_files_that_know_their_columns(write: Any, tmp_path_fact
     assert_plans_agree(dataset)
     assert_reads(pipe(rows, select_columns(wanted)).plan.source)
     if rows.indexable:
-        assert_plans_agree(pipe(rows, shuffle(0), select_columns(wanted)))
+        assert_plans_agree(pipe(rows, shuffle(seed=0), select_columns(wanted)))
 
 
 @given(table=tables(KINDS), chosen=st.booleans(), wanted=st.lists(st.sampled_from(KINDS.names), min_size=1, unique=True))
 def test_less_is_gathered_of_tables_of_other_packages(table: pa.Table, chosen: bool, wanted: list[str]):
     indices = pa.table({"indices": pa.array(range(1, table.num_rows), pa.uint64())}) if chosen and table.num_rows else None
     rows = from_hf(SimpleNamespace(data=table, _indices=indices))
-    assert_plans_agree(pipe(rows, shuffle(0), select_columns(wanted)))
+    assert_plans_agree(pipe(rows, shuffle(seed=0), select_columns(wanted)))
     assert_reads(pipe(rows, select_columns(wanted)).plan.source)
 
 

@@ -42,7 +42,7 @@ def _few_cases():
     settings.load_profile(before)
 
 
-@pytest.mark.parametrize("subject", [ROWS, ROWS.source, pipe(ROWS, shuffle(0), batch(2)), take(2)(ROWS)], ids=repr)
+@pytest.mark.parametrize("subject", [ROWS, ROWS.source, pipe(ROWS, shuffle(seed=0), batch(2)), take(2)(ROWS)], ids=repr)
 def test_datasets_and_sources_that_are_right_pass(subject: Any):
     laws.check(subject)
 
@@ -63,7 +63,7 @@ def test_datasets_that_are_wrong_are_caught(dataset: Dataset[Any]):
         laws.check(dataset)
 
 
-@pytest.mark.parametrize("stage", [batch(2), take(3), shuffle(0), unbatch(), compose(shuffle(1, buffer=2), batch(2))], ids=repr)
+@pytest.mark.parametrize("stage", [batch(2), take(3), shuffle(seed=0), unbatch(), compose(shuffle(seed=1, buffer=2), batch(2))], ids=repr)
 def test_stages_that_are_right_pass_on_any_table(stage: Any):
     laws.check(stage)
 

@@ -98,7 +98,7 @@ def test_rows_that_no_part_or_two_parts_have_are_caught():
 
 
 def test_rows_that_go_over_to_another_part_in_a_later_epoch_are_caught():
-    shuffled = shuffle(0)(ROWS)
+    shuffled = shuffle(seed=0)(ROWS)
     assert_stay_apart(split((0.8, 0.2), seed=0)(shuffled), shuffled)
     with pytest.raises(AssertionError, match=r"row \d+ is in part [01] in epoch 1 and was in part [01], of \["):
         assert_stay_apart([take(16, redraw=True)(shuffled), skip(16, redraw=True)(shuffled)], shuffled)

@@ -217,8 +217,8 @@ def test_the_two_stages_run_as_one_where_nobody_wants_the_sentences(policy: Poli
         pipe(sentences(), write, to_ids, select_columns(["input_ids", "y"])),
         pipe(sentences(MANY), write, to_ids, select_columns(["input_ids", "y"]), batch(400)),
         pipe(sentences(), write, rename_columns({"text": "t"}), rename_columns({"t": "text"}), to_ids, drop_columns(["text", "a"])),
-        pipe(sentences(MANY), shuffle(0), write, to_ids, select_columns(["input_ids"]), batch(400), map(dict)),
-        pipe(sentences(MANY), write, to_ids, shuffle(0), batch(400), select_columns(["input_ids", "b"])),
+        pipe(sentences(MANY), shuffle(seed=0), write, to_ids, select_columns(["input_ids"]), batch(400), map(dict)),
+        pipe(sentences(MANY), write, to_ids, shuffle(seed=0), batch(400), select_columns(["input_ids", "b"])),
     ):
         assert_plans_agree(dataset)
 

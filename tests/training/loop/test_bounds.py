@@ -42,7 +42,7 @@ def data(changes, *stages, count=12, size=4):
             rows[row]["label"] = number
         else:
             rows[row]["ids"][place] = number
-    return pipe(from_examples(rows), shuffle(0), batch(size), collate(collated), *stages)
+    return pipe(from_examples(rows), shuffle(seed=0), batch(size), collate(collated), *stages)
 
 
 def summed(model, batch):

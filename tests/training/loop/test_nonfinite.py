@@ -28,7 +28,7 @@ def poisoned(row, *stages, count=30):
     x = np.random.default_rng(0).normal(size=(count, 3))
     x[row, 1] = np.nan
     rows = [{"x": each.tolist(), "label": place % 2, "name": f"row {place}"} for place, each in enumerate(x)]
-    return pipe(from_examples(rows), shuffle(0), batch(4), collate(stacked), *stages)
+    return pipe(from_examples(rows), shuffle(seed=0), batch(4), collate(stacked), *stages)
 
 
 @given(st.integers(0, 29), st.integers(1, 12), st.booleans())

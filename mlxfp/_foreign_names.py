@@ -38,7 +38,7 @@ ARGUMENTS: Mapping[str, str] = {
     "pad_id": "pad_token_id padding_value pad_value",
     "pad_multiple": "pad_to_multiple_of",
     "patience": "early_stopping early_stop early_stopping_patience early_stopping_rounds",
-    "quote": "quotechar quote_char",
+    "quote": "quotechar",
     "rate": "lr learning_rate init_value init base_lr max_lr",
     "schema": "dtype dtypes schema_overrides features output_signature column_types",
     "seed": "random_seed random_state manual_seed global_seed rng_seed rng generator",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 # By argument, or by what to use where no function has such an argument: the names of such an argument in other libraries.
 ARGUMENTS: Mapping[str, str] = {
     "accumulate": "gradient_accumulation_steps grad_accum grad_accum_steps accumulate_grad_batches accumulation_steps grad_accumulation",
-    "betas": "beta beta1 beta2 b1 b2 momentum",
+    "betas": "beta1 beta2 b1 b2",
     "buffer": "buffer_size shuffle_buffer window_size",
     "checkpoint_blocks": "gradient_checkpointing grad_checkpoint grad_checkpointing activation_checkpointing",
     "clip_norm": (
@@ -17,7 +17,7 @@ ARGUMENTS: Mapping[str, str] = {
     ),
     "columns": "names usecols column_names",
     "compute_dtype": "dtype precision fp16 bf16 half amp mixed_precision torch_dtype",
-    "count": "n_splits n_folds num_folds folds k num_shards n num",
+    "count": "n_splits n_folds num_folds folds k num_shards",
     "delimiter": "sep separator delim",
     "depth": "buffer_size prefetch_factor",
     "drop_last": "drop_remainder drop_last_batch",
@@ -55,7 +55,7 @@ ARGUMENTS: Mapping[str, str] = {
     "weight_decay": "wd l2 decay",
     "workers": "num_workers num_proc num_parallel_calls num_parallel_reads n_jobs num_threads threads",
     "columns are named by the first line of a CSV file, or by columns= where it has none": "header has_header index_col",
-    "fp.take(count) behind it keeps the first rows": "nrows n_rows max_rows num_rows limit",
+    "fp.take(count) behind it keeps the first rows": "nrows max_rows num_rows limit",
     "fp.map_chunks(function) gets whole chunks": "batched",
     "what the function returns replaces the example, and fp.drop_columns(columns) leaves columns out": "remove_columns",
     "a loss returns a sum and a weight, and the step divides": "reduction",
@@ -139,7 +139,7 @@ _NAMES: Mapping[str, str] = {
     "fp.fingerprint(rows)": "fingerprint",
     "fp.iterate(rows), which gives a cursor with every item": "iterate state_dict load_state_dict get_state set_state",
     "fp.iterate(rows, epoch=1)": "set_epoch",
-    "for row in rows": "as_numpy_iterator iterrows iter_rows itertuples",
+    "for row in rows": "as_numpy_iterator iterrows itertuples",
     "pandas.DataFrame(iter(rows))": "to_pandas",
     "list(rows)": "to_list collect",
     "fp.observers.early_stopping('loss', mode='min', patience=3)": "EarlyStopping EarlyStoppingCallback",

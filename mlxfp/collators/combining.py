@@ -9,12 +9,13 @@ from toolz import concat, unique
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Choosing, Collator, as_view
 from mlxfp.collators.texts import text_arguments
-from mlxfp.core.checks import check_callable
+from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
 
 
+@explain_call
 def multimodal(collators: Sequence[Collator]) -> Collator:
     """Make the collator that joins the batches of several collators, each of its own columns of the same examples.
 

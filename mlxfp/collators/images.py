@@ -15,7 +15,7 @@ from mlxfp.collators.cutting import carried
 from mlxfp.collators.image_files import PILLOW_MODES, Mode, Pixels, UnusableImageError, decode, pillow
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.types import is_binary, is_tensor
-from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_types
+from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -55,6 +55,7 @@ NORMALIZATIONS: Registry[Normalization] = Registry(
 )
 
 
+@explain_call
 def vision(  # noqa: PLR0913  # all have defaults, and are named
     *,
     image: str = "image",

@@ -81,6 +81,7 @@ def masked(  # noqa: PLR0913  # the ids of a vocabulary, and what text takes too
     return _Masked(*choice, ignore_index, fixed, pad_multiple, side, type_ids, carry)
 
 
+@explain_call
 def continuations(tokenizer: Tokenizer) -> frozenset[int]:
     """Return the ids of the tokens that continue the word of the token before them, for `masked(continuations=...)`.
 

@@ -9,7 +9,7 @@ from mlxfp.collators import causal_lm, combining, images, masked_lm, plain, sequ
 from mlxfp.collators.built_in import Setting
 from mlxfp.collators.columns import Collator
 from mlxfp.core.arrow.types import is_text, value_type
-from mlxfp.core.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types
+from mlxfp.core.checks import check_choice, check_columns, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import ArgumentError, SchemaError, unknown_name
 from mlxfp.settings.registries import Registry
@@ -101,6 +101,7 @@ TASKS: Registry[TaskSpec] = Registry(
 )
 
 
+@explain_call
 def for_task(
     task: TaskSpec,
     *,

@@ -15,12 +15,13 @@ from mlxfp.collators.padding import check_padding, pad_rows, padded_places
 from mlxfp.collators.spectrograms import Floats, LogMel
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.ragged import Ends, row_of
-from mlxfp.core.checks import as_strings, check_text, check_types
+from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
 
 
+@explain_call
 def audio(  # noqa: PLR0913  # all have defaults, and are named
     *,
     waveform: str = "waveform",

@@ -7,7 +7,7 @@ from typing import Any
 from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.columns import Collator
-from mlxfp.core.checks import check_callable, check_not_negative, check_positive, check_types
+from mlxfp.core.checks import check_callable, check_not_negative, check_positive, check_types, explain_call
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch
@@ -22,6 +22,7 @@ from mlxfp.text.tokenizing import tokenize
 Encode = Callable[[Dataset[Any]], Dataset[Any]]
 
 
+@explain_call
 def train_valid_batches(  # noqa: PLR0913  # each is a plain word of what is made
     parts: Splits, collator: Collator, *, size: int, seed: int, encode: Encode | None = None, prefetched: int = 2
 ) -> Splits:
@@ -49,6 +50,7 @@ def train_valid_batches(  # noqa: PLR0913  # each is a plain word of what is mad
     return Splits(prefetch(prefetched)(train) if prefetched else train, valid=valid, test=test)
 
 
+@explain_call
 def language_model_batches(  # noqa: PLR0913  # each is a plain word of what is made
     parts: Splits,
     tokenizer: Tokenizer,

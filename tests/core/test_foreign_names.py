@@ -171,6 +171,13 @@ def test_every_answer_names_what_is_there():
         attrgetter(name)(fp)
 
 
+def test_every_source_stage_and_collator_explains_its_calls():
+    rooms = tuple(f"mlxfp.{room}." for room in ("data.sources", "data.rows", "data.lengths", "data.running", "text", "collators", "tasks"))
+    made = {name: value for place in (fp, fp.collators) for name in dir(place) if inspect.isfunction(value := getattr(place, name))}
+    silent = [name for name, value in made.items() if value.__module__.startswith(rooms) and not hasattr(value, "__wrapped__")]
+    assert silent == ["default"]  # which is a collator itself, and is called for every batch
+
+
 def test_a_foreign_name_means_one_argument_of_a_function():
     words = [(plain(name), ours) for ours, names in ARGUMENTS.items() for name in names.split()]
     for function in public_functions():

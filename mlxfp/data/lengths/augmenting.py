@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ends, places_within, to_lists
 from mlxfp.core.arrow.types import is_tensor
-from mlxfp.core.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique
+from mlxfp.core.checks import as_strings, check_columns, check_integer, check_text, check_types, check_unique, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
@@ -19,6 +19,7 @@ from mlxfp.core.stages import RowWise
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
 
 
+@explain_call
 def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Make each value of these columns missing (null) with probability `rate`, independently, for training on tables.
 
@@ -38,6 +39,7 @@ def drop_fields(rate: float, columns: Sequence[str], *, seed: int) -> Callable[[
     return _DropFields(_rate(rate), as_strings("columns", columns, empty=False), seed)
 
 
+@explain_call
 def drop_tokens(
     rate: float, *, seed: int, keep: Collection[int] = (), column: str = "input_ids", aligned: Sequence[str] = ()
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
@@ -63,6 +65,7 @@ def drop_tokens(
     return _DropTokens(_rate(rate), seed, _ids(keep, "keep"), column, names)
 
 
+@explain_call
 def replace_tokens(
     rate: float, replacements: Collection[int], *, seed: int, keep: Collection[int] = (), column: str = "input_ids"
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:

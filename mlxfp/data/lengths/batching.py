@@ -39,6 +39,7 @@ def batch(size: int, *, drop_last: bool = False) -> Callable[[Dataset[Example]],
     return _Batch(size, drop_last)
 
 
+@explain_call
 def unbatch() -> Callable[[Dataset[Examples]], Dataset[Example]]:
     """Turn groups back into examples, in order: the inverse of `batch`.
 

@@ -12,7 +12,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.arrow.ragged import ends_of
-from mlxfp.core.checks import check_positive, check_types
+from mlxfp.core.checks import check_positive, check_types, explain_call
 from mlxfp.core.chunks import Indices
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length
@@ -33,6 +33,7 @@ class ShapePlan:
     padding: float
 
 
+@explain_call
 def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1) -> ShapePlan:
     """Find the lengths to pad to that need the least padding for rows of these lengths, at most `batch_shapes` of them.
 
@@ -56,6 +57,7 @@ def shape_plan(lengths: Iterable[int], *, shapes: int = 8, pad_multiple: int = 1
     return ShapePlan(tuple(chosen.tolist()), (total - int(rows.sum())) / total)
 
 
+@explain_call
 def batch_shapes(dataset: Dataset[Any]) -> tuple[tuple[int, int], ...]:
     """Say which shapes [B, L] of tokens the batches of a pipeline can have, from what its parts are; reads no data.
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 
 from mlxfp.core.arrow.conditions import OPERATORS, Condition, Operator
-from mlxfp.core.checks import check_choice, check_columns, check_text
+from mlxfp.core.checks import check_choice, check_columns, check_text, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
@@ -19,6 +19,7 @@ from mlxfp.core.stages import Stage, State
 _EXAMPLE = "Write them as in [('age', '>', 18), ('sex', 'in', ['male', 'female'])]."
 
 
+@explain_call
 def filter_by(conditions: Sequence[tuple[str, Operator, Any]]) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Keep the examples that meet all of these conditions, each (column, operator, value); whole columns at once.
 

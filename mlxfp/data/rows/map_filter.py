@@ -154,6 +154,7 @@ def take(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Datas
     return Combinator(_Take, {"count": count} | ({"redraw": True} if redraw else {}))
 
 
+@explain_call
 def skip(count: int, *, redraw: bool = False) -> Callable[[Dataset[Item]], Dataset[Item]]:
     """Leave out the first `count` items; without reading them where rows can be taken by number. For `redraw` see `take`.
 

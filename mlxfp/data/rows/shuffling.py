@@ -56,6 +56,7 @@ class ShuffleQuality:
     neighbours: float  # share of neighbouring rows that were neighbours before; ideal: 2 / rows
 
 
+@explain_call
 def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     """Measure how well the rows of an epoch are shuffled, against their order in the source. Reads the whole epoch once.
 

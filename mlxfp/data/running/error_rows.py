@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_choice, check_types
+from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, source_rows
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
@@ -27,6 +27,7 @@ Policy = Literal["raise", "skip"]
 FORGIVEN = 10  # rows that may fail whatever the rate: two bad rows among the first hundred say little about a million
 
 
+@explain_call
 def on_error(policy: Policy, *, max_rate: float = 0.001) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Leave out the rows on which a stage before this one fails (`"skip"`), instead of stopping at the first (`"raise"`).
 
@@ -68,6 +69,7 @@ class SkippedRow:
     reason: str
 
 
+@explain_call
 def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...]:
     """Return the rows that `on_error("skip")` had left out when the run came to the cursor, in that order; at its end, all of them.
 

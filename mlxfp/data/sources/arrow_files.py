@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from toolz import identity
 
 from mlxfp.core.arrow.gathering import Rows
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, no_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
@@ -20,6 +21,7 @@ from mlxfp.data.sources.files import Paths
 from mlxfp.data.sources.remote_files import FileStamp, is_remote, open_remote
 
 
+@explain_call
 def read_arrow(path: Paths) -> Dataset[Example]:
     """Read Arrow IPC files or streams (Feather, the caches of Hugging Face datasets), lazily, memory-mapped and without a copy.
 

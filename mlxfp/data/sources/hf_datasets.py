@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from mlxfp.core._optional import optional
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.gathering import Rows, rows_of
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, one_chunk
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
@@ -27,6 +28,7 @@ from mlxfp.data.sources.row_chunks import ROWS_PULLED, count_rows, infer_schema,
 _EXACT = ("ExamplesIterable", "ArrowExamplesIterable", "SelectColumnsIterable", "SkipExamplesIterable", "TakeExamplesIterable")
 
 
+@explain_call
 def from_hf(dataset: Any) -> Dataset[Example]:
     """Make a dataset from one of the Hugging Face package `datasets`: a `Dataset` or an `IterableDataset`.
 

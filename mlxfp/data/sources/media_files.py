@@ -12,7 +12,7 @@ import pyarrow as pa
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
@@ -25,6 +25,7 @@ from mlxfp.data.sources.wave_files import MOST_RATE, read_wave, resample
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
 
 
+@explain_call
 def read_images(path: str | Path) -> Dataset[Example]:
     """Read the images in a folder, lazily: a row is a file, with its bytes as they are.
 
@@ -50,6 +51,7 @@ def read_images(path: str | Path) -> Dataset[Example]:
     return Dataset(_ReadImages(path))
 
 
+@explain_call
 def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]:
     """Read the WAV files in a folder, lazily: a row is a file.
 

@@ -10,6 +10,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.array_values import without_arrays
+from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
@@ -20,6 +21,7 @@ from mlxfp.data.sources.in_memory import FromIterable
 from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, take_in_order
 
 
+@explain_call
 def from_torch(dataset: Any, *, columns: Sequence[str] | None = None, schema: Schema | None = None) -> Dataset[Example]:
     """Make a dataset from a PyTorch dataset: map-style (`__getitem__` and `__len__`), with random access, or iterable-style (`__iter__`).
 

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import field, frozen
 
 from mlxfp.core._optional import optional
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.checks import check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.text.tokenizers.files import read_config, read_map
 from mlxfp.text.tokenizers.literal_text import unspellable
@@ -87,6 +87,7 @@ class ChatTemplate:
         return f"ChatTemplate({len(self.text)} characters)"
 
 
+@explain_call
 def load_chat_template(folder: str | PathLike[str], *, name: str = "default") -> ChatTemplate:
     """Read the chat template of a model's folder, with its special tokens as variables. Nothing is downloaded.
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.types import is_list_like, is_text, value_type
-from mlxfp.core.checks import check_choice, check_columns, check_text, check_types
+from mlxfp.core.checks import check_choice, check_columns, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
@@ -25,6 +25,7 @@ Answers = Literal["all", "last"]
 _ANSWERS = ("all", "last")
 
 
+@explain_call
 def tokenize_chat(  # noqa: PLR0913  # all have defaults but two, and are named
     tokenizer: Tokenizer,
     template: ChatTemplate,
@@ -73,6 +74,7 @@ def tokenize_chat(  # noqa: PLR0913  # all have defaults but two, and are named
     return _TokenizeChat(tokenizer, template, column=column, tools=tools, answers=answers, into=into, prompt=prompt)
 
 
+@explain_call
 def encode_chat(tokenizer: Tokenizer, template: ChatTemplate, messages: Messages, *, tools: Any = None) -> list[int]:
     """Return the ids of a conversation and of the beginning of an answer, as `models.generate` takes them.
 

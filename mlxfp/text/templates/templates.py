@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text
+from mlxfp.core.checks import check_choice, check_columns, check_integer, check_text, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError
@@ -22,6 +22,7 @@ Policy = Literal["say", "drop", "raise"]
 _POLICIES = ("say", "drop", "raise")
 
 
+@explain_call
 def template(
     pattern: str, *, missing: str = "unknown", policy: Policy = "say", into: str = "text", seed: int | None = None
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:

@@ -101,6 +101,7 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     return EventStream(_trained(run, begin, tuple(history)))
 
 
+@explain_call
 def last(events: Iterable[Event]) -> Event:
     """Consume all events and return the last one; its `state` is the trained one.
 
@@ -116,6 +117,7 @@ def last(events: Iterable[Event]) -> Event:
     return final[0]
 
 
+@explain_call
 def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     """Consume all events and return the evaluation with the best `metric`, the first of equals; its `state` is the best one.
 

@@ -48,7 +48,7 @@ def test_a_mapping_of_types_is_no_schema(make: Callable[[], Any]):
         (lambda: rename_columns({"x": 1}), "name must be a string, got name=1"),  # type: ignore[dict-item]
         (lambda: select_columns(3), r"columns must be a list of strings, got int: 3\."),  # type: ignore[arg-type]
         (lambda: select_columns([0]), r"columns\[0\] must be a string, got columns\[0\]=0"),  # type: ignore[list-item]
-        (lambda: ROWS["x"], r"index must be int or integer or slice, got str: 'x'\."),
+        (lambda: ROWS[1.5], r"index must be int or integer or slice, got float: 1\.5\."),
     ],
 )
 def test_other_kinds_are_named_too(make: Callable[[], Any], message: str):

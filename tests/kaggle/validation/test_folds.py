@@ -244,7 +244,7 @@ def test_folds_in_time_with_groups_look_ahead_and_keep_groups_apart(rows: list[t
     ("call", "message"),
     [
         (lambda: kfold(10, 5), r"^kfold\(\) takes 1 positional .* 2 were given\. Call it as kfold\(size, count=\.\.\., seed=\.\.\.\)"),
-        (lambda: stratified([0, 1], n_splits=5), r"unexpected keyword argument 'n_splits'\. Call it as stratified\(labels, count=\.\.\., "),
+        (lambda: stratified([0, 1], n_splits=5), r"'n_splits'\. n_splits is count here\. Call it as stratified\(labels, count="),
         (lambda: grouped([0, 1], count=2), r"missing 1 required keyword-only argument: 'seed'\. Call it .*; also by name: repeats\."),
     ],
 )

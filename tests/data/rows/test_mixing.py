@@ -13,7 +13,7 @@ from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import map
+from mlxfp.data.rows.map_filter import map, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache
@@ -152,3 +152,10 @@ def test_the_same_rows_joined_twice_have_different_keys():
 def test_mistakes_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_what_mix_warns_of_points_at_the_line_with_mix():
+    others_each_epoch = pipe(letters("abc"), shuffle(seed=0), take(2))
+    with pytest.warns(RuntimeWarning, match="Each epoch has other rows") as warned:
+        mix([others_each_epoch, letters("d")], [1, 1])
+    assert [warning.filename for warning in warned] == [__file__]

@@ -5,7 +5,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten
 
@@ -20,15 +19,16 @@ _ADVICE = "Before training, call model.freeze(), then mlx_lm.tuner.utils.linear_
 def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
     """Write the adapters of a model of mlx-lm to a folder that `mlx_lm.load(..., adapter_path=folder)` reads.
 
-    Adapters are the LoRA or DoRA layers of `mlx_lm.tuner.utils.linear_to_lora_layers`. After training, first put the trained arrays into the
-    model: `model.update(state.params)`. `adapters.safetensors` gets the adapters' arrays alone, not those of the model.
-    `adapter_config.json` gets the rank, the scale, the rate of dropout, and the layers that have adapters. Without it, mlx-lm could
-    not rebuild them. Files of older adapters in the folder are replaced.
+    Adapters are the LoRA or DoRA layers of `mlx_lm.tuner.utils.linear_to_lora_layers`. After training, first put the trained arrays into
+    the model: `model.update(state.params)`. `adapters.safetensors` gets the arrays of the adapters alone. `adapter_config.json` gets
+    their rank, scale and rate of dropout, and which layers have adapters, from which mlx-lm rebuilds them. Files of older adapters in
+    the folder are replaced.
 
     Raises `ArgumentError` for a model without adapters, for adapters that differ in rank, scale or dropout, as the file has one of each,
     and for trainable arrays that are no adapters, which would be lost.
 
     >>> from tempfile import TemporaryDirectory
+    >>> import mlx.core as mx
     >>> class Lora(nn.Module):  # as mlx-lm writes it: a layer and two small factors
     ...     def __init__(self):
     ...         super().__init__()

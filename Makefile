@@ -46,7 +46,7 @@ test-lowest:  ## run tests with the lowest versions of other packages that pypro
 	@$(MAKE) --no-print-directory VENV=.venv-lowest .venv-lowest/installed-lowest
 	.venv-lowest/bin/python -m pytest $(or $(ARGS),$(PARALLEL) $(NARROW))
 
-test-newest:  ## run tests with the newest versions, released or not, in .venv-newest; a failure is reported and is no error
+test-newest:  ## run tests with the newest versions, released or not, in .venv-newest; a failure is reported, and make succeeds
 	@$(MAKE) --no-print-directory VENV=.venv-newest .venv-newest/installed-newest && \
 	.venv-newest/bin/python -m pytest $(or $(ARGS),$(PARALLEL) $(NARROW)) || \
 	echo "*** FAILED with the newest versions of other packages, see above. The versions that are required may be fine. ***"

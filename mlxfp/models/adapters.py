@@ -25,7 +25,7 @@ def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
     the folder are replaced.
 
     Raises `ArgumentError` for a model without adapters, for adapters that differ in rank, scale or dropout, as the file has one of each,
-    and for trainable arrays that are no adapters, which would be lost.
+    and for other trainable arrays, which would be lost.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -53,8 +53,9 @@ def save_adapters(folder: str | PathLike[str], model: nn.Module) -> None:
     trained: Mapping[str, Any] = tree_flatten(model.trainable_parameters(), destination={})  # type: ignore[assignment]  # the destination
     if others := sorted(set(trained) - set(arrays)):
         raise ArgumentError(
-            f"The model has {len(others)} trainable arrays that are no adapters, such as {others[0]!r}: mlx-lm does not read them from a "
-            f"file of adapters, so what they learned would be lost. {_ADVICE} Or save the whole model with mlx_lm.utils.save_model."
+            f"The model has {len(others)} trainable arrays in addition to its adapters, such as {others[0]!r}: mlx-lm does not read them "
+            f"from a file of adapters, so what they learned would be lost. {_ADVICE} Or save the whole model with "
+            "mlx_lm.utils.save_model."
         )
     settings = _settings(adapters)
     kind = settings.pop("kind")

@@ -81,7 +81,7 @@ def test_what_a_file_of_adapters_cannot_hold_is_refused(tmp_path):
     for model, message in (
         (Blocks(), "The model has no adapters: Blocks holds no layer with lora_a and lora_b. Before training, call model.freeze()"),
         (mixed, "adapters of a file have one rank, got 2 in 'head' and 3 in 'layers.0.first'. Make all of them with one call"),
-        (open_too, "4 trainable arrays that are no adapters, such as 'layers.1.first.bias': mlx-lm does not read them"),
+        (open_too, "4 trainable arrays in addition to its adapters, such as 'layers.1.first.bias': mlx-lm does not read them"),
     ):
         with pytest.raises(ArgumentError, match=re.escape(message)):
             save_adapters(tmp_path, model)

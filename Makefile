@@ -15,7 +15,14 @@ COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 # The tests that measure it: a run of all the others takes half as long without.
 MEASURED := tests/core tests/data mlxfp/core mlxfp/data
 
-.PHONY: help demo test test-thorough check format bench clean compiler
+# With other versions of the packages that mlxfp needs, its own extras and the tests of these folders are enough.
+EXTRAS := testing vision chat remote
+empty  :=
+comma  := ,
+INSTALL_TESTS = ".[$(BACKEND),$(subst $(empty) $(empty),$(comma),$(EXTRAS))]" pytest pytest-randomly pytest-cov pytest-xdist
+NARROW := tests/core tests/data tests/text tests/collators tests/training
+
+.PHONY: help demo test test-thorough test-lowest test-newest check format bench clean compiler
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +42,15 @@ endif
 test-thorough: $(VENV)/installed-dev  ## the same with many more random examples (an hour or more)
 	$(PYTEST) $(PARALLEL) --hypothesis-profile=thorough $(ARGS)
 
+test-lowest:  ## run tests with the lowest versions of other packages that pyproject.toml allows, in .venv-lowest
+	@$(MAKE) --no-print-directory VENV=.venv-lowest .venv-lowest/installed-lowest
+	.venv-lowest/bin/python -m pytest $(or $(ARGS),$(PARALLEL) $(NARROW))
+
+test-newest:  ## run tests with the newest versions, released or not, in .venv-newest; a failure is reported, and make succeeds
+	@$(MAKE) --no-print-directory VENV=.venv-newest .venv-newest/installed-newest && \
+	.venv-newest/bin/python -m pytest $(or $(ARGS),$(PARALLEL) $(NARROW)) || \
+	echo "*** FAILED with the newest versions of other packages, see above. The versions that are required may be fine. ***"
+
 check: $(VENV)/installed-dev  ## format, lint, types, and imports that point one way
 	$(PYTHON) -m ruff format --check .
 	$(PYTHON) -m ruff check .
@@ -49,7 +65,7 @@ bench: $(VENV)/installed-bench  ## measure against other libraries, side by side
 	$(PYTHON) -m benchmarks $(ARGS)
 
 clean:  ## remove .venv and the caches of the tools
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+	rm -rf $(VENV) .venv-lowest .venv-newest .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
@@ -61,6 +77,17 @@ $(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)
 	@echo "Installing mlxfp[$(BACKEND),dev] into $(VENV) ..."
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),dev]"
 	@touch $(VENV)/installed-run $@
+
+$(VENV)/installed-lowest: pyproject.toml | compiler $(PYTHON)
+	@echo "Installing mlxfp and the lowest versions of what it needs into $(VENV) ..."
+	@$(PYTHON) .ci/lowest.py $(EXTRAS) > $(VENV)/lowest.txt
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint $(VENV)/lowest.txt --editable $(INSTALL_TESTS)
+	@touch $@
+
+$(VENV)/installed-newest: pyproject.toml | compiler $(PYTHON)
+	@echo "Installing mlxfp and the newest versions of what it needs, released or not, into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --upgrade --pre --editable $(INSTALL_TESTS)
+	@touch $@
 
 $(VENV)/installed-bench: pyproject.toml | compiler $(PYTHON)
 	@echo "Installing mlxfp[$(BACKEND),bench] into $(VENV) ..."

@@ -7,6 +7,7 @@ input file) stands in a ```python block inside an HTML comment: it runs, and rea
 import re
 import subprocess
 import sys
+from bisect import bisect_left
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
@@ -26,6 +27,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "titanic.py": ("--epochs", "2"),
 }
 
+# Packages that pages work with, and that tests do not need.
+NEIGHBOURS = {"datasets", "grain", "mlx.data", "mlx_lm", "torch", "torchdata", "transformers"}
+
 
 def blocks(text: str) -> list[tuple[int, str]]:
     """Each block of Python in a Markdown text, with the number of lines above its code."""
@@ -36,11 +40,24 @@ def run_page(page: Path) -> None:
     """Run the blocks of a page in order, as one module, so that errors point at the page's own lines."""
     module = ModuleType("page")
     sys.modules["page"] = module  # what is defined on a page can be pickled and found like any other code
+    text = page.read_text(encoding="utf-8")
+    headings = [place for place, line in enumerate(text.splitlines()) if line.startswith("## ")]
+    absent: dict[int, str] = {}  # the sections that cannot run, and the packages that they need
     try:
-        for line, code in blocks(page.read_text(encoding="utf-8")):
-            exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+        for line, code in blocks(text):
+            section = bisect_left(headings, line)
+            if section in absent:
+                continue
+            try:
+                exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+            except ModuleNotFoundError as error:
+                if error.name not in NEIGHBOURS:
+                    raise
+                absent[section] = error.name
     finally:
         del sys.modules["page"]
+    if absent:
+        pytest.skip(f"{len(absent)} sections need {', '.join(sorted(set(absent.values())))}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -74,3 +91,19 @@ def test_a_page_with_an_error_fails_at_its_own_line(tmp_path: Path):
         run_page(page)
     last = caught.traceback[-1]
     assert (Path(last.path), last.lineno + 1) == (page, 8)
+
+
+def test_a_section_that_needs_a_package_which_is_absent_is_left_out_and_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "grain", None)
+    page, made = tmp_path / "page.md", tmp_path / "made"
+    made.mkdir()
+    for code in ("a = 1", "import grain", "b = 2"):
+        touch = f"from pathlib import Path\nPath({str(made / code)!r}).touch()"
+        with page.open("a", encoding="utf-8") as file:
+            file.write(f"## Section\n```python\n{code}\n```\n```python\n{touch}\n```\n")
+    with pytest.raises(pytest.skip.Exception, match="1 sections need grain"):
+        run_page(page)
+    assert {path.name for path in made.iterdir()} == {"a = 1", "b = 2"}
+    page.write_text("```python\nimport a_package_that_no_page_may_need\n```\n", encoding="utf-8")
+    with pytest.raises(ModuleNotFoundError):
+        run_page(page)

@@ -277,7 +277,8 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
             )
         kind = pa.fixed_shape_tensor(pa.from_numpy_dtype(first.dtype), first.shape)
     order = kind.permutation or range(len(kind.shape))  # the axes as they are seen, of those in memory
-    shape, dtype = tuple(kind.shape[axis] for axis in order), np.dtype(kind.value_type.to_pandas_dtype())
+    shape = tuple(kind.shape[axis] for axis in order)
+    dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
     for value, number in zip(values, numbers, strict=True):
         if value is None:
             raise DataError(f"Column {name!r} of row {number} is null, and a column of fixed-shape tensors {shape} cannot hold nulls.")

@@ -1,5 +1,6 @@
 """Models: `mlx.nn` modules with frozen configs, one file for each architecture. They work without the rest of this library too."""
 
+from mlxfp.models.adapters import save_adapters
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create
 from mlxfp.models.convnet import ConvNet, ConvNetConfig
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "load_body",
     "save",
+    "save_adapters",
 ]
 
 

@@ -55,13 +55,7 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
     count = len(divided)
     shards = {WEIGHTS if count == 1 else f"model-{place:05}-of-{count:05}.safetensors": shard for place, shard in enumerate(divided, 1)}
     for name, shard in shards.items():
-        try:
-            with written_whole(folder / name) as file:
-                # transformers requires the name of a framework, for the layout of the arrays: ours is that of PyTorch.
-                mx.save_safetensors(str(file), shard, {"format": "pt"})
-        except RuntimeError as error:  # of MLX
-            hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
-            raise CheckpointError(f"{folder / name} could not be written: {str(error).rstrip('.')}. {hint}") from error
+        write_arrays(folder / name, shard)
     if count == 1:
         (folder / INDEX).unlink(missing_ok=True)
     else:
@@ -70,6 +64,17 @@ def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int
         write_json(folder / INDEX, {"metadata": {"total_size": size}, "weight_map": dict(sorted(places.items()))})
     for old in {WEIGHTS, *(path.name for path in folder.glob("model-*-of-*.safetensors"))} - set(shards):
         (folder / old).unlink(missing_ok=True)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, mx.array]) -> None:
+    """Write a safetensors file; it is complete before it gets its name."""
+    try:
+        with written_whole(path) as file:
+            # transformers requires the name of a framework, for the layout of the arrays: ours is that of PyTorch.
+            mx.save_safetensors(str(file), dict(arrays), {"format": "pt"})
+    except RuntimeError as error:  # of MLX
+        hint = "Is the disk full, or the folder read-only? The files in the folder may now belong to two models."
+        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

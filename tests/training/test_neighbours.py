@@ -1,10 +1,16 @@
 """Models of mlx-lm and mlx-embeddings train with our step as with their own, and our pipeline feeds mlx-lm's trainer."""
 
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+
 import mlx.core as mx
 import numpy as np
 import pytest
+from attrs import frozen
 from mlx import nn, optimizers
 
+import mlxfp as fp
 from mlxfp.collators.collating import collate
 from mlxfp.collators.texts import text
 from mlxfp.core.pipelines import pipe
@@ -16,16 +22,22 @@ from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import mse
 from mlxfp.training.steps.state import train_state
 from mlxfp.training.steps.steps import train_step
+from tests.test_docs import blocks
 
+PAGE = Path(__file__).parents[2] / "docs/how-to/mlx-lm.md"
 STEPS = 3
 KINDS = ["whole", "lora", "quantized lora"]
 
 
-def documents():
-    """Batches of documents of several lengths, padded: five in all, shuffled."""
+def rows(count=20):
+    """Documents of several lengths, shuffled."""
     draw = np.random.default_rng(0)
-    rows = [{"input_ids": draw.integers(1, 64, draw.integers(5, 17)).tolist()} for _ in range(20)]
-    return pipe(from_examples(rows), shuffle(seed=0), batch(4), collate(text(pad_id=0, length=17)))
+    return pipe(from_examples([{"input_ids": draw.integers(1, 64, draw.integers(5, 17)).tolist()} for _ in range(count)]), shuffle(seed=0))
+
+
+def documents():
+    """The same in batches, padded: five in all."""
+    return pipe(rows(), batch(4), collate(text(pad_id=0, pad_multiple=32)))
 
 
 def llama(kind, dropout=0.0):
@@ -55,14 +67,27 @@ def llama(kind, dropout=0.0):
     return model
 
 
-def feed(dataset, batch_size, max_seq_length, loop=False, seed=None, comm_group=None):  # the signature is mlx-lm's
-    """Our pipeline as mlx-lm's trainer reads batches: tokens, and from where to where they count."""
-    while True:
-        for each in dataset:
-            lengths = each["attention_mask"].sum(axis=1)
-            yield each["input_ids"], mx.stack([mx.zeros_like(lengths), lengths], axis=1)
-        if not loop:
-            return
+@pytest.fixture
+def feed():
+    """The function on the page about mlx-lm that reads a pipeline for its trainer."""
+    code = next(code for _, code in blocks(PAGE.read_text("utf-8")) if "def feed(" in code)
+    names = {"fp": fp, "tokenizer": SimpleNamespace(pad_id=0)}
+    exec(code, names)
+    return names["feed"]
+
+
+@frozen
+class Group:
+    """Several ranks, as MLX describes them."""
+
+    number: int
+    count: int
+
+    def rank(self):
+        return self.number
+
+    def size(self):
+        return self.count
 
 
 def their_loss(model, batch):
@@ -93,15 +118,71 @@ def adam():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_model_of_mlx_lm_trains_as_in_its_own_trainer_fed_by_our_pipeline(kind, tmp_path):
+def test_a_model_of_mlx_lm_trains_as_in_its_own_trainer_fed_by_our_pipeline(kind, feed, tmp_path):
     model, ours = llama(kind), trained(llama(kind), their_loss, documents(), adam())
     from mlx_lm.tuner.trainer import TrainingArgs, train
 
     before = mx.array(flatten(model.trainable_parameters())[1][0])
-    arguments = TrainingArgs(batch_size=4, iters=STEPS, max_seq_length=17, adapter_file=str(tmp_path / "adapters.safetensors"))
-    train(model, adam(), documents(), args=arguments, iterate_batches=feed)
+    arguments = TrainingArgs(batch_size=4, iters=STEPS, max_seq_length=32, adapter_file=str(tmp_path / "adapters.safetensors"))
+    train(model, adam(), rows(), args=arguments, iterate_batches=feed)
     assert not np.allclose(np.array(before), np.array(flatten(model.trainable_parameters())[1][0]))
     assert_same_weights(ours.params, model)
+
+
+def test_the_trainer_of_mlx_lm_gets_the_same_from_our_pipeline_as_from_its_own_batches(feed, tmp_path):
+    models = [llama("lora", dropout=0.5), llama("lora", dropout=0.5)]
+    from mlx_lm.tuner import trainer
+
+    held = [(row["input_ids"], 0) for row in rows(24)]
+    np.random.seed(0)  # noqa: NPY002  # the generator that mlx-lm reads
+    order = [
+        ids[:length]
+        for padded, ranges in trainer.iterate_batches(held, 4, 32)
+        for ids, (_, length) in zip(padded.tolist(), ranges.tolist(), strict=True)
+    ]
+    valid = rows(10)
+    runs = []
+    for model, part, check, batches in (
+        (models[0], held, [(row["input_ids"], 0) for row in valid][:8], trainer.iterate_batches),
+        (models[1], from_examples([{"input_ids": ids} for ids in order]), from_examples(list(valid)[:8]), feed),
+    ):
+        seen = SimpleNamespace(losses=[], checks=[])
+        seen.on_train_loss_report = lambda said, seen=seen: seen.losses.append(said["train_loss"])
+        seen.on_val_loss_report = lambda said, seen=seen: seen.checks.append(said["val_loss"])
+        arguments = trainer.TrainingArgs(
+            batch_size=4,
+            iters=6,
+            max_seq_length=32,
+            steps_per_report=1,
+            steps_per_eval=6,
+            val_batches=-1,
+            adapter_file=str(tmp_path / "a.safetensors"),
+        )
+        mx.random.seed(0)
+        np.random.seed(0)  # noqa: NPY002  # the same
+        trainer.train(model, adam(), part, check, args=arguments, iterate_batches=batches, training_callback=seen)
+        runs.append(seen)
+    assert runs[0].losses == runs[1].losses
+    assert len(runs[0].losses) == 6
+    assert runs[0].checks == pytest.approx(runs[1].checks, rel=1e-5)
+    assert len(runs[0].checks) == 2
+    for a, b in zip(*(flatten(model.trainable_parameters())[1] for model in models), strict=True):
+        assert np.array_equal(np.array(a), np.array(b))
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_ranks_that_are_fed_read_the_global_batches_of_one_rank(count, feed):
+    def read(group, *, loop, of=20):
+        return [(tokens.tolist(), ranges.tolist()) for tokens, ranges in islice(feed(rows(of), 8, 32, loop=loop, comm_group=group), 6)]
+
+    alone = read(None, loop=True)
+    parts = [read(Group(rank, count), loop=True) for rank in range(count)]
+    assert [len(each) for each in parts] == [6] * count
+    for place, (tokens, ranges) in enumerate(alone):
+        assert sorted(tokens) == sorted(row for each in parts for row in each[place][0])
+        assert sorted(ranges) == sorted(row for each in parts for row in each[place][1])
+    check = [read(Group(rank, count), loop=False, of=21) for rank in range(count)]  # an evaluation leaves no row out
+    assert sum(len(tokens) for each in check for tokens, _ in each) == 21
 
 
 def test_only_the_adapters_of_lora_have_gradients_and_moments():
@@ -151,7 +232,9 @@ def test_mlx_lm_checkpointing_gives_other_gradients_with_the_dropout_of_lora(mon
 
 
 def bert():
-    models = pytest.importorskip("mlx_embeddings.models.bert", reason="mlx-embeddings is not installed: pip install 'mlxfp[mlx-lm]'")
+    models = pytest.importorskip(
+        "mlx_embeddings.models.bert", reason="mlx-embeddings is not installed: pip install 'mlxfp[mlx-embeddings]'"
+    )
     mx.random.seed(0)
     return models.Model(
         models.ModelArgs(

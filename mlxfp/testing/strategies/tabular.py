@@ -30,7 +30,7 @@ _LAST_TIME = dt.datetime(2200, 1, 1)  # noqa: DTZ001  # Arrow's timestamps witho
 
 
 def _integers(kind: pa.DataType) -> Values:
-    limits = np.iinfo(kind.to_pandas_dtype())
+    limits = np.iinfo(str(kind))
     return st.integers(limits.min, limits.max) | st.sampled_from([limits.min, limits.max, 0])
 
 

@@ -13,6 +13,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import tokenizers as hf
 from attrs import define
 from numpy.typing import NDArray
 
@@ -30,6 +31,7 @@ _FIRST = 1 / 16  # of a column, its first block
 _LEAST_FIRST = 32 << 10  # bytes of the first block: two blocks of 10 KB take 1.7 times as long as one, and words that never repeat 8 % less
 _BLOCK = 8 << 20  # bytes of each further block, which takes some five times that in memory; smaller blocks repeat more look-ups
 _NEW = 0.5  # of a block's bytes: a new word costs 1.5 times what the tokenizer needs for it as a part of its text
+_TRIED = (0, 23)  # the newest version of tokenizers that the laws were tried with; later ones encode each text whole, until they are
 _LEARNED = 1 / 64  # of a column that goes to the tokenizer: so many bytes of new words are kept, so that short columns are learned, too
 
 
@@ -99,6 +101,8 @@ def forget_words() -> None:
 def _encoder(json: str) -> "_Encoder":
     if not find_frame(json, pair=False, special=False).bare:
         json = jsons.dumps({**jsons.loads(json), "post_processor": None}, ensure_ascii=False)
+    if tuple(map(int, hf.__version__.split(".")[:2])) > _TRIED:
+        return _Encoder(Caller(engine(json), separator=None, apart=False), None)
     caller, rule = find_caller(engine(json)), find_rule(json)
     return _Encoder(caller, None if rule is None else Memo(caller, rule))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import tokenizers as hf
 from attrs import evolve
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
-from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo
+from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo, forget_words
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
@@ -244,3 +245,18 @@ def test_no_words_are_encoded_for_rows_that_go_to_the_tokenizer_whole():
     assert len(memo) < 10
     assert encode_by_words(memo, pa.array([words * 3, *rows, words * 9])) is not None
     assert len(memo) > 100
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_a_version_of_tokenizers_that_was_not_tried_encodes_every_text_itself(name: str, monkeypatch: pytest.MonkeyPatch):
+    tokenizer, texts = KNOWN[name], pa.array(["It's  a cat, and a hat.", "a \n[SEP] b"] * 500)
+    expected = encode_chunk(tokenizer, texts)
+    assert find_memo(tokenizer) is not None
+    try:
+        for version in ("0.24.0", "0.30.1rc1", "1.0.0-rc.3"):
+            forget_words()
+            monkeypatch.setattr(hf, "__version__", version)
+            assert find_memo(tokenizer) is None
+            assert encode_chunk(tokenizer, texts).equals(expected)
+    finally:
+        forget_words()

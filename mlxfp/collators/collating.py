@@ -6,10 +6,10 @@ from itertools import chain, pairwise, repeat
 from typing import Any
 
 import mlx.core as mx
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.collators.columns import Choosing, Cutting
-from mlxfp.collators.stacking import Arrays, Stacking, stacking
+from mlxfp.collators.stacking import Arrays, Stack, Stacking, stacking
 from mlxfp.core.checks import check_callable
 from mlxfp.core.chunks import EPOCH, Example, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
@@ -108,10 +108,10 @@ class _CollateCuts(Stage):
                 else:  # collate the group by itself: that works, or raises an error about the right row
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
-    def gathering(self, kept: Any, schema: Schema) -> Stage | None:
+    def gathering(self, holder: Any, schema: Schema) -> Stage | None:
         collator, counted = self.collate.collator, self.grouping.missing(None) is not None
         arrays = collator.arrays(schema) if isinstance(collator, Stacking) and counted else None
-        return None if arrays is None else _CollatePlaces(self.grouping, self.collate, kept, arrays)
+        return None if arrays is None else _CollatePlaces(self.grouping, self.collate, holder, arrays)
 
     def __repr__(self) -> str:
         return f"{self.grouping!r}, {self.collate!r}"
@@ -121,8 +121,9 @@ class _CollateCuts(Stage):
 class _CollatePlaces(_CollateCuts):
     """The same for places of rows in a table in memory. The state holds rows, as that of the stages as they were written."""
 
-    kept: Any
+    holder: Any
     arrays: Arrays
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # with memory for a batch, which no run uses at the moment
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)
@@ -133,7 +134,7 @@ class _CollatePlaces(_CollateCuts):
         return state if left is None else self._gathered(left), chain(self._batches(cuts), self._gathering(later))
 
     def _gathering(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
-        stack = stacking(self.arrays, lambda name: self.kept.rows.reader(name, self.grouping.missing(None)))
+        stack = self._stack()
         for chunk, ends in cuts:
             places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take
             for first, stop in pairwise(ends):
@@ -142,10 +143,17 @@ class _CollatePlaces(_CollateCuts):
                     yield batch
                 else:
                     yield from self.collate.step((), self._gathered(chunk.slice(first, stop - first)))[1]
+        self.idle.append(stack)
+
+    def _stack(self) -> Stack:
+        try:
+            return self.idle.pop()  # of those that several threads may use, each is taken once
+        except IndexError:
+            return stacking(self.arrays, lambda name: self.holder.rows.reader(name, self.grouping.missing(None)))
 
     def _gathered(self, chunk: RecordBatch) -> RecordBatch:
         places, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()
-        return number_as(self.kept.take(epoch, places), epoch, places)
+        return number_as(self.holder.take(epoch, places), epoch, places)
 
 
 def _check(batch: object, collator: object) -> None:

@@ -64,7 +64,7 @@ class Rows:
         It is None for columns that rows of one chunk or more have no `fixed_values` in.
         """
         column = self.schema.get_field_index(name)
-        tables: list[Any] = [self._fixed(chunk, column) for chunk in range(len(self.chunks))]
+        tables: list[Any] = [self._fixed(number, chunk(), column) for number, chunk in enumerate(self.chunks)]
         if not tables or any(table is None for table in tables):
             return None
         memory = np.empty((most, *tables[0].shape[1:]), tables[0].dtype)
@@ -79,18 +79,18 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        views = [self._fixed(chunk, column) for chunk, _, _ in parts] if _is_fixed(self.schema.types[column]) else [None]
+        views = [self._fixed(chunk, chunks[chunk], column) for chunk, _, _ in parts] if _is_fixed(self.schema.types[column]) else [None]
         if not any(values is None for values in views):
-            found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]
+            found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]  # not None
             return to_fixed(found, self.schema.types[column])
         return _gather([(chunks[chunk].column(column), at, rows) for chunk, at, rows in parts], count)
 
-    def _fixed(self, chunk: int, column: int) -> NDArray[Any] | None:
+    def _fixed(self, number: int, chunk: RecordBatch, column: int) -> NDArray[Any] | None:
         if not self.held:
-            return fixed_values(self.chunks[chunk]().column(column))
-        if (chunk, column) not in self._views:
-            self._views[chunk, column] = fixed_values(self.chunks[chunk]().column(column))
-        return self._views[chunk, column]
+            return fixed_values(chunk.column(column))
+        if (number, column) not in self._views:
+            self._views[number, column] = fixed_values(chunk.column(column))
+        return self._views[number, column]
 
 
 def rows_of(table: pa.Table) -> Rows:

@@ -39,6 +39,9 @@ def collate(collator: Callable[[Sequence[Example]], dict[str, Any]]) -> Callable
     return _Collate(collator)
 
 
+_BYTES_AT_ONCE = 1 << 20  # of rows that are gathered before their batches are made: so many stay in the cache of a core
+
+
 @frozen(repr=False)
 class _Collate(Stage):
     collator: Any  # a function from a sequence of examples to a batch, which may be `Choosing`
@@ -101,7 +104,7 @@ class _CollateCuts(Stage):
         for rows, ends in cuts:
             made: Iterable[Any] = repeat(None)
             with suppress(MlxfpError):  # a group has a mistake, which is reported when it is the turn of that group
-                made = self.collate.collator.batches(Examples(rows), ends) if len(ends) > 2 else made
+                made = self.collate.collator.batches(Examples(rows), ends)
             for (first, stop), batch in zip(pairwise(ends), made, strict=False):
                 if batch is not None:
                     yield batch
@@ -131,9 +134,21 @@ class _CollatePlaces(_CollateCuts):
         if begun:
             state, cuts = self.grouping.cut(state, self._gathered(chunk.slice(0, begun)))
         left, later = self.grouping.cut(None, chunk.slice(begun))
-        return state if left is None else self._gathered(left), chain(self._batches(cuts), self._gathering(later))
+        return state if left is None else self._gathered(left), chain(self._batches(cuts), self._late_batches(later))
 
-    def _gathering(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
+    def _late_batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
+        return self._batches(self._pieces(cuts)) if len(self.holder.rows.chunks) > 1 else self._stacked(cuts)
+
+    def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
+        """Gather the rows of several groups from a table in many chunks, as each chunk costs something."""
+        first, size = self.holder.rows.chunks[0](), self.grouping.missing(None) or 1
+        together = max(1, _BYTES_AT_ONCE * first.num_rows // (1 + first.nbytes) // size) * size
+        for chunk, ends in cuts:
+            for begin in range(0, ends[-1], together):
+                rows = self._gathered(chunk.slice(begin, min(together, ends[-1] - begin)))
+                yield rows, range(0, rows.num_rows + 1, size)
+
+    def _stacked(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         stack = self._stack()
         for chunk, ends in cuts:
             places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mlxfp.collators import collating
 from mlxfp.collators.collating import collate
 from mlxfp.collators.images import NORMALIZATIONS, vision
 from mlxfp.collators.plain import default
-from mlxfp.collators.stacking import stacking
-from mlxfp.core.arrow.gathering import rows_of
 from mlxfp.core.datasets import unoptimized
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.execution import iterate
@@ -198,8 +197,11 @@ def test_a_table_without_rows_gives_no_batches():
     assert list(dataset) == []
 
 
-def test_rows_of_many_chunks_come_in_the_order_asked_for():
-    table = in_pieces(pa.table({"x": pa.array(range(20), pa.int32())}), [3, 1, 9])
-    stack = stacking({"x": ("x", lambda values: values)}, lambda name: rows_of(table).reader(name, 6))
-    for rows in ([0, 19, 3, 3, 4, 12], [5], [13, 2]):
-        assert stack(np.array(rows))["x"].tolist() == rows
+@given(st.lists(st.integers(1, 9), max_size=5), st.sampled_from([1, 40, 200, 2**20]), st.integers(1, 7))
+def test_rows_of_many_chunks_are_gathered_for_several_batches(sizes, at_once, size):
+    table = in_pieces(pa.table({"x": pa.array(range(60), pa.int32())}), sizes)
+    dataset = pipe(from_table(table), shuffle(0), batch(size), collate(default()))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collating, "_BYTES_AT_ONCE", at_once)
+        assert late(dataset)
+        assert same(list(dataset), list(unoptimized(dataset)))

@@ -6,10 +6,10 @@ from itertools import chain, pairwise, repeat
 from typing import Any
 
 import mlx.core as mx
-from attrs import frozen
+from attrs import field, frozen
 
 from mlxfp.collators.columns import Choosing, Cutting
-from mlxfp.collators.stacking import Arrays, Stacking, stacking
+from mlxfp.collators.stacking import Arrays, Stack, Stacking, stacking
 from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
@@ -40,6 +40,9 @@ def collate(
     """
     check_callable(collator=collator)
     return _Collate(collator)
+
+
+_BYTES_AT_ONCE = 1 << 20  # of rows that are gathered before their batches are made: so many stay in the cache of a core
 
 
 @frozen(repr=False)
@@ -104,17 +107,17 @@ class _CollateCuts(Stage):
         for rows, ends in cuts:
             made: Iterable[Any] = repeat(None)
             with suppress(MlxfpError):  # a group has a mistake, which is reported when it is the turn of that group
-                made = self.collate.collator.batches(Examples(rows), ends) if len(ends) > 2 else made
+                made = self.collate.collator.batches(Examples(rows), ends)
             for (first, stop), batch in zip(pairwise(ends), made, strict=False):
                 if batch is not None:
                     yield batch
                 else:  # collate the group by itself: that works, or raises an error about the right row
                     yield from self.collate.step((), rows.slice(first, stop - first))[1]
 
-    def gathering(self, kept: Any, schema: Schema) -> Stage | None:
+    def gathering(self, holder: Any, schema: Schema) -> Stage | None:
         collator, counted = self.collate.collator, self.grouping.missing(None) is not None
         arrays = collator.arrays(schema) if isinstance(collator, Stacking) and counted else None
-        return None if arrays is None else _CollatePlaces(self.grouping, self.collate, kept, arrays)
+        return None if arrays is None else _CollatePlaces(self.grouping, self.collate, holder, arrays)
 
     def __repr__(self) -> str:
         return f"{self.grouping!r}, {self.collate!r}"
@@ -124,8 +127,9 @@ class _CollateCuts(Stage):
 class _CollatePlaces(_CollateCuts):
     """The same for places of rows in a table in memory. The state holds rows, as that of the stages as they were written."""
 
-    kept: Any
+    holder: Any
     arrays: Arrays
+    idle: list[Stack] = field(factory=list, init=False, eq=False)  # with memory for a batch, which no run uses at the moment
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
         begun = 0 if state is None else min(self.grouping.missing(state) or 0, chunk.num_rows)
@@ -133,10 +137,22 @@ class _CollatePlaces(_CollateCuts):
         if begun:
             state, cuts = self.grouping.cut(state, self._gathered(chunk.slice(0, begun)))
         left, later = self.grouping.cut(None, chunk.slice(begun))
-        return state if left is None else self._gathered(left), chain(self._batches(cuts), self._gathering(later))
+        return state if left is None else self._gathered(left), chain(self._batches(cuts), self._late_batches(later))
 
-    def _gathering(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
-        stack = stacking(self.arrays, lambda name: self.kept.rows.reader(name, self.grouping.missing(None)))
+    def _late_batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
+        return self._batches(self._pieces(cuts)) if len(self.holder.rows.chunks) > 1 else self._stacked(cuts)
+
+    def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
+        """Gather the rows of several groups from a table in many chunks, as each chunk costs something."""
+        first, size = self.holder.rows.chunks[0](), self.grouping.missing(None) or 1
+        together = max(1, _BYTES_AT_ONCE * first.num_rows // (1 + first.nbytes) // size) * size
+        for chunk, ends in cuts:
+            for begin in range(0, ends[-1], together):
+                rows = self._gathered(chunk.slice(begin, min(together, ends[-1] - begin)))
+                yield rows, range(0, rows.num_rows + 1, size)
+
+    def _stacked(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
+        stack = self._stack()
         for chunk, ends in cuts:
             places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take
             for first, stop in pairwise(ends):
@@ -145,10 +161,17 @@ class _CollatePlaces(_CollateCuts):
                     yield batch
                 else:
                     yield from self.collate.step((), self._gathered(chunk.slice(first, stop - first)))[1]
+        self.idle.append(stack)
+
+    def _stack(self) -> Stack:
+        try:
+            return self.idle.pop()  # of those that several threads may use, each is taken once
+        except IndexError:
+            return stacking(self.arrays, lambda name: self.holder.rows.reader(name, self.grouping.missing(None)))
 
     def _gathered(self, chunk: RecordBatch) -> RecordBatch:
         places, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()
-        return number_as(self.kept.take(epoch, places), epoch, places)
+        return number_as(self.holder.take(epoch, places), epoch, places)
 
 
 def _check(batch: object, collator: object) -> None:

@@ -28,7 +28,6 @@ from mlxfp.core.row_names import row_at
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 GROUP = "group"  # what messages call the rows that a collator is given
-_WIDTH = 32  # bits of a number in MLX, at most
 PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
 
 
@@ -242,7 +241,7 @@ def fixed_numbers(kind: pa.DataType) -> Callable[[Numbers], Numbers] | None:
     """
     if is_tensor(kind):
         in_order = list(kind.permutation or ()) == sorted(kind.permutation or ())
-        return partial(_tensors, tuple(kind.shape), kind.value_type.bit_width > _WIDTH) if in_order else None
+        return partial(_tensors, tuple(kind.shape)) if in_order else None
     listed = pa.types.is_fixed_size_list(kind) and is_number(kind.value_type)
     if not (is_number(kind) or listed):
         return None
@@ -254,9 +253,8 @@ def unnamed(place: int) -> str:
     return f"value {place}"
 
 
-def _tensors(shape: tuple[int, ...], wide: bool, values: Numbers) -> Numbers:
-    plain = values if len(shape) == 1 else values.reshape(len(values), *shape)
-    return narrow(plain, unnamed) if wide else plain
+def _tensors(shape: tuple[int, ...], values: Numbers) -> Numbers:
+    return narrow(values if len(shape) == 1 else values.reshape(len(values), *shape), unnamed)
 
 
 def is_number_or_bool(kind: pa.DataType) -> bool:

@@ -44,7 +44,7 @@ def stacking(arrays: Arrays, values: Callable[[str], Values | None]) -> Stack:
 
     def batch(rows: Any) -> dict[str, Any] | None:
         try:
-            return {name: mx.array(_view(make(read(rows)))) for name, read, make in parts}  # type: ignore[misc]  # see below
+            return {name: mx.array(_view(make(read(rows)))) for name, read, make in parts}  # type: ignore[misc]  # none of them is None
         except MlxfpError:
             return None
 

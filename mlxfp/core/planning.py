@@ -211,11 +211,11 @@ def _fused(steps: Sequence[Step], said: list[str]) -> list[Step]:
 
 def _late(source: Source, steps: list[Step], said: list[str]) -> tuple[Source, list[Step]]:
     """Let the first step gather rows, where it can and the source knows which rows of a table in memory they are."""
-    late = source.late() if steps else None
-    stage = None if late is None else steps[0].stage.gathering(source.kept, source.schema())
+    late = source.gathered_late() if steps else None
+    stage = None if late is None else steps[0].stage.gathering(source.table_holder, source.schema())
     if late is None or stage is None:
         return source, steps
-    said.append(f"{steps[0].text} gather the rows of {source.kept!r}, a batch at a time")
+    said.append(f"{steps[0].text} gather the rows of {source.table_holder!r}, a batch at a time")
     return late, [attrs.evolve(steps[0], stage=stage), *steps[1:]]
 
 

@@ -114,16 +114,16 @@ class Source(Part, ABC):
         return self
 
     @property
-    def kept(self) -> Any:
+    def table_holder(self) -> Any:
         """The source that `take` takes from, where that has a table in memory: its `rows` (see `gathering.py`). None: there is none."""
         return None
 
-    def places(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        """Say which rows of `kept` those at `indices`, int64[N], are: `__row__` and `__epoch__` are what its `take` needs."""
+    def table_places(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        """Say which rows of `table_holder` those at `indices`, int64[N], are: `__row__` and `__epoch__` are what its `take` needs."""
         return pa.record_batch([pa.array(indices), pa.array(np.full(len(indices), epoch))], [ROW, EPOCH])
 
-    def late(self) -> "Source | None":
-        """Return a source with the same rows and positions that reads `places` instead of columns; None: there is none."""
+    def gathered_late(self) -> "Source | None":
+        """Return a source with the same rows and positions that reads `table_places` instead of columns; None: there is none."""
         return None
 
     def children_at(self, position: Position) -> Iterable[tuple[Any, Any]]:

@@ -130,10 +130,10 @@ class Stage(Part, ABC):
         """
         return None
 
-    def gathering(self, kept: Any, schema: Schema) -> "Stage | None":
-        """Return the stage that does the same with places of rows in a table in memory as with the rows, of this schema; None: there is none.
+    def gathering(self, holder: Any, schema: Schema) -> "Stage | None":
+        """Return the stage that does with `Source.table_places` of the rows what this one does with the rows; None: there is none.
 
-        `kept` is the source that holds the table, see `Source.kept`.
+        `holder` is the source that takes the rows from a table in memory, and `schema` that of the rows.
         """
         return None
 

@@ -61,16 +61,13 @@ class Rows:
     def reader(self, name: str, most: int) -> Callable[[Indices], NDArray[Any]] | None:
         """Return what reads one column of at most `most` rows, int64[N], as `fixed_values` does, into memory that is used again.
 
-        It is None for columns that rows of one chunk or more have no `fixed_values` in.
+        It is None for a column without `fixed_values`, and unless there is one chunk.
         """
-        column = self.schema.get_field_index(name)
-        tables: list[Any] = [self._fixed(chunk, column) for chunk in range(len(self.chunks))]
-        if not tables or any(table is None for table in tables):
+        values = self._fixed(0, self.chunks[0](), self.schema.get_field_index(name)) if len(self.chunks) == 1 else None
+        if values is None:
             return None
-        memory = np.empty((most, *tables[0].shape[1:]), tables[0].dtype)
-        if len(tables) > 1:
-            return partial(_put, tables, self.starts, memory)
-        take = tables[0].take  # with "clip", as numpy gathers into memory of its own first without
+        memory, take = np.empty((most, *values.shape[1:]), values.dtype), values.take
+        # with "clip", as numpy gathers into memory of its own first without
         return lambda rows: take(rows, 0, memory if len(rows) == most else memory[: len(rows)], "clip")
 
     def _gathered(self, parts: Sequence[tuple[int, At, Indices]], count: int) -> RecordBatch:
@@ -79,18 +76,18 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        views = [self._fixed(chunk, column) for chunk, _, _ in parts] if _is_fixed(self.schema.types[column]) else [None]
+        views = [self._fixed(chunk, chunks[chunk], column) for chunk, _, _ in parts] if _is_fixed(self.schema.types[column]) else [None]
         if not any(values is None for values in views):
-            found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]
+            found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]  # not None
             return to_fixed(found, self.schema.types[column])
         return _gather([(chunks[chunk].column(column), at, rows) for chunk, at, rows in parts], count)
 
-    def _fixed(self, chunk: int, column: int) -> NDArray[Any] | None:
+    def _fixed(self, number: int, chunk: RecordBatch, column: int) -> NDArray[Any] | None:
         if not self.held:
-            return fixed_values(self.chunks[chunk]().column(column))
-        if (chunk, column) not in self._views:
-            self._views[chunk, column] = fixed_values(self.chunks[chunk]().column(column))
-        return self._views[chunk, column]
+            return fixed_values(chunk.column(column))
+        if (number, column) not in self._views:
+            self._views[number, column] = fixed_values(chunk.column(column))
+        return self._views[number, column]
 
 
 def rows_of(table: pa.Table) -> Rows:
@@ -190,16 +187,6 @@ def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
     storage = kind.storage_type if is_tensor(kind) else kind
     made = pa.Array.from_buffers(storage, len(values), [None], children=[pa.array(values.reshape(-1), storage.value_type)])
     return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made
-
-
-def _put(tables: Sequence[NDArray[Any]], starts: Indices, memory: NDArray[Any], rows: Indices) -> NDArray[Any]:
-    """Gather rows of several tables in memory."""
-    out = memory[: len(rows)]
-    which = np.searchsorted(starts, rows, side="right") - 1
-    for chunk in np.unique(which).tolist():
-        at = np.flatnonzero(which == chunk)
-        out[at] = tables[chunk].take(rows[at] - starts[chunk], axis=0)
-    return out
 
 
 def _is_fixed(kind: pa.DataType) -> bool:

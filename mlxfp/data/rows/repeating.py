@@ -4,12 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
+import attrs
 from attrs import frozen
 
 from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
-from mlxfp.core.execution import run, start
+from mlxfp.core.execution import NO_HOOKS, run, start
 from mlxfp.core.sources import Position, Source, warn_redrawn
 
 Item = TypeVar("Item")
@@ -56,6 +57,15 @@ class _Repeat(Wrapper):
             if empty and not resumed and self.epochs is None:
                 raise DataError(f"repeat(None) would never end: an epoch of {self.dataset!r} has no items.")
             done, cursor = done + 1, None
+
+    @property
+    def table_holder(self) -> Any:
+        return self.dataset.plan.source.table_holder
+
+    def gathered_late(self) -> Source | None:
+        plan = self.dataset.plan
+        late = None if plan.steps or self.dataset.hooks is not NO_HOOKS else plan.source.gathered_late()
+        return None if late is None else attrs.evolve(self, dataset=Dataset(late))
 
     @property
     def endless(self) -> bool:

@@ -91,19 +91,19 @@ class View(Wrapper):
             yield chunk, (first, size)
 
     @property
-    def kept(self) -> Any:
+    def table_holder(self) -> Any:
         """What holds the table of the dataset, if its rows come as they are in the table."""
         held = self.dataset
         as_they_are = self.indexable and type(self).take is View.take and held.hooks is NO_HOOKS and not held.plan.steps
-        return held.plan.source.kept if as_they_are else None
+        return held.plan.source.table_holder if as_they_are else None
 
-    def places(self, epoch: int, indices: Indices) -> RecordBatch:
+    def table_places(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return where the rows at `indices` are in the table."""
-        return self.dataset.plan.source.places(epoch, self.rows(indices, epoch))
+        return self.dataset.plan.source.table_places(epoch, self.rows(indices, epoch))
 
-    def late(self) -> Source | None:
+    def gathered_late(self) -> Source | None:
         """Return this view of the table, reading places."""
-        return None if self.kept is None else _Places(self.dataset, self)
+        return None if self.table_holder is None else _Places(self.dataset, self)
 
 
 @frozen(repr=False)
@@ -113,9 +113,9 @@ class _Places(Wrapper):
     view: View
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        held = self.view.kept.rows
+        held = self.view.table_holder.rows
         size = rows_at_once(held.chunks[0]()) if held.chunks else CHUNK_ROWS  # a run that resumes makes the batches of one chunk again
-        return self.view.by_number(epoch, position or (0, size), self.view.places, lambda _: size)
+        return self.view.by_number(epoch, position or (0, size), self.view.table_places, lambda _: size)
 
     def __repr__(self) -> str:
         return repr(self.view)

@@ -135,7 +135,7 @@ class _Stored(Wrapper):
         return rows_of(self.table)
 
     @property
-    def kept(self) -> Source:
+    def table_holder(self) -> Source:
         return self
 
     def exact_length(self) -> int:

@@ -109,7 +109,7 @@ class _FromTable(Source):
         return self.rows.take(indices)
 
     @property
-    def kept(self) -> Source:
+    def table_holder(self) -> Source:
         return self
 
     def restricted(self, columns: Sequence[str], conditions: tuple[Condition, ...]) -> Source:

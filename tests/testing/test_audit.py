@@ -71,14 +71,14 @@ def backwards_with_workers(seed: int, epoch: int, workers: int) -> Any:
     ("loader", "law", "detail"),
     [
         (made(drawn_differently), "determinism", "mine with 2 workers gives other items when it is run again: item 0 is"),
-        (made(without_the_first), "permutation", r"in epoch 1 of seed 1 loses the rows \[\d+, \d+, \d+, \d+\] and repeats \[\]$"),
-        (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 loses the rows \[\] and repeats \[7\]$"),
+        (made(without_the_first), "permutation", r"in epoch 1 of seed 1 loses the rows \[\d+, \d+, \d+, \d+\]$"),
+        (made(with_one_twice), "permutation", r"in epoch 1 of seed 1 repeats the rows \[7\]$"),
         (made(of_the_sum), "orders", r"mine has one order for \(seed 0, epoch 1\) and \(seed 1, epoch 0\)$"),
         (made(of_the_seed), "orders", r"\(seed 0, epoch 0\) and \(seed 0, epoch 1\), \(seed 1, epoch 0\) and \(seed 1, epoch 1\)$"),
         (made(backwards_with_workers), "workers", "mine gives other items with 2 workers than with none: item 0 is"),
-        (made(right, lambda place: place + (place > 2)), "resume", r"after item 3 of 6, loses the rows \[.*\] and repeats \[\]$"),
-        (made(right, lambda place: place - 1), "resume", r"after item 3 of 6, loses the rows \[\] and repeats \["),
-        (made(right, lambda place: 1 // (place - 3)), "resume", "mine raised ZeroDivisionError"),
+        (made(right, lambda place: place + (place > 2)), "resume", r"after item 3 of 6, loses the rows \[[^a-z]*\]$"),
+        (made(right, lambda place: place - 1), "resume", r"with 2 workers, resumed after item 3 of 6, repeats the rows \["),
+        (made(right, lambda place: 1 // (place - 3)), "resume", "mine with 2 workers, resumed after item 3 of 6, raises ZeroDivisionError"),
     ],
 )
 def test_each_law_catches_what_breaks_it(loader: audit.Loader, law: str, detail: str):
@@ -162,7 +162,9 @@ def test_datasets_of_grain_that_are_mapped_break_no_law():
 def test_datasets_loses_and_repeats_rows_when_a_shuffled_stream_is_resumed():
     broken = laws_broken_by(audit.datasets(streamed_by_datasets, rows=ROWS))
     assert broken.keys() == {"resume"}
-    assert re.search(r"datasets with 0 workers, resumed after item \d+ of 24, loses the rows \[\d.*\] and repeats \[\d", broken["resume"])
+    assert re.search(
+        r"datasets with 0 workers, resumed after item \d+ of 24, loses the rows \[\d.*\] and repeats the rows \[\d", broken["resume"]
+    )
 
 
 @needs("torch", "torchdata")

@@ -63,7 +63,7 @@ def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, An
     >>> import mlxfp as fp
     >>> assert_keeps_no_state(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
-    fresh, used = _copied(collator), _copied(collator)
+    fresh, used = copied(collator), copied(collator)
     _collate_others(used, examples)
     expected = batch_of(fresh, copy.deepcopy(list(examples)))
     found = batch_of(used, copy.deepcopy(list(examples)))
@@ -86,7 +86,7 @@ def _twice(value: Any) -> Any:
     return value + value if isinstance(value, list) else value
 
 
-def _copied(collator: Collator) -> Collator:
+def copied(collator: Collator) -> Collator:
     """Copy a collator with what it keeps, if it can be copied."""
     with suppress(Exception):
         if isinstance(collator, FunctionType):

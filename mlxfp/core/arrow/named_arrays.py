@@ -33,7 +33,20 @@ def named_arrays(batch: Any) -> dict[str, Any]:
     >>> named_arrays({"x": mx.array([1, 2])})
     {'x': array([1, 2], dtype=int32)}
     """
-    return {name: part if isinstance(part, tuple) else _numpy(part) for name, part in named_parts(batch).items()}
+    return {name: part if isinstance(part, tuple) else host_array(part) for name, part in named_parts(batch).items()}
+
+
+def host_array(array: Any) -> NDArray[Any]:
+    """Return an array of any library as a numpy array; bfloat16, which numpy does not have, becomes float32.
+
+    >>> import mlx.core as mx
+    >>> host_array(mx.ones(2, mx.bfloat16))
+    array([1., 1.], dtype=float32)
+    """
+    if hasattr(array, "dtype") and dtype_name(array) == "bfloat16":
+        module = sys.modules[type(array).__module__]
+        array = array.float() if hasattr(array, "float") else array.astype(getattr(module, "float32", np.float32))
+    return np.asarray(as_numpy(array))
 
 
 def dtype_name(array: Any) -> str:
@@ -72,10 +85,3 @@ def _is_container(value: Any) -> bool:
     if isinstance(value, Mapping):
         return True
     return isinstance(value, tuple | list) and all(is_array(type(part)) or _is_texts(part) or _is_container(part) for part in value)
-
-
-def _numpy(array: Any) -> NDArray[Any]:
-    if hasattr(array, "dtype") and dtype_name(array) == "bfloat16":  # which numpy does not have
-        module = sys.modules[type(array).__module__]
-        array = array.float() if hasattr(array, "float") else array.astype(getattr(module, "float32", np.float32))
-    return np.asarray(as_numpy(array))

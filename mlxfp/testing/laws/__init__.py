@@ -1,7 +1,8 @@
 """Laws: functions that raise `AssertionError` where a value breaks a law of its family, showing the smallest case.
 
 Check your own sources, stages, collators, losses, models and steps with them: `check` picks the laws that apply and runs them under
-hypothesis; each law can also be called with inputs of your own.
+hypothesis; each law can also be called with inputs of your own. The modules set
+`__tracebackhide__`, so pytest shows the line of the test and the message, without the frames in between.
 """
 
 from mlxfp.testing.laws.checking import check as check

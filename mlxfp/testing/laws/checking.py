@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -239,8 +240,18 @@ def _run(law: Callable[..., None], *, most: int | None = None, **strategies: st.
     try:
         calm(given(**strategies)(law))()
     except FlakyFailure as flaky:  # what the value remembers of earlier calls cannot be repeated
-        first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), None)
-        if first is None:
-            raise
+        first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed when it was run again, so earlier calls matter: something is kept between calls.")
-        raise first from None
+        raise first.with_traceback(_of_the_user(first.__traceback__)) from None
+    except Exception as error:  # noqa: BLE001  # whatever it is, it is raised again
+        raise error.with_traceback(_of_the_user(error.__traceback__)) from error.__cause__
+
+
+def _of_the_user(traceback: TracebackType | None) -> TracebackType | None:
+    """Leave out the frames of the laws, and of hypothesis around them: what is left is a function of the user that was being checked."""
+    rest = traceback
+    while traceback is not None:
+        if "__tracebackhide__" in traceback.tb_frame.f_globals:
+            rest = traceback.tb_next
+        traceback = traceback.tb_next
+    return rest

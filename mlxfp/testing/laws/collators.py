@@ -20,7 +20,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.testing.comparing import assert_same, same
 
-__tracebackhide__ = True  # pytest leaves the frames of this module out of tracebacks
+__tracebackhide__ = True
 
 Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
 

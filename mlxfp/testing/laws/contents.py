@@ -66,8 +66,8 @@ def assert_labels_follow(  # noqa: PLR0913  # an array, and what it is made of
     if inputs is not None:
         shown = [{**each, tokens: row.tolist()} for each, row in zip(shown, inputs, strict=True)]
     raise AssertionError(
-        f"{labels!r} of {brief(collator)} holds the token {shift} places on at the place of each of {tokens!r}, and {ignore} where there "
-        f"is none, but the batch is {shown}"
+        f"{labels!r} of {brief(collator)} holds, at the place of a token of {tokens!r}, the one {shift} places after it, "
+        f"and {ignore} where there is none, but the batch is {shown}"
     )
 
 

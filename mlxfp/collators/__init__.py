@@ -1,6 +1,7 @@
 """Collators: pure functions from a sequence of examples to a dict of MLX arrays."""
 
 from mlxfp.collators.causal_lm import causal
+from mlxfp.collators.collate_functions import foreign
 from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.collators.masked_lm import continuations, masked
@@ -23,6 +24,7 @@ __all__ = [
     "continuations",
     "default",
     "for_task",
+    "foreign",
     "masked",
     "multimodal",
     "seq2seq",

@@ -53,6 +53,7 @@ class _Collate(Stage):
     advice = "A collator of your own is faster with whole columns, from Examples.column, than row after row."
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[Any]]:
+        __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
         group = Examples(chunk)
         try:
             batch = self.collator(group)

@@ -5,7 +5,7 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.collators import causal_lm, combining, images, masked_lm, plain, sequence_to_sequence, texts, waveforms
+from mlxfp.collators import causal_lm, collate_functions, combining, images, masked_lm, plain, sequence_to_sequence, texts, waveforms
 from mlxfp.collators.built_in import Setting
 from mlxfp.collators.columns import Collator
 from mlxfp.core.arrow.types import is_text, value_type
@@ -20,6 +20,7 @@ BUILT_IN = (
     waveforms.AUDIO,
     causal_lm.CAUSAL,
     plain.DEFAULT,
+    collate_functions.FOREIGN,
     masked_lm.MASKED,
     combining.MULTIMODAL,
     sequence_to_sequence.SEQ2SEQ,

@@ -31,6 +31,7 @@ from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
 from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
 from mlxfp.core.stages import Level, Stage, State
 
+__tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
 ALL_STAGES = 1 << 30  # more than any pipeline has
 _SILENT_ROWS, _SILENT_SECONDS = 100_000, 20.0  # without an item, after which a stage that leaves all rows out is named: a second or more
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared

@@ -46,10 +46,16 @@ def label(kind: Any) -> str:
 
 
 def brief(value: object) -> str:
-    """Print a value in at most 80 characters, functions by their name."""
+    """Print a value in at most 80 characters, functions by their name, and other objects without their address.
+
+    >>> brief(len), brief([1, 2]), brief(object())
+    ('len', '[1, 2]', '<object object>')
+    """
     if isinstance(value, partial):  # its own repr holds the address of the function
         return f"partial({', '.join(map(brief, (value.func, *value.args)))})"
-    text = str(getattr(value, "__qualname__", None) or repr(value)).replace("\n", ", ")  # schemas have a line for each column
+    kind: Any = type(value)
+    plain = f"<{kind.__qualname__} object>" if kind.__repr__ is object.__repr__ else repr(value)
+    text = str(getattr(value, "__qualname__", None) or plain).replace("\n", ", ")  # schemas have a line for each column
     return text if len(text) <= 80 else f"{text[:60]}...{text[-16:]}"
 
 

@@ -1,13 +1,14 @@
 """Check data loaders, ours or others, against the laws of determinism, permutation, workers and resuming.
 
-A loader under audit reads the numbers 0 to `rows` - 1, shuffled, one in each row. `grain`, `datasets`, `stateful_dataloader` and `pipeline`
-make a `Loader` from a function that makes a loader of that package; for any other loader, write the `run` of a `Loader`. `examine` returns
-its findings, as values that print.
+A loader under audit reads the numbers 0 to `rows` - 1, shuffled, one in each row. `torch`, `stateful_dataloader`, `grain`, `datasets`,
+`mlx_data` and `pipeline` make a `Loader` from a function that makes a loader of that package; for any other loader, write the `run` of a
+`Loader`. `examine` returns its findings, as values that print. Neither MLX nor any of these packages is imported here.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -59,14 +60,17 @@ class Finding:
         return f"{self.law}: {self.detail}"
 
 
-def examine(loader: Loader, *, workers: int = 2) -> tuple[Finding, ...]:
+def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple[Finding, ...]:
     """Check a loader against the laws, and return a finding for each that it breaks.
 
     - determinism: the same seed, epoch and number of workers give the same items;
     - permutation: an epoch has each row once;
     - orders: each (seed, epoch) has a different order;
     - workers: a run with `workers` workers gives the same items as a run without;
-    - resume: from the state after any item, a new run gives exactly the rest.
+    - resume: from the state after any item, a new run gives exactly the rest, and after the last item nothing; a state stays as it is when
+      the run goes on, and when another run is resumed from it;
+    - uniform, only with `uniform=True`: rows move as far as in a uniform shuffle, and few of them stay next to each other. Shuffling within
+      a buffer or within blocks breaks it, and that may be meant.
 
     A loader that raises an error breaks the law being checked. `workers=0` leaves out the checks with workers. Orders are compared from 12
     rows on. Raises `ArgumentTypeError` for `workers` that is not an int.
@@ -83,7 +87,7 @@ def examine(loader: Loader, *, workers: int = 2) -> tuple[Finding, ...]:
     """
     check_integer(workers=workers)
     found: list[Finding] = []
-    for law, look in _LAWS.items():
+    for law, look in (_LAWS | {"uniform": _mixing} if uniform else _LAWS).items():
         try:
             details = list(look(loader, workers))
         except Exception as error:  # noqa: BLE001  # any error of another package's loader is a finding
@@ -131,6 +135,50 @@ def datasets(make: Callable[[int], Any], *, rows: int) -> Loader:
             yield item, dataset.state_dict()
 
     return Loader("datasets", rows, run)
+
+
+def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
+    """Audit a `DataLoader` of torch: `make(seed, workers)` returns one. Iterating it again starts the next epoch.
+
+    Where its sampler or its dataset has `set_epoch`, that is called instead. It has no state: a run is resumed as is usual with it, by
+    leaving out the first items.
+
+    >>> torch(lambda seed, workers: ..., rows=24).name
+    'torch'
+    """
+
+    def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
+        loader = make(seed, workers)
+        parts = [getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")]
+        counting = [part for part in parts if hasattr(part, "set_epoch")]
+        for part in counting:
+            part.set_epoch(epoch)
+        yield from _after(loader, 0 if counting else epoch, state)
+
+    return Loader("torch", rows, run)
+
+
+def mlx_data(make: Callable[[int, int], Any], *, rows: int) -> Loader:
+    """Audit a stream or a buffer of mlx-data: `make(seed, workers)` returns one, after `mlx.data.core.set_state(seed)`.
+
+    The next epoch starts after `reset()`, where there is one. It has no state: a run is resumed by leaving out the first items.
+
+    >>> mlx_data(lambda seed, workers: ..., rows=24).name
+    'mlx_data'
+    """
+    return Loader("mlx_data", rows, lambda seed, epoch, workers, state: _after(make(seed, workers), epoch, state))
+
+
+def _after(loader: Any, epochs: int, state: int | None) -> Iterator[tuple[Any, int]]:
+    """Yield the items after some epochs and `state` items, each with the number of items so far."""
+    reset = getattr(loader, "reset", lambda: None)
+    for _ in range(epochs):
+        for _ in loader:
+            pass
+        reset()
+    for place, item in enumerate(loader, 1):
+        if place > (state or 0):
+            yield item, place
 
 
 def stateful_dataloader(make: Callable[[int, int], Any], *, rows: int) -> Loader:
@@ -204,16 +252,50 @@ def _working(loader: Loader, workers: int) -> Iterator[str]:
 def _resuming(loader: Loader, workers: int) -> Iterator[str]:
     for count in sorted({0, workers}):
         epoch = 0 if count else 1  # starting workers takes seconds, in some loaders again for each earlier epoch
-        whole = [(_numbers(item), deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
-        items = tuple(numbers for numbers, _ in whole)
-        for stop in [len(whole) // 2] if count else range(1, len(whole)):
-            rest = tuple(_numbers(item) for item, _ in loader.run(0, epoch, count, deepcopy(whole[stop - 1][1])))
-            if rest != items[stop:]:
-                wrong = _lost_and_repeated((*items[:stop], *rest), items) or f"gives other items: {_differing(rest, items[stop:])}"
-                yield f"{loader.name} with {count} workers, resumed after item {stop} of {len(whole)}, {wrong}"
-                break
+        whole = [(_numbers(item), state, deepcopy(state)) for item, state in loader.run(0, epoch, count, None)]
+        items = tuple(numbers for numbers, _, _ in whole)
+        wrong_from = partial(_resumed, items, partial(loader.run, 0, epoch, count))
+        stops = [len(whole) // 2] if count else range(1, len(whole) + 1)
+        found = [wrong for stop in stops if (wrong := wrong_from(stop, deepcopy(whole[stop - 1][2])))][:1]
+        if whole and not count and not found:
+            middle = (len(whole) + 1) // 2
+            _, given, kept = whole[middle - 1]
+            if wrong := wrong_from(middle, deepcopy(given)):
+                found.append(f"changes the state of item {middle} when it goes on: give a copy. From that state, {wrong}")
+            wrong_from(middle, kept)
+            if wrong := wrong_from(middle, kept):
+                found.append(f"changes the state that it is resumed from: copy it first. The second time, {wrong}")
+        yield from (f"{loader.name} with {count} workers, {wrong}" for wrong in found)
 
 
+def _resumed(items: Items, run: Callable[[Any], Iterator[tuple[Any, Any]]], stop: int, state: Any) -> str:
+    """Say what is wrong with a run that is resumed from the state after `stop` items, if anything is."""
+    where = f"resumed after item {stop} of {len(items)},"
+    try:
+        rest = tuple(_numbers(item) for item, _ in run(state))
+    except Exception as error:  # noqa: BLE001  # any error of another package's loader is a finding
+        return f"{where} raises {type(error).__name__}: {error}"
+    if rest == items[stop:]:
+        return ""
+    wrong = _lost_and_repeated((*items[:stop], *rest), items) or f"gives other items: {_differing(rest, items[stop:])}"
+    return f"{where} {wrong}"
+
+
+def _mixing(loader: Loader, workers: int) -> Iterator[str]:
+    if loader.rows < ENOUGH:
+        return
+    orders = [np.array(sum(_items(loader, *case, 0), ())) for case in _CASES]
+    moved = np.mean([np.abs(order - np.arange(len(order))).mean() / len(order) for order in orders])
+    neighbours = np.mean([(np.abs(np.diff(order)) == 1).mean() for order in orders])
+    # In a uniform order of 12 rows or more, over 4 epochs, each of these is by chance beyond its bound in fewer than one audit in 10,000.
+    if moved < _LEAST_MOVED or neighbours > _MOST_NEIGHBOURS:
+        yield (
+            f"{loader.name} moves rows by {moved:.0%} of their number on average, and leaves {neighbours:.0%} of them next to each other; "
+            f"a uniform shuffle moves them by {1 / 3:.0%} and leaves {2 / loader.rows:.0%}"
+        )
+
+
+_LEAST_MOVED, _MOST_NEIGHBOURS = 0.2, 0.45
 _LAWS: Mapping[str, Callable[[Loader, int], Iterator[str]]] = {
     "determinism": _deterministic,
     "permutation": _permuting,
@@ -238,8 +320,8 @@ def _numbers(item: Any) -> tuple[int, ...]:
 
 def _lost_and_repeated(items: Sequence[Sequence[int]], expected: Sequence[Sequence[int]]) -> str:
     found, wanted = (Counter(number for item in parts for number in item) for parts in (items, expected))
-    lost, repeated = sorted((wanted - found).elements()), sorted((found - wanted).elements())
-    return f"loses the rows {lost} and repeats {repeated}" if lost or repeated else ""
+    wrong = {"loses": sorted((wanted - found).elements()), "repeats": sorted((found - wanted).elements())}
+    return " and ".join(f"{what} the rows {rows}" for what, rows in wrong.items() if rows)
 
 
 def _differing(found: Items, expected: Items) -> str:

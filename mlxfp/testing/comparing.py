@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.types import is_list_like
 from mlxfp.core.examples import Examples
 
+__tracebackhide__ = True  # pytest leaves the frames of this module out of tracebacks
+
 _MLX = "mlx.core"  # looked up by name: comparing rows must not load MLX
 
 

@@ -97,3 +97,12 @@ def test_a_predicate_prints_by_its_name():
     assert repr(pipe(A, filter(bool))) == "pipe(from_table(1 rows), filter(predicate=bool))"
     assert repr(from_chunks([pa.record_batch({"x": [1, 2]})])) == "pipe(from_chunks([2]))"
     assert isinstance(A, Dataset)
+
+
+class _Padding:
+    def __call__(self) -> None: ...
+
+
+def test_an_object_without_a_repr_prints_without_its_address():
+    assert brief(_Padding()) == "<_Padding object>"
+    assert brief(functools.partial(_Padding(), 3)) == "partial(<_Padding object>, 3)"

@@ -188,10 +188,12 @@ class _Map(_UserFunction, RowWise):
     workers: int = field(default=1, eq=False)  # how it runs, not what it gives
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
+        __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
         numbers, rows = source_rows(chunk), to_rows(chunk)
         keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "map", self.seed)
 
         def work(some: slice) -> list[Example]:
+            __tracebackhide__ = True
             drawn = repeat(()) if keys is None else ((random,) for random in generators(keys[some]))
             cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
             return [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
@@ -204,6 +206,7 @@ class _MapChunks(_UserFunction, RowWise):
     advice = "Look for loops over rows in it: pyarrow.compute and numpy work on whole columns."
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
+        __tracebackhide__ = True
         if self._schema is not None and not chunk.num_rows:  # a filter may leave nothing, which a user's function need not expect
             return with_hidden_of(no_rows(self._schema), chunk)
         made = self.function(visible(chunk))
@@ -227,6 +230,7 @@ class _FlatMap(_UserFunction):
     advice = "Where one row gives one row, map_chunks works on whole columns."
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        __tracebackhide__ = True
         numbers, keys = source_rows(chunk), row_keys(chunk)
         made = [call(_listed(self.function), row, number) for row, number in zip(to_rows(chunk), numbers, strict=True)]
         counts = np.array([len(rows) for rows in made], np.int64)
@@ -244,6 +248,7 @@ class _Filter(Stage):
     lengthens = False
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
+        __tracebackhide__ = True
         rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
         return state, (chunk.filter(pa.array([bool(call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
 

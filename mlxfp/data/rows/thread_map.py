@@ -33,6 +33,7 @@ def context_until(unwanted: Callable[[], bool]) -> Context:
 
 def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
     """Call a user's function on a row; an error says on which one. Raises `UnwantedWork` where nobody waits for the result."""
+    __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
     if _unwanted.get()():
         raise UnwantedWork
     try:
@@ -51,6 +52,7 @@ def in_order(work: Callable[[slice], list[Result]], count: int, *, workers: int)
     The error that comes out is the first in the order of the rows, and no thread is left when this returns or raises: threads live as
     long as one chunk is worked on. They see the context variables of the caller (numpy's `errstate`, the precision of decimals).
     """
+    __tracebackhide__ = True
     if workers == 1:
         return work(slice(0, count))
     size = max(1, min(_LARGEST_BLOCK, count // (4 * workers)))

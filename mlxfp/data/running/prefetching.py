@@ -53,6 +53,7 @@ class Prefetch(Wrapper):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Start the thread, and yield what it makes."""
         _ = self.dataset.plan  # schemas are found here, not while the thread reads: they may need the first rows of the same source
+        __tracebackhide__ = True  # pytest and IPython leave this frame out: what failed comes after it
         line = _Line(self.depth, self.max_bytes, self.watch)
         work = context_until(line.is_closed).run  # the caller's context: numpy's errstate, the precision of decimals
         worker = threading.Thread(target=work, args=(_work, self.dataset, start(epoch, position), line), name="mlxfp-prefetch", daemon=True)
@@ -81,6 +82,7 @@ class Prefetch(Wrapper):
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
     """Fill the line until the dataset ends, fails, or nobody reads any more."""
+    __tracebackhide__ = True
     items = run(dataset, cursor)
     try:
         while line.wait() and (item := next(items, None)) is not None:
@@ -138,6 +140,7 @@ class _Line:
         return len(self._items) >= self._depth or (self._max_bytes is not None and self._bytes >= self._max_bytes)
 
     def __iter__(self) -> Iterator[Any]:
+        __tracebackhide__ = True
         while (item := self._next()) is not None:
             yield item
         if self._error is not None:

@@ -1,17 +1,23 @@
 """Laws: functions that raise `AssertionError` where a value breaks a law of its family, showing the smallest case.
 
 Check your own sources, stages, collators, losses, models and steps with them: `check` picks the laws that apply and runs them under
-hypothesis; each law can also be called with inputs of your own.
+hypothesis; each law can also be called with inputs of your own. The modules set
+`__tracebackhide__`, so pytest shows the line of the test and the message, without the frames in between.
 """
 
 from mlxfp.testing.laws.checking import check as check
 from mlxfp.testing.laws.collators import assert_an_example_stands_alone as assert_an_example_stands_alone
+from mlxfp.testing.laws.collators import assert_keeps_no_state as assert_keeps_no_state
 from mlxfp.testing.laws.collators import assert_list_and_view_agree as assert_list_and_view_agree
 from mlxfp.testing.laws.collators import assert_mask_counts as assert_mask_counts
 from mlxfp.testing.laws.collators import assert_mask_is_exact as assert_mask_is_exact
 from mlxfp.testing.laws.collators import assert_padding_is_inert as assert_padding_is_inert
 from mlxfp.testing.laws.collators import assert_permutes as assert_permutes
 from mlxfp.testing.laws.collators import assert_pure_collator as assert_pure_collator
+from mlxfp.testing.laws.contents import assert_carries as assert_carries
+from mlxfp.testing.laws.contents import assert_dtypes as assert_dtypes
+from mlxfp.testing.laws.contents import assert_labels_follow as assert_labels_follow
+from mlxfp.testing.laws.contents import assert_pads_with as assert_pads_with
 from mlxfp.testing.laws.cursors import assert_plans_agree as assert_plans_agree
 from mlxfp.testing.laws.cursors import assert_refused as assert_refused
 from mlxfp.testing.laws.cursors import assert_replay_is_bounded as assert_replay_is_bounded

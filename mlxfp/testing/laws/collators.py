@@ -1,36 +1,103 @@
-"""The laws of collators: pure functions from examples to batches, in which examples do not affect each other."""
+"""The laws of collators: pure functions from examples to batches, in which examples do not affect each other.
+
+A batch is a dict of arrays, or any mapping, tuple or list of them, of MLX, numpy, torch or JAX. MLX need not be installed. In a tuple, the
+name of an array is its place: "0", "1".
+"""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.named_arrays import named_arrays
 from mlxfp.core.chunks import concat_chunks, from_rows, number_rows
+from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.testing.comparing import assert_same, same
 
-Collator = Callable[[Sequence[Mapping[str, Any]]], dict[str, Any]]
+__tracebackhide__ = True
+
+Collator = Callable[[Sequence[Mapping[str, Any]]], Any]
+
+
+def batch_of(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Collate examples; return the arrays of the batch by name, as numpy arrays, and its texts as tuples."""
+    batch = collator(examples)
+    try:
+        return named_arrays(batch)
+    except ArgumentTypeError as error:
+        raise AssertionError(f"{brief(collator)} returns arrays by name. {error}") from None
 
 
 def assert_pure_collator(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
-    """Law: the same examples give the same dict of arrays, also after other examples were collated, and are not changed.
+    """Law: the same examples give the same arrays, whatever was collated in between, and neither examples nor old batches are changed.
+
+    In between, fewer examples, all of them in another order, and longer ones are collated.
 
     >>> import mlxfp as fp
     >>> assert_pure_collator(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
     kept = copy.deepcopy(list(examples))
-    batch = collator(examples)
-    assert isinstance(batch, dict), f"{brief(collator)} returns a dict of arrays, but it is {type(batch).__name__}: {batch!r:.200}"
-    for name, values in batch.items():
-        assert isinstance(values, tuple) or hasattr(values, "dtype"), (
-            f"{name!r} of {brief(collator)} is an array, or a tuple of texts, but it is {type(values).__name__}: {values!r:.200}"
-        )
+    batch = batch_of(collator, examples)
+    found = copy.deepcopy(batch)
     assert_same(list(examples), kept, f"{brief(collator)} leaves its examples as they were")
     collator(examples[:1])
-    assert_same(collator(examples), batch, f"{brief(collator)} gives the same batch for the same examples")
+    assert_same(batch, found, f"{brief(collator)} leaves a batch as it was when it collates others")
+    assert_same(batch_of(collator, examples), found, f"{brief(collator)} gives the same batch for the same examples")
+    _collate_others(collator, examples)
+    assert_same(batch, found, f"{brief(collator)} leaves a batch as it was when it collates others")
+    assert_same(batch_of(collator, examples), found, f"{brief(collator)} gives the same batch for the same examples, after longer ones too")
+
+
+def assert_keeps_no_state(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
+    """Law: a copy of a collator that has collated others gives the batch that a fresh copy gives.
+
+    So nothing is learned from the examples that are seen first, such as numbers for the words in their order. A copy has its own attributes
+    and closure; global variables cannot be copied.
+
+    >>> import mlxfp as fp
+    >>> assert_keeps_no_state(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
+    """
+    fresh, used = copied(collator), copied(collator)
+    _collate_others(used, examples)
+    expected = batch_of(fresh, copy.deepcopy(list(examples)))
+    found = batch_of(used, copy.deepcopy(list(examples)))
+    assert_same(found, expected, f"{brief(collator)} gives the same batch whatever it collated before")
+
+
+def _collate_others(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
+    for others in ([*examples][::-1], [_longer(example) for example in examples]):
+        with suppress(Exception):  # it may refuse longer ones
+            collator(copy.deepcopy(others))
+
+
+def _longer(example: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _twice(value) for name, value in example.items()}
+
+
+def _twice(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return np.concatenate([value, value]) if value.ndim == 1 else value
+    return value + value if isinstance(value, list) else value
+
+
+def copied(collator: Collator) -> Collator:
+    """Copy a collator with what it keeps, if it can be copied."""
+    with suppress(Exception):
+        if isinstance(collator, FunctionType):
+            closure = tuple(CellType(copy.deepcopy(cell.cell_contents)) for cell in collator.__closure__ or ())
+            kept = copy.deepcopy((collator.__defaults__, collator.__kwdefaults__))
+            made = FunctionType(collator.__code__, collator.__globals__, collator.__name__, kept[0], closure)
+            made.__kwdefaults__ = kept[1]
+            made.__dict__.update(copy.deepcopy(collator.__dict__))
+            return made
+        return copy.deepcopy(collator)
+    return collator
 
 
 def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[str, Any]]) -> None:
@@ -47,7 +114,11 @@ def assert_list_and_view_agree(collator: Collator, examples: Sequence[Mapping[st
         "a view with hidden columns": Examples(twice.slice(0, len(examples))),
     }
     for name, view in views.items():
-        assert_same(collator(view), collator(list(view)), f"{brief(collator)} gives the same batch for {name} and for the list of its rows")
+        assert_same(
+            batch_of(collator, view),
+            batch_of(collator, list(view)),
+            f"{brief(collator)} gives the same batch for {name} and for the list of its rows",
+        )
 
 
 def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], order: Sequence[int]) -> None:
@@ -56,7 +127,7 @@ def assert_permutes(collator: Collator, examples: Sequence[Mapping[str, Any]], o
     >>> import mlxfp as fp
     >>> assert_permutes(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}], [1, 0])
     """
-    batch, permuted = collator(examples), collator([examples[place] for place in order])
+    batch, permuted = batch_of(collator, examples), batch_of(collator, [examples[place] for place in order])
     for name, values in batch.items():
         shape = (len(values),) if isinstance(values, tuple) else tuple(values.shape)
         assert shape[:1] == (len(examples),), (
@@ -75,8 +146,8 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
     >>> import mlxfp as fp
     >>> assert_an_example_stands_alone(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": [3]}])
     """
-    batch, twice = collator(examples), collator([*examples, *examples])
-    alone = [collator([example]) for example in examples]
+    batch, twice = batch_of(collator, examples), batch_of(collator, [*examples, *examples])
+    alone = [batch_of(collator, [example]) for example in examples]
     for place, single in enumerate(alone):
         assert single.keys() == batch.keys(), (
             f"{brief(collator)} gives {list(batch)} together, but {list(single)} for example {place} alone"
@@ -86,20 +157,19 @@ def assert_an_example_stands_alone(collator: Collator, examples: Sequence[Mappin
         if isinstance(values, tuple):
             assert_same(values, tuple(single[name][0] for single in alone), f"{brief(collator)} carries {name!r} as it is")
         else:
-            rows, owns = list(_numpy(values)), [_numpy(single[name])[0] for single in alone]
-            sides = [_changed_in_group(rows, owns, at_end=at_end) for at_end in (True, False)]
-            assert None in sides, f"in {brief(collator)}, {name!r} of {sides[0]}"
+            rows, owns = list(values), [single[name][0] for single in alone]
+            changed = _changed_in_group(rows, owns, at_end=True)
+            assert padded_side(rows, owns) is not None, f"in {brief(collator)}, {name!r} of {changed}"
             assert_same(
-                list(_numpy(twice[name])),
+                list(twice[name]),
                 [*rows, *rows],
                 f"{name!r} of {brief(collator)} is the same in a group that has each example twice",
             )
 
 
-def _numpy(values: Any) -> NDArray[Any]:
-    from mlxfp.evaluation.metrics.totals import to_numpy
-
-    return np.asarray(values) if isinstance(values, np.ndarray) else to_numpy(values)  # which knows bfloat16
+def padded_side(rows: list[NDArray[Any]], owns: list[NDArray[Any]]) -> str | None:
+    """Return at which side, "end" or "start", the rows of a group are padded, so that the rest is what they are alone; None for neither."""
+    return next((side for side in ("end", "start") if _changed_in_group(rows, owns, at_end=side == "end") is None), None)
 
 
 def _changed_in_group(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_end: bool) -> str | None:
@@ -108,7 +178,7 @@ def _changed_in_group(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_
     for place, (row, own) in enumerate(zip(rows, owns, strict=True)):
         if row.dtype != own.dtype or row.ndim != own.ndim or (np.array(row.shape) < own.shape).any():
             return f"example {place} is {row.dtype}{list(row.shape)} in a group, but {own.dtype}{list(own.shape)} alone"
-        kept = tuple(slice(0, size) if at_end else slice(full - size, full) for size, full in zip(own.shape, row.shape, strict=True))
+        kept = own_places(row, own, at_end=at_end)
         if not same(np.asarray(row[kept]), np.asarray(own)):
             return f"example {place} is {row[kept].tolist()} in a group, but {own.tolist()} alone"
         outside = np.ones(row.shape, bool)
@@ -117,6 +187,11 @@ def _changed_in_group(rows: list[NDArray[Any]], owns: list[NDArray[Any]], *, at_
             if not same(padding.setdefault(where, row[where]), row[where]):
                 return f"example {place} is padded with {row[where]} where another example is padded with {padding[where]}"
     return None
+
+
+def own_places(row: NDArray[Any], own: NDArray[Any], *, at_end: bool) -> tuple[slice, ...]:
+    """Return the part of a row in a group that is as large as the row of the example alone: padding is at the end, or at the start."""
+    return tuple(slice(0, size) if at_end else slice(full - size, full) for size, full in zip(own.shape, row.shape, strict=True))
 
 
 def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, Any]], *, mask: str = "attention_mask") -> None:
@@ -130,9 +205,9 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 
     See also: `assert_an_example_stands_alone`, which needs no mask and checks the padding too.
     """
-    batch = collator(examples)
+    batch = batch_of(collator, examples)
     for place, example in enumerate(examples):
-        alone = collator([example])
+        alone = batch_of(collator, [example])
         assert alone.keys() == batch.keys(), f"{brief(collator)} gives {list(batch)} together, but {list(alone)} for example {place} alone"
         for name in alone:
             found, expected = _real(batch, name, place, mask), _real(alone, name, 0, mask)
@@ -142,19 +217,27 @@ def assert_padding_is_inert(collator: Collator, examples: Sequence[Mapping[str, 
 def assert_mask_counts(collator: Collator, examples: Sequence[Mapping[str, Any]], *, tokens: str, mask: str) -> None:
     """Law: the mask is 1 on as many places as the example has values in the column `tokens`, all on one side, and 0 on padding.
 
+    If the batch has an array of the name and shape of the tokens, it must have one value wherever the mask is 0: that of padding.
+
     >>> import mlxfp as fp
     >>> examples = [{"input_ids": [1, 2]}, {"input_ids": []}]
     >>> assert_mask_counts(fp.collators.text(pad_id=0), examples, tokens="input_ids", mask="attention_mask")
 
     See also: `assert_mask_is_exact` for collators that keep the tokens as they are.
     """
-    batch = collator(examples)
+    batch = batch_of(collator, examples)
     assert mask in batch, f"{brief(collator)} gives the mask {mask!r}, but its batches have only {list(batch)}"
     marks = [row.tolist() for row in batch[mask]]
     counts = [len(example[tokens]) for example in examples]
     ones = [([1] * count, [0] * (len(row) - count)) for count, row in zip(counts, marks, strict=True)]
     right, left = [real + padding for real, padding in ones], [padding + real for real, padding in ones]
     assert marks in (right, left), f"{mask!r} of {brief(collator)} is 1 exactly on the {counts} values of {tokens!r}, but it is {marks}"
+    values = batch.get(tokens)
+    if isinstance(values, np.ndarray) and values.shape == batch[mask].shape:
+        outside = np.unique(values[batch[mask] == 0])  # which is padding: one value
+        assert len(outside) < 2, (
+            f"{mask!r} of {brief(collator)} is 1 exactly on the values of {tokens!r}, but it is {marks} where these are {values.tolist()}"
+        )
 
 
 def assert_mask_is_exact(
@@ -165,7 +248,7 @@ def assert_mask_is_exact(
     >>> import mlxfp as fp
     >>> assert_mask_is_exact(fp.collators.text(pad_id=0), [{"input_ids": [1, 2]}, {"input_ids": []}])
     """
-    batch = collator(examples)
+    batch = batch_of(collator, examples)
     for place, example in enumerate(examples):
         values = batch[mask][place].tolist()
         assert set(values) <= {0, 1}, f"{mask!r} of {brief(collator)} is 0 or 1, but example {place} has {values}"

@@ -11,6 +11,8 @@ from mlxfp.core.execution import iterate
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, logged
 
+__tracebackhide__ = True
+
 
 def assert_resumable(dataset: Dataset[Any], *, epoch: int = 0) -> None:
     """Law: after every item, resuming gives exactly the rest, from the cursor and from its bytes; resuming at every item changes nothing.

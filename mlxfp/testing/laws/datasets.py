@@ -21,6 +21,8 @@ from mlxfp.core.sources import Source
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.probing import from_chunks
 
+__tracebackhide__ = True
+
 Transform = Callable[[Dataset[Any]], Dataset[Any]]
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from mlxfp.core.errors import DataError
 
+__tracebackhide__ = True
+
 Loss = Callable[..., tuple[Any, Any]]  # arrays -> (sum, weight), two scalars
 
 

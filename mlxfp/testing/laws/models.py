@@ -1,6 +1,7 @@
 """The laws of models: what an output may depend on. A model here is any function from (ids, mask) to outputs.
 
-Outputs are [B, L, ...], one for each token, or [B, ...], one for each row. Those at padding have no meaning and are not compared.
+Outputs are [B, L, ...], one for each token, or [B, ...], one for each row. Those at padding have no meaning and are not compared. A model
+gets arrays of the library that its ids are of: MLX, torch or numpy; where the law makes the ids, they are of MLX.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,6 +9,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mlxfp.core.arrow.named_arrays import host_array
+
+__tracebackhide__ = True
 
 Model = Callable[..., Any]
 
@@ -23,12 +28,10 @@ def assert_ignores_padding(  # noqa: PLR0913  # a model, its input, and what pad
     >>> total = lambda ids, mask: (ids * mask).sum(axis=1)
     >>> assert_ignores_padding(total, mx.array([[3, 4], [5, 0]]), mx.array([[1, 1], [1, 0]]), extra=2, side="left", filler=9)
     """
-    import mlx.core as mx
-
     before, after = (0, extra) if side == "right" else (extra, 0)
-    wide_ids = np.pad(np.array(ids), ((0, 0), (before, after)), constant_values=filler)
-    wide_mask = np.pad(np.array(mask), ((0, 0), (before, after)))
-    off = _gap(_real(model(ids, mask), mask), _real(model(mx.array(wide_ids), mx.array(wide_mask)), wide_mask))
+    wide_ids = np.pad(host_array(ids), ((0, 0), (before, after)), constant_values=filler)
+    wide_mask = np.pad(host_array(mask), ((0, 0), (before, after)))
+    off = _gap(_real(model(ids, mask), mask), _real(model(_like(ids, wide_ids), _like(mask, wide_mask)), wide_mask))
     assert off < tolerance, f"padding changes no output, but {extra} more tokens of it, {filler}, on the {side} change them by {off}"
 
 
@@ -78,9 +81,7 @@ def assert_causal(model: Model, ids: Any, place: int, *, changed: Any, tolerance
     >>> import mlx.core as mx
     >>> assert_causal(lambda ids: ids.cumsum(axis=1), mx.array([[1, 2, 3]]), 1, changed=mx.array([[7, 8, 9]]))
     """
-    import mlx.core as mx
-
-    other = mx.where(mx.arange(ids.shape[1]) > place, changed, ids)
+    other = _like(ids, np.where(np.arange(ids.shape[1]) > place, host_array(changed), host_array(ids)))
     off = _gap(model(ids)[:, : place + 1], model(other)[:, : place + 1])
     assert off < tolerance, f"the future does not matter, but tokens after position {place} change outputs up to it by {off}"
 
@@ -104,9 +105,23 @@ def assert_generates_the_likeliest(model: Model, prompts: Sequence[Sequence[int]
 
 def _real(answers: Any, mask: Any) -> NDArray[Any]:
     """Return the outputs at real tokens, in order, where there is one for each token; else all outputs."""
-    values, marks = np.array(answers), np.array(mask)
+    values, marks = host_array(answers), host_array(mask)
     return values[marks != 0] if values.shape[:2] == marks.shape and values.ndim == 3 else values
 
 
 def _gap(a: Any, b: Any) -> float:
-    return float(abs(np.array(a, np.float64) - np.array(b, np.float64)).max(initial=0))
+    return float(abs(host_array(a).astype(np.float64) - host_array(b).astype(np.float64)).max(initial=0))
+
+
+def _like(array: Any, values: NDArray[Any]) -> Any:
+    """Make an array of the library that `array` is of."""
+    library = type(array).__module__.partition(".")[0]
+    if library == "mlx":
+        import mlx.core as mx
+
+        return mx.array(values)
+    if library == "torch":
+        import torch
+
+        return torch.from_numpy(values)
+    return values

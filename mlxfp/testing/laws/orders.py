@@ -1,13 +1,16 @@
 """The laws of orders and parts: a shuffle is a permutation that seed and epoch decide, a split is a partition, no token is lost."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mlxfp.core.chunks import HIDDEN
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.nodes import brief
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect
+
+__tracebackhide__ = True
 
 ENOUGH = 12  # with 12 rows, two orders are the same by chance once in 479 million times
 
@@ -43,7 +46,8 @@ def assert_partitions(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
     """
     found, expected = sum((_rows(part, epoch) for part in parts), Counter()), _rows(whole, epoch)
     lost, added = list((expected - found).elements()), list((found - expected).elements())
-    assert not lost + added, f"the parts {list(parts)} are a partition of {whole!r}, but they lose {lost} and add {added}"
+    wrong = " and ".join(f"{what} {rows}" for what, rows in (("lose", lost), ("add", added)) if rows)
+    assert not wrong, f"the parts {list(parts)} are a partition of {whole!r}, but they {wrong}"
 
 
 def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epochs: int = 3) -> None:
@@ -62,15 +66,25 @@ def assert_stay_apart(parts: Sequence[Dataset[Any]], whole: Dataset[Any], *, epo
                 assert first == number, f"row {row} is in part {number} in epoch {epoch} and was in part {first}, of {list(parts)}"
 
 
-def assert_conserves_tokens(transform: Transform, dataset: Dataset[Any], *, column: str = "input_ids", epoch: int = 0) -> None:
+def assert_conserves_tokens(
+    transform: Callable[[Any], Any], rows: Dataset[Any] | Sequence[Mapping[str, Any]], *, column: str = "input_ids", epoch: int = 0
+) -> None:
     """Law: the tokens that come out, in any rows and groups, are those that went in, each as many times.
+
+    `rows` are a dataset for a stage of ours, and a list of dicts for any other function, which returns dicts, or a dict of columns. Padding
+    counts as tokens.
 
     >>> import mlxfp as fp
     >>> assert_conserves_tokens(fp.pack(4), fp.from_examples([{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}]))
+    >>> join = lambda rows: [{"input_ids": sum((row["input_ids"] for row in rows), [])}]
+    >>> assert_conserves_tokens(join, [{"input_ids": [1, 2, 3]}, {"input_ids": [4, 5]}])
     """
-    changed = transform(dataset)
-    before, after = _tokens(dataset, column, epoch), _tokens(changed, column, epoch)
-    assert before == after, f"{changed!r} conserves tokens, but it lost {dict(before - after)} and added {dict(after - before)}"
+    before = _tokens(rows, column, epoch)
+    changed = transform(rows if isinstance(rows, Dataset) else [dict(row) for row in rows])
+    after = _tokens(changed, column, epoch)
+    wrong = " and ".join(f"{what} {dict(some)}" for what, some in (("lost", before - after), ("added", after - before)) if some)
+    name = repr(changed) if isinstance(changed, Dataset) else brief(transform)
+    assert not wrong, f"{name} conserves tokens, but it {wrong}, as token: times"
 
 
 def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
@@ -78,7 +92,10 @@ def _rows(dataset: Dataset[Any], epoch: int) -> Counter[str]:
     return Counter(map(repr, collect(dataset, epoch=epoch).drop_columns(list(HIDDEN)).to_pylist()))
 
 
-def _tokens(dataset: Dataset[Any], column: str, epoch: int) -> Counter[int]:
-    found = collect(dataset, epoch=epoch)
-    chunks = found if isinstance(found, list) else found.to_batches()
-    return Counter(token for chunk in chunks for row in chunk.column(column).to_pylist() for token in row)
+def _tokens(rows: Any, column: str, epoch: int) -> Counter[int]:
+    if isinstance(rows, Dataset):
+        found = collect(rows, epoch=epoch)
+        chunks = found if isinstance(found, list) else found.to_batches()
+        return Counter(token for chunk in chunks for row in chunk.column(column).to_pylist() for token in row)
+    lists = rows[column] if isinstance(rows, Mapping) else [row[column] for row in rows]
+    return Counter(int(token) for row in lists for token in row)

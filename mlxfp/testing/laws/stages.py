@@ -18,6 +18,8 @@ from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, logged, through_bytes
 from mlxfp.testing.probing import from_chunks
 
+__tracebackhide__ = True
+
 
 def assert_pipes(
     value: object, *functions: Callable[[Any], Any], pipe: Callable[..., Any] = pipe, compose: Callable[..., Any] = compose

@@ -12,6 +12,8 @@ from mlxfp.testing.laws.datasets import Transform
 from mlxfp.text.templates.templates import Template
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
+__tracebackhide__ = True
+
 
 def assert_renders_each_row(sentence: Template, chunk: RecordBatch) -> None:
     """Law: rendering a chunk gives what rendering each of its rows gives, and fails where one of them fails.

@@ -15,6 +15,8 @@ if TYPE_CHECKING:  # laws of data must not load MLX
     from mlxfp.training.steps.state import TrainState
     from mlxfp.training.steps.steps import Batch, Step
 
+__tracebackhide__ = True
+
 
 def assert_pure_step(step: "Step", state: "TrainState", batch: "Batch") -> None:
     """Law: a step changes neither the state nor the batch, and gives the same result again, bit for bit.

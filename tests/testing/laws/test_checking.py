@@ -10,6 +10,7 @@ from typing import Any
 import mlx.core as mx
 import pyarrow as pa
 import pytest
+from attrs import frozen
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -17,6 +18,8 @@ import mlxfp as fp
 from mlxfp.collators import causal, text
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.examples import Examples, Row
+from mlxfp.core.nodes import Part
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.rows.map_filter import filter, take
@@ -121,6 +124,37 @@ def test_collators_that_are_right_pass():
     laws.check(text(pad_id=0, side="left"), examples=ids, schema=TOKENS, masks={"attention_mask": "input_ids"})
 
 
+def test_foreign_collators_get_lists_of_plain_dicts_and_views_only_if_asked():
+    seen: set[Any] = set()
+
+    def spy(examples: Any) -> Any:
+        seen.update([type(examples), *map(type, examples)])
+        return text(pad_id=0)(examples)
+
+    laws.check(spy, schema=TOKENS, masks={"attention_mask": "input_ids"})
+    assert seen == {list, dict}
+    laws.check(spy, schema=TOKENS, views=True)
+    assert seen == {list, dict, Examples, Row}
+
+
+def lists_only(examples: Any) -> dict[str, Any]:
+    return {"length": mx.array([len(row["input_ids"]) + isinstance(examples, Examples) for row in examples])}
+
+
+@frozen(repr=False)
+class OfOurs(Part):
+    def __call__(self, examples: Any) -> dict[str, Any]:
+        return lists_only(examples)
+
+
+def test_our_collators_are_held_to_the_law_of_views_and_others_if_asked():
+    laws.check(lists_only, schema=TOKENS)
+    with pytest.raises(AssertionError, match="'length' of lists_only follows the order"):  # a view in another order is a list
+        laws.check(lists_only, schema=TOKENS, views=True)
+    with pytest.raises(AssertionError, match=r"'length' of of_ours\(\) follows the order"):
+        laws.check(OfOurs(), schema=TOKENS)
+
+
 def _longest_first(examples: Any) -> dict[str, Any]:
     return text(pad_id=0)(sorted(examples, key=lambda row: -len(row["input_ids"])))
 
@@ -178,6 +212,79 @@ def test_holding_data_to_its_laws_does_not_load_mlx():
     """
     run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
+
+
+def test_collators_and_loaders_are_held_to_their_laws_without_mlx():
+    code = """
+        import sys
+
+        class WithoutMLX:
+            def find_spec(self, name, path=None, target=None):
+                if name.partition(".")[0] == "mlx":
+                    raise ImportError("libmlx.so: cannot open shared object file")
+
+        sys.meta_path.insert(0, WithoutMLX())
+        import numpy as np
+        from hypothesis import strategies as st
+        from mlxfp.testing import audit, laws
+
+        def padded(examples):
+            rows = [example["x"] for example in examples]
+            width = max(map(len, rows))
+            ids = np.array([row + [0] * (width - len(row)) for row in rows])
+            return {"x": ids, "mask": (ids > 0).astype(np.int32)}
+
+        def loader(seed, epoch, workers, state):
+            yield from enumerate(np.random.default_rng([seed, epoch]).permutation(12)[state or 0:], 1 + (state or 0))
+
+        def flipped(seed, epoch, workers, state):
+            return ((item, state) for state, item in loader(seed, epoch, workers, state))
+
+        groups = st.lists(st.builds(dict, x=st.lists(st.integers(1, 9), min_size=1)), min_size=1)
+        laws.check(padded, examples=groups, masks={"mask": "x"}, padding={"x": 0}, carries={"x": "x"}, dtypes={"x": "int64"})
+        laws.assert_ignores_padding(lambda ids, mask: (ids * mask).sum(axis=1), np.array([[3, 0]]), np.array([[1, 0]]))
+        print(audit.examine(audit.Loader("mine", 12, flipped)))
+    """
+    run = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=False)
+    assert run.stdout.strip() == "()", run.stderr
+
+
+def test_a_failure_shows_the_line_of_the_test_and_none_of_ours(tmp_path: Path):
+    (tmp_path / "test_mine.py").write_text(
+        dedent("""
+            import numpy as np
+            from hypothesis import strategies as st
+            from mlxfp.testing import laws
+
+            ROWS = st.lists(st.builds(dict, x=st.integers(0, 9)), min_size=1)
+
+            class Counter:
+                calls = 0
+
+                def __call__(self, examples):
+                    self.calls += 1
+                    return {"x": np.full(len(examples), self.calls)}
+
+            def test_a_law_that_is_broken():
+                laws.check(Counter(), examples=ROWS)
+
+            def test_a_mistake_in_the_collator():
+                laws.check(lambda examples: {"x": np.array([example["y"] for example in examples])}, examples=ROWS)
+
+            def test_a_law_with_inputs():
+                laws.assert_permutes(lambda rows: {"x": np.sort([row["x"] for row in rows])}, [{"x": 2}, {"x": 1}], [1, 0])
+            """),
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", "test_mine.py"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "3 failed" in run.stdout, run.stdout + run.stderr
+    assert "checking.py" not in run.stdout
+    assert "hypothesis/" not in run.stdout
+    assert "AssertionError: <Counter object> gives the same batch for the same examples" in run.stdout
+    assert re.search(
+        r"KeyError: 'y'\s+E\s+Failing test case: every_law_holds\(\s+E\s+examples=\[{'x': 0}\],\s+E\s+seed_of_the_order=0", run.stdout
+    )
 
 
 def test_a_project_that_imports_nothing_else_of_ours_can_use_it(tmp_path: Path):

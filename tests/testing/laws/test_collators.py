@@ -134,10 +134,10 @@ def test_what_is_not_pure_is_caught(collator: Callable[..., Any]):
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (None, r"returns a dict of arrays, but it is NoneType: None"),
-        ((mx.array([1]), mx.array([0])), r"returns a dict of arrays, but it is tuple: \(array"),
-        ({"labels": [[1], [2, 3]]}, r"'labels' of .* is an array, or a tuple of texts, but it is list: \[\[1\], \[2, 3\]\]"),
-        ({"labels": 5}, r"'labels' of .* but it is int: 5"),
+        (None, r"returns arrays by name\. A batch holds arrays and lists of texts, .* but it is NoneType: None"),
+        (({"x": mx.array([1]), "y": None},), r"but '0.y' is NoneType: None"),
+        ({"labels": [[1], [2, 3]]}, r"but 'labels' is list: \[\[1\], \[2, 3\]\]"),
+        ({"labels": 5}, r"but 'labels' is int: 5"),
     ],
 )
 def test_what_is_no_batch_is_caught(batch: Any, message: str):

@@ -89,9 +89,9 @@ def test_splits_shards_and_what_is_put_together_are_partitions(epoch: int):
 
 
 def test_rows_that_no_part_or_two_parts_have_are_caught():
-    with pytest.raises(AssertionError, match=r"but they lose \[\"{'x': 1}\", .* and add \[\]"):
+    with pytest.raises(AssertionError, match=r"but they lose \[\"{'x': 1}\", [^\]]*\]$"):
         assert_partitions([shard(0, 2)(ROWS)], ROWS)
-    with pytest.raises(AssertionError, match=r"but they lose \[\] and add \[\"{'x': 0}\","):
+    with pytest.raises(AssertionError, match=r"but they add \[\"{'x': 0}\","):
         assert_partitions([ROWS, shard(0, 2)(ROWS)], ROWS)
     with pytest.raises(AssertionError, match=r"but they lose \[.* and add \[\"{'x': 7}\"\]"):
         assert_partitions([from_table(pa.table({"x": [7]}))], from_table(pa.table({"x": [8]})))
@@ -102,5 +102,5 @@ def test_rows_that_go_over_to_another_part_in_a_later_epoch_are_caught():
     assert_stay_apart(split((0.8, 0.2), seed=0)(shuffled), shuffled)
     with pytest.raises(AssertionError, match=r"row \d+ is in part [01] in epoch 1 and was in part [01], of \["):
         assert_stay_apart([take(16, redraw=True)(shuffled), skip(16, redraw=True)(shuffled)], shuffled)
-    with pytest.raises(AssertionError, match="and add"):
+    with pytest.raises(AssertionError, match="but they add"):
         assert_stay_apart([ROWS, ROWS], ROWS)

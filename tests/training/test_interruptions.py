@@ -11,8 +11,8 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.training import observers
 from mlxfp.training.loop import checkpoints
 from mlxfp.training.loop.checkpoints import load_state
-from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Event, Stepped
-from mlxfp.training.loop.fitting import fit
+from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Event, Stepped, Stopped
+from mlxfp.training.loop.fitting import best, fit, last
 from mlxfp.training.observers import saving
 from tests.training.samples import dataset, setting
 
@@ -85,3 +85,59 @@ def test_saved_files_are_reported_up_to_the_interruption(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         seen.extend(pipe(fit(STEP, FIRST, dataset(), epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20)))
     assert {event.path.name for event in seen if isinstance(event, CheckpointSaved)} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("where", [in_a_step, in_an_evaluation, in_an_observer, while_a_checkpoint_is_written])
+def test_last_hands_out_the_last_event_of_an_interrupted_run(where, tmp_path, monkeypatch):
+    step, watching = where(monkeypatch)
+    data = pipe(dataset(), prefetch(2))
+    events = pipe(fit(step, FIRST, data, epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20))
+    with pytest.warns(RuntimeWarning, match=r"The run was interrupted, and last returns the event after step [345]: .* interrupt it again") as said:
+        end = last(events)
+    assert said[0].filename == __file__
+    assert isinstance(end, Stopped)
+    assert (end.reason, list(events)) == ("interrupted", [])
+    assert last(fit(STEP, end.state, data, epochs=3, cursor=end.cursor, running=end.running)).state == WHOLE[-1].state
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+
+
+def test_an_interruption_before_the_first_step_ends_the_program():
+    def first(events):
+        for event in events:
+            interrupt()
+            yield event
+
+    for interrupted in (first(fit(STEP, FIRST, dataset())), pipe(fit(STEP, FIRST, dataset()), observers.on_event(Event, lambda _: interrupt()))):
+        with pytest.raises(KeyboardInterrupt):
+            last(interrupted)
+
+
+def test_a_second_interruption_ends_the_program():
+    def stubborn(events):
+        try:
+            yield from events
+        finally:  # of an observer that writes a file, for instance
+            interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        last(stubborn(event for event in WHOLE[:5] if event.step < 3 or interrupt()))
+
+
+def test_an_interruption_at_the_end_leaves_the_reason():
+    def late(events):
+        yield from events
+        interrupt()
+
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        assert last(late(fit(STEP, FIRST, dataset(), epochs=1))).reason == "epochs"
+
+
+def test_best_returns_the_best_evaluation_before_the_interruption():
+    def events(until):
+        evaluate = observers.evaluate_every(lambda state: {"loss": abs(state.step - 2)}, steps=1)
+        return pipe(fit(STEP, FIRST, dataset(), epochs=3), evaluate, observers.on_event(Evaluated, lambda event: event.step == until and interrupt()))
+
+    with pytest.warns(RuntimeWarning, match="best returns the event after step 2"):
+        assert best(events(5), "loss", mode="min").step == 2
+    with pytest.raises(KeyboardInterrupt):
+        best(events(1), "loss", mode="min")

@@ -84,11 +84,14 @@ class RunStarted(Event):
 class Stepped(Event):
     """A step was made. `metrics` are the means since the last reading, with `weight`; empty unless they were read.
 
+    `compiled` tells that the step was compiled for it, as it is for every new shape of a batch, so that it took longer than others will.
+
     >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
     metrics: Mapping[str, float]
+    compiled: bool = field(default=False, eq=False)  # not compared: what else was compiled before in this process changes nothing
 
 
 @frozen

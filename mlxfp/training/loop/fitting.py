@@ -1,6 +1,5 @@
 """The loops around a step: training as a stream of events, evaluation, prediction."""
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from functools import partial
@@ -21,9 +20,10 @@ from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.event_streams import EventStream
+from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
+from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 from mlxfp.training.loop.rank_agreement import in_step, same_number
@@ -103,22 +103,34 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
 def last(events: Iterable[Event]) -> Event:
     """Consume all events and return the last one; its `state` is the trained one.
 
-    Raises `ArgumentError` if there are none.
+    Ctrl-C stops the run, but not the program: a warning says so, and the result is `Stopped` with the reason "interrupted" and everything
+    that continues the run. A second Ctrl-C, or one before the first step, raises `KeyboardInterrupt`.
+
+    Raises `ArgumentError` if there are no events.
 
     >>> last(iter([]))
     Traceback (most recent call last):
     mlxfp.core.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
     """
-    final = deque(events, maxlen=1)
-    if not final:
+    first: Event | None = None
+    final: Event | None = None
+    try:
+        for final in events:
+            first = first or final
+    except KeyboardInterrupt as error:
+        if first is None or final is None or final.step == first.step or isinstance(error.__context__, KeyboardInterrupt):
+            raise  # nothing is lost, or it is the second one
+        stop_interrupted("last", events, final)
+        return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
+    if final is None:
         raise ArgumentError("There are no events, so there is no last one. A stream can be consumed once: call fit again.")
-    return final[0]
+    return final
 
 
 def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     """Consume all events and return the evaluation with the best `metric`, the first of equals; its `state` is the best one.
 
-    Raises `ArgumentError` if no evaluation has the metric, or only NaN.
+    Ctrl-C stops the run, but not the program: a warning says so, and the result is the best evaluation so far, if there is one. Raises `ArgumentError` if no evaluation has the metric, or only NaN.
 
     >>> from mlxfp.training.loop.events import Evaluated
     >>> evaluations = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4))]
@@ -126,10 +138,15 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     2
     """
     tracker, found = PlateauTracker(metric, mode), None
-    for event in events:
-        if isinstance(event, Evaluated):
-            before, tracker = tracker, tracker.after(event.metrics)
-            found = event if tracker.best != before.best else found
+    try:
+        for event in events:
+            if isinstance(event, Evaluated):
+                before, tracker = tracker, tracker.after(event.metrics)
+                found = event if tracker.best != before.best else found
+    except KeyboardInterrupt as error:
+        if found is None or isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        stop_interrupted("best", events, found)
     if found is None:
         raise ArgumentError(f"No evaluation has a number for {metric!r}, so none is the best. Put evaluate_every into the pipe.")
     return found
@@ -163,7 +180,7 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
             )
         return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
 
-    return partial(_evaluate, _compiled("measure", model, measured))
+    return Looking(partial(_evaluate, _compiled("measure", model, measured)))
 
 
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
@@ -209,6 +226,11 @@ class _Run:
     @property
     def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
         return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
+
+    @property
+    def variants(self) -> int:
+        """How often the step was compiled, if it knows."""
+        return getattr(self.step, "variants", 0)
 
     @property
     def ranks(self) -> Any:
@@ -269,8 +291,9 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
             for batch, after in feed if alike else in_step(run.ranks, feed):
                 progress = yield from _changed(run, progress)
+                variants = run.variants
                 progress, means = _read(run, _stepped(run, progress, batch, after))
-                yield progress.event(Stepped, means)
+                yield progress.event(Stepped, means, run.variants > variants)
                 if run.done(progress):
                     break
             else:
@@ -343,7 +366,9 @@ def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, An
 def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
-    parts = list(_results("evaluate", run, state, batches))
+    results = _results("evaluate", run, state, batches)
+    end_look(_called(run, state, batches))
+    parts = list(results)
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
     return compute(merge(parts))
@@ -355,7 +380,7 @@ def _results(function: str, run: Callable[[TrainState, Batch], Any], state: Trai
     return map(to_numpy, _ahead(_called(run, state, batches)))
 
 
-def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[R]:
+def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Generator[R, None, None]:
     before = epoch_start(batches, 0)
     for batch, after in with_cursors(batches, None, 0):
         with naming_rows(batches, before):

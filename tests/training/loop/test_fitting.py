@@ -43,6 +43,14 @@ def test_a_run_is_a_stream_of_events():
     assert events[-1].reason == "epochs"
 
 
+def test_steps_that_were_compiled_for_a_new_shape_say_so():
+    step, state = setting()
+    events = fit(step, state, [group(), group(seed=1), group(size=4), group()], epochs=2)
+    assert [event.compiled for event in events if isinstance(event, Stepped)] == [True, False, True, *[False] * 5]
+    own = fit(lambda state, batch: step(state, batch), state, [group()])
+    assert [event.compiled for event in own if isinstance(event, Stepped)] == [False]
+
+
 def test_a_step_in_a_function_makes_the_same_run_as_the_step_itself():
     step, state = SETTING
     ours, wrapped = (list(fit(made, state, dataset(), epochs=2)) for made in (step, step.__call__))  # the second builds every state

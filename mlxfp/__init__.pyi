@@ -60,6 +60,7 @@ from mlxfp.data.lengths.batching import batch as batch
 from mlxfp.data.lengths.batching import unbatch as unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens as batch_by_tokens
 from mlxfp.data.lengths.bucketing import bucket_by_length as bucket_by_length
+from mlxfp.data.lengths.cropping import crop_waveforms as crop_waveforms
 from mlxfp.data.lengths.packing import pack as pack
 from mlxfp.data.lengths.shape_planning import ShapePlan as ShapePlan
 from mlxfp.data.lengths.shape_planning import batch_shapes as batch_shapes

@@ -81,8 +81,9 @@ def _by_load() -> tuple[int | None, str | None]:
     if free == cores:
         return None, None
     return free, (
-        f"OpenBLAS multiplies matrices with {free} of {cores} threads, because other programs keep the other cores busy. Results may differ "
-        f"in their last digits from those with another number, so to continue a run bit for bit, name it: use_fast_blas(threads={free})."
+        f"OpenBLAS multiplies matrices with {free} of {cores} threads, because other programs keep the other cores busy. Results may "
+        "differ in their last digits from those with another number, so to continue a run bit for bit, name it: "
+        f"use_fast_blas(threads={free})."
     )
 
 

@@ -72,12 +72,15 @@ class Evaluation:
 class RunStarted(Event):
     """A run begins. `total` is the number of steps at its end, where that is known, and `history` is the argument of `fit`.
 
+    `optimizer` has the settings of the step's optimizer, such as its betas, where the step is one of `train_step`.
+
     >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
     """
 
     total: int | None
     history: tuple[Evaluation, ...] = ()
+    optimizer: Mapping[str, Any] = field(factory=dict, eq=False)
 
 
 @frozen

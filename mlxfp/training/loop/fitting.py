@@ -22,13 +22,14 @@ from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
-from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
+from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, naming_rows, why_empty, with_cursors
 from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
-from mlxfp.training.loop.rank_agreement import in_step, same_number
+from mlxfp.training.loop.rank_agreement import in_step, noting_lost_ranks, same_number
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
+from mlxfp.training.optimization.hyperparameters import hyperparameters
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
 from mlxfp.training.steps.state import FlatState, TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep, sum_and_weight
@@ -93,11 +94,10 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     run = _Run(
         step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control(), control is not None
     )
-    if running is None or cursor is None:  # without a cursor the epoch begins again
-        running = RunningMetrics()
+    running = running if running is not None and cursor is not None else RunningMetrics()  # without a cursor the epoch begins again
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
-    return EventStream(_trained(run, begin, tuple(history)))
+    return EventStream(noting_lost_ranks(run.ranks, _trained(run, begin, tuple(history))))
 
 
 def last(events: Iterable[Event]) -> Event:
@@ -130,7 +130,8 @@ def last(events: Iterable[Event]) -> Event:
 def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     """Consume all events and return the evaluation with the best `metric`, the first of equals; its `state` is the best one.
 
-    Ctrl-C stops the run, but not the program: a warning says so, and the result is the best evaluation so far, if there is one. Raises `ArgumentError` if no evaluation has the metric, or only NaN.
+    Ctrl-C stops the run, but not the program: a warning says so, and the result is the best evaluation so far, if there is one. Raises
+    `ArgumentError` if no evaluation has the metric, or only NaN.
 
     >>> from mlxfp.training.loop.events import Evaluated
     >>> evaluations = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4))]
@@ -218,10 +219,9 @@ class _Run:
         if self.steps is not None and begin.state.step > self.steps:
             raise ArgumentError(f"The state has made {begin.state.step} steps, more than steps={self.steps}; steps counts from the start.")
         if self.epochs is not None and begin.cursor is not None and begin.epoch >= self.epochs:
-            raise ArgumentError(
-                f"The cursor is in epoch {begin.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
-                "epochs counts from the start of training."
-            )
+            where = f"The cursor is in epoch {begin.epoch}, counted from 0"
+            raise ArgumentError(f"{where}, and epochs={self.epochs} ends before it; epochs counts from the start of training.")
+        check_epochs(self.batches, self.epochs, self.steps, stacklevel=4)
 
     @property
     def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
@@ -281,10 +281,11 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the whole loop: feed batches to the step, read its metrics where that is due, and report what happened."""
     warn_if_slow()
     run.control.take()  # requests from before the run
-    yield progress.event(RunStarted, run.total(progress), history)
+    settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
+    yield progress.event(RunStarted, run.total(progress), history, settings)
     for message in run.warnings(progress):
         yield progress.event(Warned, message)
-    resume, alike = progress.cursor, same_number(run.ranks, run.batches)
+    resume, alike = progress.cursor, same_number(run.ranks, run.batches, progress.state.step)
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())

@@ -10,7 +10,9 @@ from typing import TextIO
 
 from attrs import define
 
+from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
+from mlxfp.training.observers.first_rank import on_first_rank
 
 _REDRAW = 0.1  # seconds between two drawings of the bar: ten a second look live, and cost nothing
 _BAR = 12  # its width in characters: with it, the line of a long run fits into 80 columns
@@ -18,13 +20,13 @@ _KEPT = 0.99  # of the weight of a step when another one is made: the sums are t
 _ERASE = "\r\x1b[K"  # to the start of the line, and clear it (ECMA-48)
 
 
-def progress(*, file: TextIO | None = None) -> Observer:
+def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Observer:
     """Show the progress of the run on standard error, or in `file`: step, loss, steps per second, time left, evaluations, the end.
 
     On a terminal one line is drawn again and again; otherwise a line is written for every reading of the metrics, and one before as soon as
     the speed is known. The speed is that of about the last hundred steps, with the time to read their data, but without evaluations and
     checkpoints, the first step of the run, and those that were compiled for a new shape; so is the time left. It shows the events of the
-    observers before it, so put it last.
+    observers before it, so put it last. With `ranks`, only rank 0 shows it.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
@@ -34,7 +36,7 @@ def progress(*, file: TextIO | None = None) -> Observer:
     epoch 1  step 7  accuracy 0.5000
     2
     """
-    return partial(_progress, file=file)
+    return on_first_rank(ranks, partial(_progress, file=file))
 
 
 def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event]:

@@ -134,6 +134,7 @@ from mlxfp.training.loop.fitting import fit as fit
 from mlxfp.training.loop.fitting import last as last
 from mlxfp.training.loop.fitting import predict as predict
 from mlxfp.training.loop.nonfinite import NonFiniteError as NonFiniteError
+from mlxfp.training.loop.rank_agreement import RankError as RankError
 from mlxfp.training.observers.plotting import plot_run as plot_run
 from mlxfp.training.optimization import optimizers as optimizers
 from mlxfp.training.optimization import schedules as schedules

@@ -30,7 +30,7 @@ from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.loop.rank_agreement import same_number
+from mlxfp.training.loop.rank_agreement import check_beginning
 from mlxfp.training.observers import checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, progress, time_budget
 from mlxfp.training.steps.state import trees_of
 from mlxfp.training.steps.steps import train_step
@@ -46,7 +46,7 @@ use_fast_blas()
 import mlx.core as mx
 from mlxfp.distributed import connect
 from tests.test_distributed import run
-ranks = connect(backend="ring")
+ranks = connect(backend="ring", limit=20 if sys.argv[1] == "killed" else 250)
 run(ranks, sys.argv[1], sys.argv[2])
 """
 CASES = {
@@ -353,12 +353,20 @@ def test_one_rank_writes(tmp_path):
     assert not {path.name for path in tmp_path.iterdir()} & {"best-1.safetensors", "log-1.jsonl"}
 
 
-@pytest.mark.parametrize("case", ["raises", "killed"])
-def test_a_rank_that_fails_or_dies_ends_the_others_with_an_error(case, tmp_path):
-    first, second = launch(case, tmp_path, fails=True)
-    assert "Rank 0 of 2 lost the connection to another one after step" in first
-    assert "load_latest(folder, like, ranks=ranks)" in first
-    assert case == "killed" or "ValueError: a broken row" in second
+def test_a_rank_that_fails_ends_the_others_with_an_error(tmp_path):
+    first, second = launch("raises", tmp_path, fails=True)
+    assert "RankError: Rank 1 of 2 failed while it made its next batch, so this one, rank 0, cannot go on" in first
+    assert "ValueError: a broken row" in second
+
+
+def test_a_rank_that_dies_ends_the_others_within_the_limit(tmp_path):
+    first, _ = launch("killed", tmp_path, fails=True)
+    assert "this rank has waited 20 seconds for another one, and ends" in first or "connection to a peer was lost" in first
+
+
+def test_a_limit_must_be_above_0():
+    with pytest.raises(ArgumentError, match="limit must be above 0, got limit=0"):
+        connect(limit=0)
 
 
 class Told(Ranks):
@@ -382,8 +390,8 @@ def two(*said):
 
 def test_ranks_that_begin_at_different_steps_are_refused():
     with pytest.raises(ArgumentError, match=r"The ranks begin at different steps: 0, 6\. .* load_latest\(folder, like, ranks=ranks\)"):
-        same_number(two(3, 6), [], 0)
-    assert not same_number(two(-1, 4), [], 4)
+        check_beginning(two(6), 0)
+    check_beginning(two(4), 4)
 
 
 def test_ranks_without_a_common_checkpoint_are_refused(tmp_path):

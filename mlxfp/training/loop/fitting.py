@@ -26,7 +26,7 @@ from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start
 from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
-from mlxfp.training.loop.rank_agreement import in_step, noting_lost_ranks, same_number
+from mlxfp.training.loop.rank_agreement import check_beginning, in_step, watched
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
@@ -97,7 +97,7 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     running = running if running is not None and cursor is not None else RunningMetrics()  # without a cursor the epoch begins again
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
-    return EventStream(noting_lost_ranks(run.ranks, _trained(run, begin, tuple(history))))
+    return EventStream(watched(run.ranks, _trained(run, begin, tuple(history))))
 
 
 def last(events: Iterable[Event]) -> Event:
@@ -242,8 +242,7 @@ class _Run:
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
         if not self.done(begin):
-            state = begin.event(Event).state
-            yield from warnings_before(self.step, state, self.batches, begin.cursor, changes=self.controlled)
+            yield from warnings_before(self.step, begin.event(Event).state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -285,12 +284,13 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     yield progress.event(RunStarted, run.total(progress), history, settings)
     for message in run.warnings(progress):
         yield progress.event(Warned, message)
-    resume, alike = progress.cursor, same_number(run.ranks, run.batches, progress.state.step)
+    check_beginning(run.ranks, progress.state.step)
+    resume = progress.cursor
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
-            for batch, after in feed if alike else in_step(run.ranks, feed):
+            for batch, after in in_step(run.ranks, feed):
                 progress = yield from _changed(run, progress)
                 variants = run.variants
                 progress, means = _read(run, _stepped(run, progress, batch, after))

@@ -51,10 +51,11 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
             now = monotonic()
             view.add(event, now - waited)
             stepped = isinstance(event, Stepped)
-            if live and stepped and (event.metrics or now - drawn >= _REDRAW):
+            read = isinstance(event, Stepped) and bool(event.metrics)
+            if live and stepped and (read or now - drawn >= _REDRAW):
                 _write(out, f"{_ERASE}{view.line(event, now, live=True)[: get_terminal_size().columns - 1]}")
                 drawn = now
-            elif (not live and stepped and (event.metrics or (view.rate and not told))) or _has_line(event):
+            elif (not live and stepped and (read or (view.rate and not told))) or _has_line(event):
                 _write(out, f"{_ERASE if drawn else ''}{view.line(event, now, live=live)}\n")
                 drawn, told = 0.0, told or stepped
             yield event

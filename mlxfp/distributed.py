@@ -101,7 +101,7 @@ class _Watch:
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
-        """Set a deadline for the code within, or none; after it the limit begins anew for what is around it."""
+        """Set a deadline for the code within, or none; after it the limit begins again for what is around it."""
         before, self._deadline = self._deadline, monotonic() + self.limit if watching else None
         if self._thread is None:
             self._thread = threading.Thread(target=self._look, name="mlxfp-ranks", daemon=True)

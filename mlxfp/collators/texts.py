@@ -94,8 +94,8 @@ class _Text(Padded):
         ids, ends = ids_of(examples, self.column, self.vocab_size, _NAME)
         ragged: dict[str, PaddedColumn] = {f"{self.prefix}{_IDS}": (ids, self.pad_id)}
         if self.column == _IDS:
-            beside = side_columns(examples, ends, _NAME, type_ids=self.type_ids)
-            ragged |= {f"{self.prefix}{name}": values for name, values in beside.items()}
+            aligned = side_columns(examples, ends, _NAME, type_ids=self.type_ids)
+            ragged |= {f"{self.prefix}{name}": values for name, values in aligned.items()}
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)
         return Columns(self, examples, ends, ragged, single)

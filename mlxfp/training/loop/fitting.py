@@ -58,7 +58,7 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
 
     The run ends after `epochs` or when the state has made `steps`, whichever comes first; after one epoch if neither is given. Both
     count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, or
-    another iterable that can be iterated once for every epoch.
+    another iterable that can be iterated once for every epoch; one without an end needs `steps` (else `PipelineError`).
 
     Three arguments continue a run from a checkpoint or an event: `cursor` is where to go on in a dataset, `history` the evaluations
     so far, for observers such as `early_stopping`, and `running` the metrics of the epoch so far, for the means at its end. With

@@ -58,7 +58,7 @@ def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "S
 
     A batch system sends SIGTERM some time before it takes a machine away: `checkpoint`, behind this observer, then writes a last
     checkpoint. SIGINT is Ctrl-C. The second signal does what it did before the run, and so does the first one after the run. It is for the
-    main thread, where alone Python lets signals be handled; elsewhere it raises `ArgumentError` when the run begins. With `ranks`, the
+    main thread, the only one in which Python handles signals; in others it raises `ArgumentError` when the run begins. With `ranks`, the
     signal of any rank ends the run on all, at the next reading of the metrics.
 
     >>> import signal

@@ -1,4 +1,4 @@
-"""The numbers that an optimizer was made with, as plain values: its state does not have them, so a checkpoint keeps them beside it."""
+"""The numbers that an optimizer was made with, as plain values: its state does not have them, so a checkpoint keeps them in addition."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -296,7 +296,8 @@ def test_mlflow_has_a_parent_with_a_child_for_each_fold(tmp_path):
     assert version.run_id == parent.info.run_id
     registered = mlflow.artifacts.download_artifacts(artifact_uri=version.source, dst_path=tmp_path / "registered", tracking_uri=uri)
     assert mlflow.models.Model.load(registered).flavors["mlxfp"] == {"run": "."}
-    ours, theirs = (fp.runs.predict(run, Path(config.data.path) / "test.csv") for run in (end.folder, registered))
+    write_synthetic(SPECS["titanic"], tmp_path / "new", rows=40, test_rows=10)
+    ours, theirs = (fp.runs.predict(run, tmp_path / "new" / "test.csv") for run in (end.folder, registered))
     assert str(ours) == str(theirs)
 
 

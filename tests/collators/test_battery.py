@@ -144,7 +144,7 @@ def test_an_empty_group_is_an_error(case: Case, data: st.DataObject):
 
 @pytest.mark.parametrize("name", [name for name in BATTERY if not name.startswith("default")])  # which needs no column
 def test_a_missing_column_is_an_error_that_names_it(name: str):
-    with pytest.raises(SchemaError, match=r"collators\.\w+ needs the column '(input_ids|image|grey|waveform|samples|tone)'.*'other'"):
+    with pytest.raises(SchemaError, match=r"collators\.\w+ needs the column '(input_ids|labels|image|grey|waveform|samples|tone)'.*'other'"):
         BATTERY[name].collator([{"other": 1}])
 
 

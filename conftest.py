@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, settings
 from mlxfp.runtime import use_fast_blas
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # a test run tells nobody
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # by itself the number depends on the load of the machine
 if "PYTEST_XDIST_WORKER" in os.environ:  # there is a worker on each core, and threads of their own would wait for each other
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}
 use_fast_blas()  # here, before a test file imports MLX

@@ -67,6 +67,7 @@ from mlxfp.data.lengths.batching import batch as batch
 from mlxfp.data.lengths.batching import unbatch as unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens as batch_by_tokens
 from mlxfp.data.lengths.bucketing import bucket_by_length as bucket_by_length
+from mlxfp.data.lengths.cropping import crop_waveforms as crop_waveforms
 from mlxfp.data.lengths.packing import pack as pack
 from mlxfp.data.lengths.shape_planning import ShapePlan as ShapePlan
 from mlxfp.data.lengths.shape_planning import batch_shapes as batch_shapes
@@ -137,6 +138,7 @@ from mlxfp.training.loop.fitting import fit as fit
 from mlxfp.training.loop.fitting import last as last
 from mlxfp.training.loop.fitting import predict as predict
 from mlxfp.training.loop.nonfinite import NonFiniteError as NonFiniteError
+from mlxfp.training.loop.rank_agreement import RankError as RankError
 from mlxfp.training.observers.plotting import plot_run as plot_run
 from mlxfp.training.steps.averaging import ema_weights as ema_weights
 from mlxfp.training.steps.state import TrainState as TrainState

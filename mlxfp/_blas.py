@@ -49,16 +49,22 @@ _Library._fields_ = (
 _LINK_MAP = 2  # RTLD_DI_LINKMAP of <dlfcn.h>
 
 
-def load_openblas() -> str | None:
-    """Load OpenBLAS globally: that of the system, else that of the wheel. Return None, or a sentence about what is missing."""
+def load_openblas(threads: int | None = None) -> str | None:
+    """Load OpenBLAS globally: that of the system, else that of the wheel. Return None, or a sentence about what is missing.
+
+    It multiplies with so many threads; None: with as many as it chooses itself.
+    """
     with suppress(OSError):
-        if hasattr(ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL), "cblas_sgemm"):
+        library = ctypes.CDLL(SYSTEM_LIBRARY, mode=ctypes.RTLD_GLOBAL)
+        if hasattr(library, "cblas_sgemm"):
+            _set_threads(library, "openblas_set_num_threads", threads)
             return None
     try:
         import scipy_openblas32 as wheel
 
-        ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
+        library = ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(_shim(_cache_folder())), mode=ctypes.RTLD_GLOBAL)
+        _set_threads(library, "scipy_openblas_set_num_threads", threads)
     except ModuleNotFoundError:
         return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
     except subprocess.CalledProcessError as error:
@@ -66,6 +72,25 @@ def load_openblas() -> str | None:
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
         return f"OpenBLAS is installed, but could not be loaded: {error}"
     return None
+
+
+def free_cores() -> tuple[int, int]:
+    """Return how many cores this process may use and others leave free, at least one, and how many it may use in all.
+
+    Others keep busy what runs now and has run in the last minute: the load of a program that has just ended does not count.
+    """
+    cores = len(os.sched_getaffinity(0))
+    try:
+        average, _, _, now, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return cores, cores
+    busy = min(float(average), int(now.partition("/")[0]) - 1)  # this process runs, too
+    return min(cores, max(1, cores - round(busy))), cores
+
+
+def _set_threads(library: ctypes.CDLL, function: str, threads: int | None) -> None:
+    if threads is not None and hasattr(library, function):
+        getattr(library, function)(ctypes.c_int(threads))
 
 
 def blas_library(extension: str) -> Path | None:

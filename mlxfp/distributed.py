@@ -1,13 +1,17 @@
 """Training one model with several machines or processes: the only file that calls `mx.distributed`."""
 
 import os
-from collections.abc import Sequence
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Literal
 
 import mlx.core as mx
 import numpy as np
-from attrs import field, frozen
+from attrs import define, field, frozen
 from mlx import nn
 
 from mlxfp.core.checks import check_choice
@@ -24,6 +28,7 @@ def __dir__() -> list[str]:
 
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
+_LIMIT = 1800.0  # seconds: as other libraries wait for ranks
 # What each backend needs in the environment, as `mlx.launch` sets it.
 _NEEDED = {
     "ring": ("MLX_RANK", "MLX_HOSTFILE"),
@@ -42,6 +47,25 @@ class Ranks:
 
     world: World
     _group: mx.distributed.Group = field(repr=False)
+    _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """End this process if the code within takes longer than the limit of `connect`, because it waits for a rank that is gone.
+
+        MLX waits in the kernel then, where neither an exception nor Ctrl-C reaches it.
+
+        >>> with connect().waiting():
+        ...     total = 1 + 1
+        """
+        return self._watch.set(watching=True) if self.world.size > 1 else nullcontext()
+
+    def working(self) -> AbstractContextManager[None]:
+        """Take as long as it takes for the code within, also inside of `waiting`: it does not wait for another rank.
+
+        >>> with connect().waiting(), connect().working():
+        ...     total = 1 + 1
+        """
+        return self._watch.set(watching=False) if self.world.size > 1 else nullcontext()
 
     def add_up(self, tree: Any) -> Any:
         """Add up the arrays of a tree over all ranks; every rank gets the same sums, bit for bit. All ranks must call it.
@@ -66,14 +90,53 @@ class Ranks:
         table = np.zeros((self.world.size, len(numbers)))
         table[self.world.rank] = numbers
         if self.world.size > 1:  # as whole numbers, which are added to zeros: MLX has no float64 to send
-            bits = mx.distributed.all_sum(mx.array(table.view(np.uint32)), group=self._group)
+            with self.waiting():
+                bits = mx.distributed.all_sum(mx.array(table.view(np.uint32)), group=self._group)
+                mx.eval(bits)
             table = np.array(bits).view(np.float64)
         rows: list[list[float]] = table.tolist()
         return rows
 
 
-def connect(*, backend: Backend = "any") -> Ranks:
+@define(eq=False)
+class _Watch:
+    """A thread that ends the process at a deadline."""
+
+    limit: float  # seconds
+    _deadline: float | None = None
+    _thread: threading.Thread | None = None
+
+    @contextmanager
+    def set(self, *, watching: bool) -> Iterator[None]:
+        """Set a deadline for the code within, or none; after it the limit begins again for what is around it."""
+        before, self._deadline = self._deadline, monotonic() + self.limit if watching else None
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._look, name="mlxfp-ranks", daemon=True)
+            self._thread.start()
+        try:
+            yield
+        finally:
+            self._deadline = None if before is None else monotonic() + self.limit
+
+    def _look(self) -> None:
+        while True:
+            sleep(min(1.0, self.limit / 10))
+            deadline = self._deadline
+            if deadline is not None and monotonic() > deadline:
+                print(  # noqa: T201  # the thread that could raise an error waits in MLX
+                    f"mlxfp: this rank has waited {self.limit:g} seconds for another one, and ends: a rank has ended, or hangs. Its own "
+                    "output says why. Where a rank may take that long, as for an evaluation, pass connect(limit=...), in seconds.",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                os._exit(1)
+
+
+def connect(*, backend: Backend = "any", limit: float = _LIMIT) -> Ranks:
     """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
+
+    A rank that waits longer than `limit` seconds for the others, because one has died or hangs, ends its process with a message: MLX
+    itself would wait for ever.
 
     Pass the result to `train_step(..., ranks=...)`, and let each rank read its own rows. Raises `ArgumentError` if a backend other
     than "any" cannot start, and with "any" where the environment says that there are other processes and none can be reached; and
@@ -83,6 +146,8 @@ def connect(*, backend: Backend = "any") -> Ranks:
     World(rank=0, size=1, tensor=1, pipeline=1)
     """
     check_choice(("any", "ring", "mpi", "nccl", "jaccl"), backend=backend)
+    if not limit > 0:
+        raise ArgumentError(f"limit must be above 0, got limit={limit!r}.")
     try:
         group = mx.distributed.init(strict=backend != "any", backend=backend)
     except RuntimeError as error:
@@ -98,7 +163,7 @@ def connect(*, backend: Backend = "any") -> Ranks:
             f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which says that there are others. "
             "Start all with mlx.launch, or name the backend, to be told what it lacks: connect(backend='ring')."
         )
-    return Ranks(World(group.rank(), group.size()), group)
+    return Ranks(World(group.rank(), group.size()), group, watch=_Watch(limit))
 
 
 def _lacks(backend: str) -> str:

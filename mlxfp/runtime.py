@@ -5,6 +5,7 @@ OpenBLAS is twenty to thirty times faster if it is loaded before MLX, which is w
 `python -m mlxfp.runtime` calls it and prints the resulting backend, BLAS and speed.
 """
 
+import os
 import sys
 import warnings
 from functools import cache
@@ -14,7 +15,7 @@ from typing import Literal
 
 from attrs import frozen
 
-from mlxfp._blas import blas_library, is_reference, load_openblas
+from mlxfp._blas import blas_library, free_cores, is_reference, load_openblas
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import MissingExtraError
 
@@ -23,6 +24,9 @@ __all__ = ["Runtime", "measure_matmul", "report", "use_fast_blas", "warn_if_slow
 
 def __dir__() -> list[str]:
     return __all__
+
+
+_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # of OpenBLAS, which reads them when it is loaded
 
 
 @frozen
@@ -47,23 +51,47 @@ class Runtime:
         return f"mlx      {self.mlx}\nbackend  {self.backend}\ndevice   {self.device}\nblas     {self.blas}{remark}"
 
 
-def use_fast_blas() -> None:
-    """Make MLX on Linux CPU multiply matrices with OpenBLAS.
+def use_fast_blas(*, threads: int | None = None) -> None:
+    """Make MLX on Linux CPU multiply matrices with OpenBLAS, on `threads` cores.
 
     Call it before anything imports `mlx.core`. It loads the system's OpenBLAS (`libopenblas0` on Debian), or that of the wheel
     scipy-openblas32, which the extra `cpu` installs. This wheel gives its functions other names, so three C functions are compiled once
     into the user's cache folder (`$XDG_CACHE_HOME/mlxfp`, else `~/.cache/mlxfp`). A second call does nothing, nor does any call on macOS
     or with CUDA. If it is called too late, or OpenBLAS is not available, a `RuntimeWarning` tells what to do, and MLX stays slow.
 
-    >>> use_fast_blas()
+    Without `threads`, `OPENBLAS_NUM_THREADS` or `OMP_NUM_THREADS` in the environment says how many. Where nothing says it, OpenBLAS takes
+    all cores that other programs leave free: its threads wait by spinning, so more of them are slower by an order of magnitude. A
+    `RuntimeWarning` names the number where it is not that of all cores, because the last digits of results may depend on it.
+
+    >>> use_fast_blas(threads=1)
 
     See also: `report`, `warn_if_slow`.
     """
+    if threads is not None:
+        check_positive(threads=threads)
     if sys.platform != "linux":
         return
-    missing = "mlx.core was imported before it. Call it first, at the top of the program." if "mlx.core" in sys.modules else load_openblas()
+    if "mlx.core" in sys.modules:
+        missing: str | None = "mlx.core was imported before it. Call it first, at the top of the program."
+    else:
+        chosen, word = (threads, None) if threads or any(os.environ.get(name) for name in _VARIABLES) else _by_load()
+        missing = load_openblas(chosen)
+        if word and not missing:
+            warnings.warn(word, RuntimeWarning, stacklevel=2)
     if missing and report().slow:
         warnings.warn(f"use_fast_blas() changed nothing: {missing}", RuntimeWarning, stacklevel=2)
+
+
+def _by_load() -> tuple[int | None, str | None]:
+    """Return with how many threads OpenBLAS is faster than by itself, and a sentence that says so."""
+    free, cores = free_cores()
+    if free == cores:
+        return None, None
+    return free, (
+        f"OpenBLAS multiplies matrices with {free} of {cores} threads, because other programs keep the other cores busy. Results may "
+        "differ in their last digits from those with another number, so to continue a run bit for bit, name it: "
+        f"use_fast_blas(threads={free})."
+    )
 
 
 def report() -> Runtime:

@@ -1,7 +1,9 @@
 """Several processes train as one does on all their rows; they are real processes, connected by MLX's ring."""
 
+import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,17 +18,20 @@ import pytest
 from mlx import nn, optimizers
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentError, UnknownNameError
+from mlxfp.core.errors import ArgumentError, CheckpointError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, take
+from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
+from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.observers import early_stopping, evaluate_every, time_budget
+from mlxfp.training.loop.rank_agreement import check_beginning
+from mlxfp.training.observers import checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, progress, time_budget
 from mlxfp.training.steps.state import trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, loss, net, setting, stacked
@@ -41,7 +46,7 @@ use_fast_blas()
 import mlx.core as mx
 from mlxfp.distributed import connect
 from tests.test_distributed import run
-ranks = connect(backend="ring")
+ranks = connect(backend="ring", limit=20 if sys.argv[1] == "killed" else 250)
 run(ranks, sys.argv[1], sys.argv[2])
 """
 CASES = {
@@ -88,6 +93,56 @@ def run_unevenly(step, state, batches, path, *watching):
     path.write_text(json.dumps([end.step, said, [leaf.tolist() for leaf in flatten(end.state.params)[1]]]), encoding="utf-8")
 
 
+def broken(ranks):
+    """Batches with a row that ends one rank: by an error of a function, or of the whole process."""
+
+    def end(row):
+        if ranks.world.rank == 1 and row["name"] == "5":
+            raise ValueError("a broken row")
+        return row
+
+    def die(row):
+        if ranks.world.rank == 1 and row["name"] == "5":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return row
+
+    return {"raises": end, "killed": die}
+
+
+def train_in_parts(ranks, step, state, folder):
+    """Train in one go; and in parts, of which the first ends at different steps on the ranks. Write the last states of both."""
+
+    def data():
+        return pipe(uneven(ranks.world, take(6)), prefetch(1))
+
+    whole = last(fit(step, state, data(), epochs=4))
+    for steps in (5, 8):
+        begin = load_latest(folder / "parts", state, ranks=ranks)
+        watching = checkpoint(folder / "parts", steps=1, keep=3, ranks=ranks)
+        end = last(
+            pipe(fit(step, begin.state, data(), epochs=4, steps=steps, cursor=begin.cursor, running=begin.running, log_every=1), watching)
+        )
+        own = folder / "parts" / f"rank-{ranks.world.rank}"
+        if steps == 5 and ranks.world.rank == 1:
+            (own / "step-00000005.safetensors").unlink()  # as if it was killed before it wrote its last one
+    left = sorted(path.name for path in own.iterdir())
+    result = [begin.state.step, end.step, end.state == whole.state, left]
+    (folder / f"{ranks.world.rank}.json").write_text(json.dumps(result), encoding="utf-8")
+
+
+def write_on_one_rank(ranks, step, state, folder):
+    """Train with every observer that writes, on all ranks."""
+    shown = io.StringIO()
+    watching = (
+        evaluate_every(lambda state: {"loss": 1 / state.step}, ranks=ranks),
+        checkpoint_best(folder / f"best-{ranks.world.rank}.safetensors", "loss", mode="min", ranks=ranks),
+        log_metrics(folder / f"log-{ranks.world.rank}.jsonl", ranks=ranks),
+        progress(file=shown, ranks=ranks),
+    )
+    end = last(pipe(fit(step, state, uneven(ranks.world, take(6)), epochs=2), *watching))
+    (folder / f"{ranks.world.rank}.json").write_text(json.dumps([end.step, shown.getvalue()]), encoding="utf-8")
+
+
 def shares(case, world):
     """Four batches, as far as they are this rank's; their labels count unevenly, and one has a NaN, on the second rank."""
     if case == "pipeline":
@@ -106,6 +161,11 @@ def run(ranks, case, folder):
     """Train as one rank, and write the state and the metrics of every step."""
     model, options = CASES.get(case, CASES["plain"])
     step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
+    if case in ("raises", "killed"):
+        last(fit(step, state, uneven(ranks.world, take(12), map(broken(ranks)[case])), epochs=9))
+    if case in OWN:
+        OWN[case](ranks, step, state, Path(folder))
+        return
     if case in DECIDING:
         batches = uneven(ranks.world, take(6))
         run_unevenly(step, state, batches, Path(folder, f"{ranks.world.rank}.json"), *DECIDING[case](ranks))
@@ -123,13 +183,16 @@ def run(ranks, case, folder):
     Path(folder, f"{ranks.world.rank}.json").write_text(json.dumps(seen), encoding="utf-8")
 
 
+OWN = {"in parts": train_in_parts, "writing": write_on_one_rank}
+
+
 def results(folder, rank):
     with np.load(folder / f"{rank}.npz") as arrays:
         return [arrays[name] for name in arrays], json.loads((folder / f"{rank}.json").read_text(encoding="utf-8"))
 
 
-def launch(case, folder, size=2):
-    """Run the program in processes of their own; whatever happens, none is left behind."""
+def launch(case, folder, size=2, *, fails=False):
+    """Run the program in processes of their own, and return what they print; whatever happens, none is left behind."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
         for each in sockets:
@@ -145,14 +208,17 @@ def launch(case, folder, size=2):
         )
         for rank in range(size)
     ]
+    outputs = []
     try:
         for process in processes:
             output, _ = process.communicate(timeout=300)
-            assert process.returncode == 0, output
+            assert (process.returncode != 0) == fails, output
+            outputs.append(output)
     finally:
         for process in processes:
             process.kill()
             process.wait()
+    return outputs
 
 
 def assert_trains_as_one(case, folder):
@@ -267,3 +333,71 @@ def test_what_ends_a_run_is_decided_by_rank_0_for_all(case, steps, tmp_path):
     (first, _, params), (second, _, theirs) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     assert first == second == steps
     assert params == theirs
+
+
+def test_ranks_continue_from_the_last_step_that_all_of_them_have(tmp_path):
+    launch("in parts", tmp_path)
+    for rank in range(2):
+        begun, ended, same, left = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert (begun, ended, same) == (4, 8, True)
+        assert left == [f"step-{step:08}.safetensors" for step in (6, 7, 8)]
+
+
+def test_one_rank_writes(tmp_path):
+    launch("writing", tmp_path)
+    (steps, shown), (others, hidden) = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert steps == others
+    assert "done: " in shown
+    assert hidden == ""
+    assert {path.name for path in tmp_path.iterdir()} >= {"best-0.safetensors", "log-0.jsonl"}
+    assert not {path.name for path in tmp_path.iterdir()} & {"best-1.safetensors", "log-1.jsonl"}
+
+
+def test_a_rank_that_fails_ends_the_others_with_an_error(tmp_path):
+    first, second = launch("raises", tmp_path, fails=True)
+    assert "RankError: Rank 1 of 2 failed while it made its next batch, so this one, rank 0, cannot go on" in first
+    assert "ValueError: a broken row" in second
+
+
+def test_a_rank_that_dies_ends_the_others_within_the_limit(tmp_path):
+    first, _ = launch("killed", tmp_path, fails=True)
+    assert "this rank has waited 20 seconds for another one, and ends" in first or "connection to a peer was lost" in first
+
+
+def test_a_limit_must_be_above_0():
+    with pytest.raises(ArgumentError, match="limit must be above 0, got limit=0"):
+        connect(limit=0)
+
+
+class Told(Ranks):
+    """The first of two ranks; the second says what is given."""
+
+    said = ()
+
+    def gather(self, numbers):
+        return [list(map_floats(numbers)), list(self.said)]
+
+
+def map_floats(numbers):
+    return [float(number) for number in numbers]
+
+
+def two(*said):
+    ranks = Told(World(0, 2), None)
+    object.__setattr__(ranks, "said", map_floats(said))
+    return ranks
+
+
+def test_ranks_that_begin_at_different_steps_are_refused():
+    with pytest.raises(ArgumentError, match=r"The ranks begin at different steps: 0, 6\. .* load_latest\(folder, like, ranks=ranks\)"):
+        check_beginning(two(6), 0)
+    check_beginning(two(4), 4)
+
+
+def test_ranks_without_a_common_checkpoint_are_refused(tmp_path):
+    step, state = setting()
+    assert load_latest(tmp_path, state, ranks=two(*[-1] * 16)).state == state
+    last(pipe(fit(step, state, [group()]), checkpoint(tmp_path, ranks=two())))
+    assert load_latest(tmp_path, state, ranks=two(1, *[-1] * 15)).state.step == 1
+    with pytest.raises(CheckpointError, match=r"no checkpoint of the same step in .* \(the last of each is rank 0: 1, rank 1: none\)"):
+        load_latest(tmp_path, state, ranks=two(*[-1] * 16))

@@ -173,6 +173,60 @@ print({copy.resolve() for copy in copies} < set(_loaded_libraries()))
     assert run.stdout == "True\n"
 
 
+THREADS = """
+import ctypes
+from mlxfp import _blas
+libraries = [ctypes.CDLL(None), *map(ctypes.CDLL, map(str, {path for path in _blas._loaded_libraries() if "openblas" in path.name}))]
+names = ("openblas_get_num_threads", "scipy_openblas_get_num_threads")
+print(next(getattr(library, name)() for library in libraries for name in names if hasattr(library, name)))
+"""
+
+
+@only_linux
+@pytest.mark.usefixtures("reference_wheel")
+@pytest.mark.parametrize("variables", [{}, {"OPENBLAS_NUM_THREADS": "2"}])
+def test_openblas_has_as_many_threads_as_are_named(variables):
+    run = fresh(f"fp.runtime.use_fast_blas(threads=1)\n{THREADS}", **variables)
+    assert (run.stdout, run.stderr) == ("1\n", "")
+
+
+@only_linux
+@pytest.mark.usefixtures("reference_wheel")
+def test_openblas_leaves_cores_that_are_busy_to_others_and_says_so():
+    load = "import mlxfp.runtime as it; it.free_cores = lambda: (1, 2); it.use_fast_blas()"
+    run = fresh(f"{load}\n{THREADS}", OPENBLAS_NUM_THREADS="", OMP_NUM_THREADS="")
+    assert run.stdout == "1\n"
+    assert "OpenBLAS multiplies matrices with 1 of 2 threads" in run.stderr
+    assert "use_fast_blas(threads=1)" in run.stderr
+    told = fresh(f"{load}\n{THREADS}", OPENBLAS_NUM_THREADS="2")
+    assert told.stderr == ""
+
+
+@only_linux
+@pytest.mark.parametrize(
+    ("text", "free"),
+    [
+        ("0.00 0.00 0.00 1/80 1", 4),
+        ("3.90 1.00 0.50 1/80 1", 4),  # a program that has ended
+        ("0.10 1.00 0.50 5/80 1", 4),  # a moment
+        ("2.20 1.00 0.50 9/80 1", 2),
+        ("40.0 1.00 0.50 41/80 1", 1),
+        ("0.00 0.00 0.00 0/0 0", 4),
+        ("what is this", 4),
+        (None, 4),
+    ],
+)
+def test_cores_are_busy_where_programs_run_now_and_have_run_before(monkeypatch, text, free):
+    def read(path, **_):
+        if text is None:
+            raise FileNotFoundError(path)
+        return text
+
+    monkeypatch.setattr(_blas.os, "sched_getaffinity", lambda _: set(range(4)))
+    monkeypatch.setattr(_blas.Path, "read_text", read)
+    assert _blas.free_cores() == (free, 4)
+
+
 def test_the_module_prints_its_report():
     run = subprocess.run([sys.executable, "-W", "error", "-m", "mlxfp.runtime"], capture_output=True, text=True, check=True)
     assert [line.split()[0] for line in run.stdout.splitlines()] == ["mlx", "backend", "device", "blas", "matmul"]
@@ -182,6 +236,11 @@ def test_mlx_without_a_backend_says_which_extras_bring_one(monkeypatch):
     monkeypatch.setitem(sys.modules, "mlx.core", None)
     with pytest.raises(MissingExtraError, match=r'MLX cannot start: .*pip install "mlxfp\[cpu\]" \(or "mlxfp\[cuda\]"'):
         runtime.report()
+
+
+def test_a_number_of_threads_that_is_not_positive_is_refused():
+    with pytest.raises(ArgumentError, match="threads must be at least 1, got threads=0"):
+        runtime.use_fast_blas(threads=0)
 
 
 def test_a_size_that_is_not_positive_is_refused():

@@ -81,8 +81,8 @@ class Columns:
         starts, stops, lengths = np.array(cuts).T
         wide = np.repeat(lengths, stops - starts)
         flat = {name: pad_end_to_end(values[own], ends, wide, fill, self.collator.side) for name, (values, fill) in self.ragged.items()}
-        if MASK not in flat:
-            flat[MASK] = mask_end_to_end(ends, wide, self.collator.side)
+        if self.collator.mask not in flat:
+            flat[self.collator.mask] = mask_end_to_end(ends, wide, self.collator.side)
         at = 0
         for start, stop, length in cuts:
             shape, after = (stop - start, length), at + (stop - start) * length
@@ -97,8 +97,8 @@ class Columns:
         real = places_of(self.counts[start:stop], length, self.collator.side)
         own = slice(self.ends[start], self.ends[stop])
         batch: dict[str, Any] = {name: _array(pad_rows(values[own], real, fill)) for name, (values, fill) in self.ragged.items()}
-        if MASK not in batch:
-            batch[MASK] = _array(real.astype(np.int32))
+        if self.collator.mask not in batch:
+            batch[self.collator.mask] = _array(real.astype(np.int32))
         self._add_singles(batch, start, stop)
         return batch
 
@@ -119,10 +119,17 @@ class Padded(Cutting):
     """A collator of token ids that can read the columns of many rows at once, from which `collate` then cuts many batches."""
 
     __slots__ = ()
+    column = "input_ids"
+    prefix = ""  # of the names of the padded arrays
     lengths: tuple[int, ...]
     pad_multiple: int
     side: Side
     spare = 0  # how many tokens of a row are not padded: the last one may only be a label
+
+    @property
+    def mask(self) -> str:
+        """The name of the mask in a batch."""
+        return f"{self.prefix}{MASK}"
 
     @abstractmethod
     def read(self, examples: Examples) -> Columns:
@@ -156,7 +163,7 @@ class Padded(Cutting):
 
     def too_long(self, examples: Examples, place: int, count: int) -> DataError:
         """Return the error for a row that has too many values, `count`."""
-        return too_long(at_place(examples, "input_ids", place, self.name), count, self.lengths[-1])
+        return too_long(at_place(examples, self.column, place, self.name), count, self.lengths[-1])
 
 
 def aligned_values(examples: Examples, column: str, ends: Ends, wanted_by: str, *, integers: bool = False) -> NDArray[Any]:

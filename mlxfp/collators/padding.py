@@ -31,12 +31,17 @@ def check_padding(*, length: int | None, pad_multiple: int, side: str = "right",
     return tuple(lengths)
 
 
-def padded_places(ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int) -> NDArray[np.bool_]:
-    """Return the `real_places` of a group in its common length; if a row is too long, raise `DataError`: `at` says where row i is."""
+def padded_places(
+    ends: Ends, at: Callable[[int], str], *, lengths: tuple[int, ...], pad_multiple: int, cut: str | None = None
+) -> NDArray[np.bool_]:
+    """Return the `real_places` of a group in its common length; if a row is too long, raise `DataError`: `at` says where row i is.
+
+    `cut` is what cuts rows, for the message.
+    """
     rows = np.diff(ends)
     length = fitting_length(int(rows.max()), lengths, pad_multiple)
     if length is None:
-        raise too_long(at(int(rows.argmax())), int(rows.max()), lengths[-1])
+        raise too_long(at(int(rows.argmax())), int(rows.max()), lengths[-1], cut)
     return real_places(ends, length, "right")
 
 
@@ -45,11 +50,11 @@ def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) ->
     return next((each for each in lengths if each >= longest), None) if lengths else padded_length(longest, pad_multiple)
 
 
-def too_long(at: str, count: int, most: int) -> DataError:
-    """Return the error for a row of `count` values."""
+def too_long(at: str, count: int, most: int, cut: str | None = None) -> DataError:
+    """Return the error for a row of `count` values, which names what cuts rows."""
     return DataError(
         f"{at} has {count} values, more than the length of {most} to pad to. "
-        f"Cut the rows before batch, as tokenize(max_length={most}) does, or pad to a larger length."
+        f"Cut the rows before batch, as {cut or f'tokenize(max_length={most})'} does, or pad to a larger length."
     )
 
 

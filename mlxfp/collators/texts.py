@@ -7,9 +7,9 @@ from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import Collator, ids_of, labels_of, names_of
-from mlxfp.collators.cutting import MASK, Columns, Padded, carried_columns, side_columns
+from mlxfp.collators.cutting import MASK, Columns, Padded, PaddedColumn, carried_columns, side_columns
 from mlxfp.collators.padding import Side, check_padding
-from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call
+from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.examples import Examples
 
@@ -20,6 +20,8 @@ LabelKind = Literal["class", "value"]
 def text(  # noqa: PLR0913  # all have defaults but one, and are named
     *,
     pad_id: int,
+    column: str = "input_ids",
+    prefix: str = "",
     label: str | None = None,
     label_kind: LabelKind = "class",
     classes: int | None = None,
@@ -38,6 +40,10 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
     for `label_kind="class"` or float32[B] for "value". Columns in `carry` keep their names: numbers become arrays [B], tensors and lists of
     one length arrays [B, ...], and text a tuple of B strings. Labels may also be tensors or lists of one length, as for several classes.
 
+    `column` names the ids where they are in another one, as `tokenize(into=)` says, and `prefix` begins the names of the padded arrays. So
+    `multimodal` joins two texts of a row, such as the pairs of `losses.contrastive`. The columns `attention_mask` and `token_type_ids`
+    belong to `input_ids`: another `column` has the mask of its own ids, and no token types.
+
     L is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
     `pad_multiple`. MLX compiles a step for each shape, so few shapes are fast. Raises `DataError` for a longer row, a null, a class label
     that is not a whole number or not below `classes`, and an id that is not below `vocab_size`, naming the row.
@@ -46,20 +52,30 @@ def text(  # noqa: PLR0913  # all have defaults but one, and are named
     >>> batch = collator([{"input_ids": [5, 6, 7], "y": 1}, {"input_ids": [8], "y": 0}])
     >>> batch["input_ids"].tolist(), batch["attention_mask"].tolist(), batch["labels"].tolist()
     ([[5, 6, 7], [8, 0, 0]], [[1, 1, 1], [1, 0, 0]], [1, 0])
+    >>> from mlxfp.collators.combining import multimodal
+    >>> pairs = multimodal([text(pad_id=0), text(pad_id=0, column="answer", prefix="answer_")])
+    >>> sorted(pairs([{"input_ids": [5, 6, 7], "answer": [8]}]))
+    ['answer_attention_mask', 'answer_input_ids', 'attention_mask', 'input_ids']
 
     See also: `causal` and `masked`, whose labels are tokens; `default`, which has no required arguments.
     """
     check_integer(pad_id=pad_id)
+    check_text(column=column)
+    check_types(str, prefix=prefix)
+    if type_ids and column != _IDS:
+        raise ArgumentError(f"type_ids=True reads token_type_ids, which belong to {_IDS!r}, and column={column!r}. Leave out one of them.")
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
     check_positive(**({} if vocab_size is None else {"vocab_size": vocab_size}))
     carry = as_strings("carry", carry)
-    return _Text(pad_id, label, label_kind, classes, vocab_size, fixed, pad_multiple, side, type_ids, carry)
+    return _Text(pad_id, column, prefix, label, label_kind, classes, vocab_size, fixed, pad_multiple, side, type_ids, carry)
 
 
 @frozen(repr=False)
 class _Text(Padded):
     pad_id: int
+    column: str = "input_ids"
+    prefix: str = ""
     label: str | None = None
     label_kind: LabelKind = "class"
     classes: int | None = None
@@ -72,17 +88,22 @@ class _Text(Padded):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return "input_ids", MASK, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
+        masks = [MASK] if self.column == _IDS else []
+        return self.column, *masks, *(["token_type_ids"] if self.type_ids else []), *names_of(self.label), *self.carry
 
     def read(self, examples: Examples) -> Columns:
-        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
+        ids, ends = ids_of(examples, self.column, self.vocab_size, _NAME)
+        ragged: dict[str, PaddedColumn] = {f"{self.prefix}{_IDS}": (ids, self.pad_id)}
+        if self.column == _IDS:
+            aligned = side_columns(examples, ends, _NAME, type_ids=self.type_ids)
+            ragged |= {f"{self.prefix}{name}": values for name, values in aligned.items()}
         single = {} if self.label is None else {"labels": labels_of(examples, self.label, self.label_kind, self.classes, _NAME)}
         single |= carried_columns(examples, self.carry, _NAME)
         return Columns(self, examples, ends, ragged, single)
 
 
 _NAME = "collators.text"
+_IDS = "input_ids"
 
 
 def check_label(label: str | None, label_kind: str, classes: int | None) -> None:

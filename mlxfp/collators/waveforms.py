@@ -42,8 +42,8 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     number of samples or frames of each row; and `mask` int32[B, T], 1 on these and 0 on padding. `labels` and `carry` are as for `text`.
 
     T is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
-    `pad_multiple`. All of these count samples or, with `spectrogram`, frames. Raises `DataError` for a longer waveform, and for integers
-    beyond 16 bits, naming the row.
+    `pad_multiple`. All of these count samples or, with `spectrogram`, frames. Raises `DataError` for a longer waveform, which
+    `crop_waveforms` cuts, and for integers beyond 16 bits, naming the row.
 
     `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, the waveforms of a batch must have one rate,
     and that of `spectrogram`; `DataError` names the first row with another one, and its file. None: rates are not compared.
@@ -89,7 +89,7 @@ class _Audio(Choosing):
         if self.spectrogram is not None:
             values, ends = self.spectrogram.frames(values, ends)
         at = partial(at_place, view, self.waveform, wanted_by=_NAME)
-        real = padded_places(ends, at, lengths=self.lengths, pad_multiple=self.pad_multiple)
+        real = padded_places(ends, at, lengths=self.lengths, pad_multiple=self.pad_multiple, cut=self._cut())
         batch = {
             "waveforms" if self.spectrogram is None else "features": mx.array(pad_rows(values, real, 0)),
             "lengths": mx.array(np.diff(ends).astype(np.int32)),
@@ -98,6 +98,13 @@ class _Audio(Choosing):
         if self.label is not None:
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)
+
+    def _cut(self) -> str | None:
+        """Name the stage that cuts waveforms to the longest length, in samples: n of them have 1 + n // hop frames."""
+        if not self.lengths:
+            return None
+        most = self.lengths[-1]
+        return f"crop_waveforms({most if self.spectrogram is None else most * self.spectrogram.hop - 1})"
 
     def _check_rates(self, view: Examples) -> None:
         if self.rate not in view.names:

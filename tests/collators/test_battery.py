@@ -49,6 +49,14 @@ BATTERY = {
     ),
     "text on the left": Case(text(pad_id=0, side="left", length=12, label="score", label_kind="value"), "input_ids score", TOKENS),
     "text of planned lengths": Case(text(pad_id=0, lengths=[2, 5, 11]), "input_ids", TOKENS),
+    "text of another column": Case(
+        text(pad_id=0, column="labels", prefix="answer_", label="y", lengths=[3, 11]), "labels y", {"answer_attention_mask": "labels"}
+    ),
+    "two texts": Case(
+        multimodal([text(pad_id=0, label="y"), text(pad_id=7, column="labels", prefix="answer_", pad_multiple=4)]),
+        "input_ids labels y",
+        {**TOKENS, "answer_attention_mask": "labels"},
+    ),
     "causal": Case(causal(pad_id=0, prompt_mask="prompt", carry=["y"]), "input_ids prompt y"),
     "masked": Case(masked(**VOCABULARY), "input_ids", TOKENS),
     "masked words": Case(masked(**VOCABULARY, continuations=range(15, IDS), type_ids=True), "input_ids token_type_ids", TOKENS),
@@ -136,7 +144,9 @@ def test_an_empty_group_is_an_error(case: Case, data: st.DataObject):
 
 @pytest.mark.parametrize("name", [name for name in BATTERY if not name.startswith("default")])  # which needs no column
 def test_a_missing_column_is_an_error_that_names_it(name: str):
-    with pytest.raises(SchemaError, match=r"collators\.\w+ needs the column '(input_ids|image|grey|waveform|samples|tone)'.*'other'"):
+    with pytest.raises(
+        SchemaError, match=r"collators\.\w+ needs the column '(input_ids|labels|image|grey|waveform|samples|tone)'.*'other'"
+    ):
         BATTERY[name].collator([{"other": 1}])
 
 

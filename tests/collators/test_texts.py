@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
+from mlxfp.collators.combining import multimodal
 from mlxfp.collators.texts import text
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError, UnknownNameError
@@ -287,3 +288,37 @@ def test_rows_that_pad_has_padded_keep_the_mask_that_it_made():
     padded = next(iter(pipe(rows, pad(4, pad_id=0), batch(2), collate(text(pad_id=0)))))
     assert padded["input_ids"].tolist() == [[5, 6, 7, 0], [8, 0, 0, 0]]
     assert padded["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
+
+
+def test_two_texts_of_a_row_make_one_batch():
+    rows = [{"input_ids": [5, 6, 7], "answer": [8]}, {"input_ids": [9], "answer": [10, 11]}]
+    pairs = multimodal([text(pad_id=0), text(pad_id=3, column="answer", prefix="answer_", side="left")])
+    assert {name: values.tolist() for name, values in pairs(rows).items()} == {
+        "input_ids": [[5, 6, 7], [9, 0, 0]],
+        "attention_mask": [[1, 1, 1], [1, 0, 0]],
+        "answer_input_ids": [[3, 8], [10, 11]],
+        "answer_attention_mask": [[0, 1], [1, 1]],
+    }
+
+
+@pytest.mark.parametrize("rows_before", [1, 40])
+def test_the_names_are_the_same_where_many_small_batches_are_cut_at_once(rows_before):
+    collator = text(pad_id=0, column="answer", prefix="answer_")
+    rows = [{"answer": [1] * (1 + place % 5)} for place in range(rows_before)]
+    for made in pipe(from_examples(rows), batch(4), collate(collator)):
+        assert sorted(made) == ["answer_attention_mask", "answer_input_ids"]
+
+
+def test_a_mask_of_pad_belongs_to_input_ids_alone():
+    rows = [{"input_ids": [5, 6, 0], "attention_mask": [1, 1, 0], "answer": [8, 9]}]
+    assert text(pad_id=0, prefix="first_")(rows)["first_attention_mask"].tolist() == [[1, 1, 0]]
+    assert text(pad_id=0, column="answer")(rows)["attention_mask"].tolist() == [[1, 1]]
+
+
+def test_another_column_has_no_token_types_and_is_named_in_messages():
+    with pytest.raises(ArgumentError, match=r"type_ids=True reads token_type_ids, which belong to 'input_ids', and column='answer'"):
+        text(pad_id=0, column="answer", type_ids=True)
+    with pytest.raises(DataError, match=r"column 'answer' of .* has 3 values, more than the length of 2"):
+        text(pad_id=0, column="answer", length=2)([{"answer": [1, 2, 3]}])
+    with pytest.raises(ArgumentTypeError, match="prefix"):
+        text(pad_id=0, prefix=3)

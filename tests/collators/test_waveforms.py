@@ -18,6 +18,8 @@ from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.cropping import crop_waveforms
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.media_files import read_audio
 from tests.collators.groups import groups, view_of
 
@@ -111,6 +113,15 @@ def test_rates_are_compared_in_a_pipeline_that_asks_for_nothing_else(tmp_path: P
 def test_other_columns_are_refused(column: Any, message: str):
     with pytest.raises(SchemaError, match=message):
         audio()(Examples(pa.record_batch({"waveform": column})))
+
+
+def test_the_cure_of_a_waveform_that_is_too_long_cuts_it_to_what_fits():
+    rows = [{"waveform": [0.5] * 50}]
+    for collator, samples in ((audio(length=7), 7), (audio(length=7, spectrogram=MEL), 27), (audio(length=1, spectrogram=MEL), 3)):
+        with pytest.raises(DataError, match=rf"Cut the rows before batch, as crop_waveforms\({samples}\) does"):
+            collator(rows)
+        (made,) = pipe(from_examples(rows), crop_waveforms(samples), batch(1), collate(collator))
+        assert made["mask"].tolist() == [[1] * collator.lengths[0]]
 
 
 def test_a_waveform_that_is_too_long_is_named():

@@ -220,8 +220,23 @@ def test_training_for_several_epochs_points_it_out():
     to_batch = collate(lambda group: {"x": mx.array([[float(row["x"])] for row in group])})
     batches = pipe(ROWS, shuffle(seed=0), take(6), batch(3), to_batch)
     last(fit(step, train_state(model, optimizer), batches, epochs=1))
-    with pytest.warns(RuntimeWarning, match="Each epoch has other rows"):
-        last(fit(step, train_state(model, optimizer), batches, epochs=2))
+    last(fit(step, train_state(model, optimizer), batches, steps=2))
+    for several in ({"epochs": 2}, {"steps": 3}):
+        with pytest.warns(RuntimeWarning, match="Each epoch has other rows") as caught:
+            events = fit(step, train_state(model, optimizer), batches, **several)  # before anything is trained
+        assert [warning.filename for warning in caught] == [__file__]
+        last(events)  # and not again
+
+
+def test_a_run_of_epochs_over_data_without_an_end_is_refused():
+    model, optimizer = nn.Linear(1, 1), adamw(0.1)
+    step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["x"]), optimizer)
+    to_batch = collate(lambda group: {"x": mx.array([[float(row["x"])] for row in group])})
+    endless = pipe(ROWS, repeat(None), batch(3), to_batch)
+    for several in ({}, {"epochs": 2}):
+        with pytest.raises(PipelineError, match=r"A run of epochs=[12] never ends, because its data have no end: .* with steps="):
+            fit(step, train_state(model, optimizer), endless, **several)
+    assert last(fit(step, train_state(model, optimizer), endless, steps=5, epochs=1)).step == 5
 
 
 def test_the_warning_points_to_the_line_that_reads_several_epochs():

@@ -23,6 +23,7 @@ from mlxfp.data.inspection.column_stats import column_stats
 from mlxfp.data.lengths.augmenting import drop_fields, drop_tokens, replace_tokens
 from mlxfp.data.lengths.batching import batch, unbatch
 from mlxfp.data.lengths.bucketing import batch_by_tokens, bucket_by_length
+from mlxfp.data.lengths.cropping import crop_waveforms
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.lengths.windowing import windows
 from mlxfp.data.rows.columns import drop_columns, rename_columns, select_columns
@@ -179,6 +180,8 @@ MEMBERS = [
     Member("drop_fields", drop_fields(0.5, ["text", "value"], seed=0), drop_fields(0.5, ["text", "value"], seed=1)),
     Member("drop_tokens", drop_tokens(0.5, seed=0), drop_tokens(0.5, seed=1)),
     Member("replace_tokens", replace_tokens(0.5, [1, 2], seed=0), replace_tokens(0.5, [1, 2], seed=1)),
+    Member("crop_waveforms", crop_waveforms(2, column="input_ids"), crop_waveforms(1, column="input_ids")),
+    Member("crop_waveforms, random", crop_waveforms(2, seed=0, column="input_ids"), crop_waveforms(2, seed=1, column="input_ids")),
     Member("measure", column_stats(["value"]), column_stats(["number"])),
     Member("shard", shard(1, 2), shard(0, 2), replays=False),
     Member("shard, padded", shard(1, 2, ends="pad"), shard(1, 3, ends="pad"), ahead=None, replays=False),

@@ -277,7 +277,7 @@ def test_numbers_reach_the_model_in_addition_to_the_text(tmp_path):
 def test_mlflow_has_a_parent_with_a_child_for_each_fold(tmp_path):
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    config = configured(tmp_path, f"observers.mlflow={uri}", "training.epochs=1")
+    config = configured(tmp_path, f"observers.mlflow={uri}", "observers.mlflow_model=passengers", "training.epochs=1")
     *_, end = fp.runs.run(config)
     client = mlflow.MlflowClient(tracking_uri=uri)
     runs = client.search_runs([client.get_experiment_by_name("titanic").experiment_id])
@@ -292,6 +292,13 @@ def test_mlflow_has_a_parent_with_a_child_for_each_fold(tmp_path):
     assert {file.path for file in client.list_artifacts(parent.info.run_id)} >= {"submission.csv", "metrics.json", "config.yaml"}
     assert (tmp_path / "mlflow-artifacts").is_dir()  # next to the database, wherever the process runs
     assert all("train/loss" in run.data.metrics for run in children)
+    (version,) = client.search_model_versions("name = 'passengers'")
+    assert version.run_id == parent.info.run_id
+    registered = mlflow.artifacts.download_artifacts(artifact_uri=version.source, dst_path=tmp_path / "registered", tracking_uri=uri)
+    assert mlflow.models.Model.load(registered).flavors["mlxfp"] == {"run": "."}
+    write_synthetic(SPECS["titanic"], tmp_path / "new", rows=40, test_rows=10)
+    ours, theirs = (fp.runs.predict(run, tmp_path / "new" / "test.csv") for run in (end.folder, registered))
+    assert str(ours) == str(theirs)
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -6,15 +6,16 @@ import threading
 
 import pytest
 
+from mlxfp.core.errors import ArgumentError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.training import observers
 from mlxfp.training.loop import checkpoints
-from mlxfp.training.loop.checkpoints import load_state
-from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Event, Stepped
-from mlxfp.training.loop.fitting import fit
+from mlxfp.training.loop.checkpoints import load_latest, load_state
+from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Event, Stepped, Stopped
+from mlxfp.training.loop.fitting import best, fit, last
 from mlxfp.training.observers import saving
-from tests.training.samples import dataset, setting
+from tests.training.samples import dataset, group, setting
 
 STEP, FIRST = setting()
 WHOLE = list(fit(STEP, FIRST, dataset(), epochs=3))
@@ -85,3 +86,130 @@ def test_saved_files_are_reported_up_to_the_interruption(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         seen.extend(pipe(fit(STEP, FIRST, dataset(), epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20)))
     assert {event.path.name for event in seen if isinstance(event, CheckpointSaved)} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("where", [in_a_step, in_an_evaluation, in_an_observer, while_a_checkpoint_is_written])
+def test_last_hands_out_the_last_event_of_an_interrupted_run(where, tmp_path, monkeypatch):
+    step, watching = where(monkeypatch)
+    data = pipe(dataset(), prefetch(2))
+    events = pipe(fit(step, FIRST, data, epochs=3, log_every=1), *watching, observers.checkpoint(tmp_path, steps=1, keep=20))
+    with pytest.warns(
+        RuntimeWarning, match=r"The run was interrupted, and last returns the event after step [345]: .* interrupt it again"
+    ) as said:
+        end = last(events)
+    assert said[0].filename == __file__
+    assert isinstance(end, Stopped)
+    assert (end.reason, list(events)) == ("interrupted", [])
+    assert last(fit(STEP, end.state, data, epochs=3, cursor=end.cursor, running=end.running)).state == WHOLE[-1].state
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+
+
+def test_an_interruption_before_the_first_step_ends_the_program():
+    def first(events):
+        for event in events:
+            interrupt()
+            yield event
+
+    for interrupted in (
+        first(fit(STEP, FIRST, dataset())),
+        pipe(fit(STEP, FIRST, dataset()), observers.on_event(Event, lambda _: interrupt())),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            last(interrupted)
+
+
+def test_a_second_interruption_ends_the_program():
+    def stubborn(events):
+        try:
+            yield from events
+        finally:  # of an observer that writes a file, for instance
+            interrupt()
+
+    with pytest.raises(KeyboardInterrupt):
+        last(stubborn(event for event in WHOLE[:5] if event.step < 3 or interrupt()))
+
+
+def test_an_interruption_at_the_end_leaves_the_reason():
+    def late(events):
+        yield from events
+        interrupt()
+
+    with pytest.warns(RuntimeWarning, match="interrupted"):
+        assert last(late(fit(STEP, FIRST, dataset(), epochs=1))).reason == "epochs"
+
+
+def test_best_returns_the_best_evaluation_before_the_interruption():
+    def events(until):
+        evaluate = observers.evaluate_every(lambda state: {"loss": abs(state.step - 2)}, steps=1)
+        return pipe(
+            fit(STEP, FIRST, dataset(), epochs=3),
+            evaluate,
+            observers.on_event(Evaluated, lambda event: event.step == until and interrupt()),
+        )
+
+    with pytest.warns(RuntimeWarning, match="best returns the event after step 2"):
+        assert best(events(5), "loss", mode="min").step == 2
+    with pytest.raises(KeyboardInterrupt):
+        best(events(1), "loss", mode="min")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_ends_the_run_after_its_step_with_a_last_checkpoint(name, tmp_path):
+    number = signal.Signals[name]
+    before = signal.getsignal(number)
+
+    def step(state, batch):
+        if state.step == 4:
+            signal.raise_signal(number)
+        return STEP(state, batch)
+
+    data = pipe(dataset(), prefetch(2))
+    end = last(pipe(fit(step, FIRST, data, epochs=3), observers.stop_on_signal(name), observers.checkpoint(tmp_path, steps=1000)))
+    assert (end.step, end.reason) == (5, name)
+    assert signal.getsignal(number) is before
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+    found = load_latest(tmp_path, FIRST)
+    assert found.state == end.state
+    assert last(fit(STEP, found.state, data, epochs=3, cursor=found.cursor, running=found.running)).state == WHOLE[-1].state
+
+
+def test_a_second_signal_and_one_after_the_run_do_what_they_did(monkeypatch):
+    seen = []
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: seen.append(number))
+    try:
+        for event in pipe(fit(STEP, FIRST, dataset()), observers.stop_on_signal("SIGUSR1")):
+            if isinstance(event, Stepped):
+                signal.raise_signal(signal.SIGUSR1)
+                signal.raise_signal(signal.SIGUSR1)
+        assert (event.step, event.reason, seen) == (1, "SIGUSR1", [signal.SIGUSR1])
+        signal.raise_signal(signal.SIGUSR1)
+        assert len(seen) == 2
+        with pytest.raises(RuntimeError, match="broken"):
+            list(pipe(fit(STEP, FIRST, dataset()), observers.stop_on_signal("SIGUSR1"), broken))
+        signal.raise_signal(signal.SIGUSR1)
+        assert len(seen) == 3
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def broken(events):
+    next(iter(events))
+    raise RuntimeError("broken")
+    yield
+
+
+def test_signals_are_handled_in_the_main_thread_only():
+    errors = []
+
+    def train():
+        try:
+            last(pipe(fit(STEP, FIRST, [group()]), observers.stop_on_signal()))
+        except ArgumentError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    assert errors == ["stop_on_signal works in the main thread only, and the run is in another one. Consume its events in the main thread."]
+    with pytest.raises(UnknownNameError, match="SIGTRM"):
+        observers.stop_on_signal("SIGTRM")

@@ -8,7 +8,7 @@ import base64
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.trees import flatten, paths, unflatten
+from mlxfp.distributed import Ranks
 from mlxfp.models.safetensors_files import check_head
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
 from mlxfp.training.steps.state import TrainState, trees_of
 
+_COMPARED = 16  # steps of checkpoints that ranks tell each other: more than are ever kept apart
 _FORMAT = ("mlxfp.state", 3)  # name and version
 
 
@@ -34,7 +36,8 @@ _FORMAT = ("mlxfp.state", 3)  # name and version
 class Checkpoint:
     """What a checkpoint file holds. `fit(step, it.state, batches, cursor=it.cursor, history=it.history, running=it.running)` continues it.
 
-    `history` has the evaluations so far, `running` the metrics of the epoch so far, and `config` what was saved with them.
+    `history` has the evaluations so far, `running` the metrics of the epoch so far, and `config` what was saved with them. `optimizer` has
+    the settings of the optimizer that trained the state, where they are known.
     """
 
     state: TrainState
@@ -42,6 +45,7 @@ class Checkpoint:
     history: tuple[Evaluation, ...] = ()
     config: Mapping[str, Any] = field(factory=dict)
     running: RunningMetrics = field(factory=RunningMetrics, eq=False, repr=False)
+    optimizer: Mapping[str, Any] = field(factory=dict)
 
     @property
     def fingerprint(self) -> str | None:
@@ -57,8 +61,11 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
     history: Sequence[Evaluation] = (),
     running: RunningMetrics | None = None,
     config: Mapping[str, Any] | None = None,
+    optimizer: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a state, and what a run needs to continue from it, to a file; the folder must exist. `config` is anything that JSON can hold.
+
+    `optimizer` has the settings of the optimizer, as the event `RunStarted` has them.
 
     The file is complete and on the disk before it replaces an older one. Raises `CheckpointError` for arrays that
     safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for the
@@ -92,6 +99,7 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
         "history": [(each.step, dict(each.metrics)) for each in history],
         "config": dict(config or {}),
+        "optimizer": dict(optimizer or {}),
     }
     _replace(Path(path), arrays, {"mlxfp": json_text(rest)})
 
@@ -134,10 +142,11 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     return Checkpoint(TrainState(**trees, step=fields.pop("step"), seed=fields.pop("seed")), **fields)
 
 
-def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
+def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Ranks | None = None) -> Checkpoint:
     """Read the checkpoint with the most steps that `observers.checkpoint` wrote to a folder; if there is none, `like` begins a new run.
 
-    So the same lines start a run and continue one that was killed. Raises what `load_state` raises.
+    So the same lines start a run and continue one that was killed. With `ranks`, each rank reads its own checkpoint of the last step that
+    all of them have. Raises what `load_state` raises, and `CheckpointError` where ranks have checkpoints, but none of the same step.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -147,8 +156,39 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     (True, None)
     """
     check_types(TrainState, like=like)
-    found = numbered(Path(folder))
-    return load_state(found[max(found)], like) if found else Checkpoint(like)
+    check_types((type(None), Ranks), ranks=ranks)
+    found = numbered(folder_of(folder, ranks))
+    step = max(found, default=None) if ranks is None else _common_step(ranks, found, folder)
+    return Checkpoint(like) if step is None else load_state(found[step], like)
+
+
+def folder_of(folder: str | os.PathLike[str], ranks: Ranks | None) -> Path:
+    """Return the folder that the checkpoints of this rank are in."""
+    return Path(folder) if ranks is None else Path(folder, f"rank-{ranks.world.rank}")
+
+
+def _common_step(ranks: Ranks, found: Collection[int], folder: str | os.PathLike[str]) -> int | None:
+    """Return the last step that all ranks have, None if no rank has any."""
+    last = sorted(found)[-_COMPARED:]
+    seen = [{int(step) for step in steps if step >= 0} for steps in ranks.gather([*last, *[-1] * (_COMPARED - len(last))])]
+    common = set.intersection(*seen)
+    if not common and any(seen):
+        counts = ", ".join(f"rank {rank}: {max(steps, default='none')}" for rank, steps in enumerate(seen))
+        raise CheckpointError(
+            f"The ranks have no checkpoint of the same step in {os.fspath(folder)} (the last of each is {counts}). Start as many ranks as "
+            "wrote them, each on the machine that has its folder; or use another folder to begin a new run."
+        )
+    return max(common, default=None)
+
+
+def optimizer_of(path: Path) -> dict[str, Any]:
+    """Read the settings of the optimizer in a checkpoint, without its arrays; none if there is no such file or it does not have them."""
+    try:
+        check_head(path)
+        loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
+        return dict(json.loads(loaded[1]["mlxfp"]).get("optimizer", {}))
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):  # `load_state` says what is wrong with it
+        return {}
 
 
 def name_of(step: int) -> str:
@@ -218,6 +258,7 @@ def _fields(rest: Mapping[str, Any]) -> dict[str, Any]:
         "cursor": rest["cursor"] and base64.b64decode(rest["cursor"], validate=True),
         "history": tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"]),
         "config": dict(rest["config"]),
+        "optimizer": dict(rest.get("optimizer", {})),  # older files have none
         "running": RunningMetrics(
             {name: (float(total), float(weight)) for name, (total, weight) in rest["running"]["totals"].items()},
             tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["running"]["unread"]),

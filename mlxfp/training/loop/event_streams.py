@@ -1,9 +1,9 @@
-"""The stream of events that `fit` returns, and a warning if nobody consumes it."""
+"""The stream of events that `fit` returns, and warnings if nobody consumes it, or Ctrl-C ends it."""
 
 import dis
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mlxfp.training.loop.events import Event
 
@@ -54,3 +54,14 @@ def _is_dropped_by_a_statement() -> bool:
     place = next((place for place, each in enumerate(instructions) if each.offset == frame.f_lasti), 0)
     called, dropped = instructions[place - 1].opname, instructions[place].opname
     return dropped == "POP_TOP" and called.startswith("CALL")  # after `with`, an error is dropped by POP_TOP too
+
+
+def stop_interrupted(function: str, events: Iterable[Event], returned: Event) -> None:
+    """Stop the run of events that Ctrl-C interrupted in a function, and warn (`RuntimeWarning`) that the program goes on."""
+    getattr(events, "close", lambda: None)()
+    warnings.warn(
+        f"The run was interrupted, and {function} returns the event after step {returned.step}: what comes next in the program happens. "
+        "To go on with the run, pass its state, cursor and running to fit; to end the program, interrupt it again.",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -91,23 +91,29 @@ class Evaluation:
 class RunStarted(Event):
     """A run begins. `total` is the number of steps at its end, where that is known, and `history` is the argument of `fit`.
 
+    `optimizer` has the settings of the step's optimizer, such as its betas, where the step is one of `train_step`.
+
     >>> RunStarted(TrainState({}, {}, {}, 7, 0), None, 0, total=100).total
     100
     """
 
     total: int | None
     history: tuple[Evaluation, ...] = ()
+    optimizer: Mapping[str, Any] = field(factory=dict, eq=False)
 
 
 @frozen
 class Stepped(Event):
     """A step was made. `metrics` are the means since the last reading, with `weight`; empty unless they were read.
 
+    `compiled` tells that the step was compiled for it, as it is for every new shape of a batch, so that it took longer than others will.
+
     >>> Stepped(TrainState({}, {}, {}, 7, 0), None, 0, {"loss": 0.5}).metrics
     {'loss': 0.5}
     """
 
     metrics: Mapping[str, float]
+    compiled: bool = field(default=False, eq=False)  # not compared: what else was compiled before in this process changes nothing
 
 
 @frozen

@@ -6,10 +6,12 @@ from typing import Any
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentTypeError, PipelineError
 from mlxfp.core.execution import beginning, iterate
 from mlxfp.core.nodes import flat_parts
 from mlxfp.core.row_names import Origin
+from mlxfp.core.sources import warn_redrawn
 from mlxfp.data.inspection.provenance import row_origins
 from mlxfp.models.bounds import BoundError
 from mlxfp.training.steps.steps import Batch
@@ -25,6 +27,21 @@ def check_batches(function: str, batches: Iterable[Batch]) -> None:
         )
 
 
+def check_epochs(batches: Iterable[Batch], epochs: int | None, steps: int | None, *, stacklevel: int) -> None:
+    """Raise `PipelineError` for a run of epochs over data without an end, and warn where several epochs have other rows in each."""
+    if not isinstance(batches, Dataset):
+        return
+    if batches.endless and steps is None:
+        raise PipelineError(
+            f"A run of epochs={epochs} never ends, because its data have no end: got {batches!r:.200}. "
+            "Say how long the run is with steps=, or put take(count) into the pipeline."
+        )
+    if batches.redraws and epochs != 1:
+        size = length(batches)
+        if steps is None or size is None or size < steps:
+            warn_redrawn(batches, stacklevel=stacklevel)
+
+
 def epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
     """Return the cursor before the first batch of an epoch."""
     return beginning(batches, epoch=epoch) if isinstance(batches, Dataset) else None
@@ -32,7 +49,9 @@ def epoch_start(batches: Iterable[Batch], epoch: int) -> Cursor | None:
 
 def with_cursors(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Iterator[tuple[Batch, Cursor | None]]:
     """Yield batches with the cursor after each, which is None where the batches are not a dataset."""
-    return iterate(batches, cursor, epoch=epoch) if isinstance(batches, Dataset) else ((batch, None) for batch in batches)
+    if not isinstance(batches, Dataset):
+        return ((batch, None) for batch in batches)
+    return iterate(batches, cursor or beginning(batches, epoch=epoch))  # by a cursor: of rows that are drawn again, fit has warned
 
 
 def why_empty(batches: Iterable[Batch]) -> str:

@@ -1,6 +1,5 @@
 """The loops around a step: training as a stream of events, evaluation, prediction."""
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from functools import partial
@@ -21,14 +20,16 @@ from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.event_streams import EventStream
+from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
-from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
+from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, naming_rows, why_empty, with_cursors
+from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
-from mlxfp.training.loop.rank_agreement import in_step, same_number
+from mlxfp.training.loop.rank_agreement import check_beginning, in_step, watched
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
+from mlxfp.training.optimization.hyperparameters import hyperparameters
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
 from mlxfp.training.steps.state import FlatState, TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep, sum_and_weight
@@ -58,7 +59,7 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
 
     The run ends after `epochs` or when the state has made `steps`, whichever comes first; after one epoch if neither is given. Both
     count from the very beginning, so a run that continues from a checkpoint is given the same numbers. `batches` is a dataset, or
-    another iterable that can be iterated once for every epoch.
+    another iterable that can be iterated once for every epoch; one without an end needs `steps` (else `PipelineError`).
 
     Three arguments continue a run from a checkpoint or an event: `cursor` is where to go on in a dataset, `history` the evaluations
     so far, for observers such as `early_stopping`, and `running` the metrics of the epoch so far, for the means at its end. With
@@ -94,34 +95,46 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     run = _Run(
         step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control(), control is not None
     )
-    if running is None or cursor is None:  # without a cursor the epoch begins again
-        running = RunningMetrics()
+    running = running if running is not None and cursor is not None else RunningMetrics()  # without a cursor the epoch begins again
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
-    return EventStream(_trained(run, begin, tuple(history)))
+    return EventStream(watched(run.ranks, _trained(run, begin, tuple(history))))
 
 
 @explain_call
 def last(events: Iterable[Event]) -> Event:
     """Consume all events and return the last one; its `state` is the trained one.
 
-    Raises `ArgumentError` if there are none.
+    Ctrl-C stops the run, but not the program: a warning says so, and the result is `Stopped` with the reason "interrupted" and everything
+    that continues the run. A second Ctrl-C, or one before the first step, raises `KeyboardInterrupt`.
+
+    Raises `ArgumentError` if there are no events.
 
     >>> last(iter([]))
     Traceback (most recent call last):
     mlxfp.core.errors.ArgumentError: There are no events, so there is no last one. A stream can be consumed once: call fit again.
     """
-    final = deque(events, maxlen=1)
-    if not final:
+    first: Event | None = None
+    final: Event | None = None
+    try:
+        for final in events:
+            first = first or final
+    except KeyboardInterrupt as error:
+        if first is None or final is None or final.step == first.step or isinstance(error.__context__, KeyboardInterrupt):
+            raise  # nothing is lost, or it is the second one
+        stop_interrupted("last", events, final)
+        return final if isinstance(final, Stopped) else final.derive(Stopped, "interrupted")
+    if final is None:
         raise ArgumentError("There are no events, so there is no last one. A stream can be consumed once: call fit again.")
-    return final[0]
+    return final
 
 
 @explain_call
 def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     """Consume all events and return the evaluation with the best `metric`, the first of equals; its `state` is the best one.
 
-    Raises `ArgumentError` if no evaluation has the metric, or only NaN.
+    Ctrl-C stops the run, but not the program: a warning says so, and the result is the best evaluation so far, if there is one. Raises
+    `ArgumentError` if no evaluation has the metric, or only NaN.
 
     >>> from mlxfp.training.loop.events import Evaluated
     >>> evaluations = [Evaluated(TrainState({}, {}, {}, step, 0), None, 0, {"loss": loss}) for step, loss in ((1, 0.5), (2, 0.3), (3, 0.4))]
@@ -129,10 +142,15 @@ def best(events: Iterable[Event], metric: str, *, mode: Mode) -> Evaluated:
     2
     """
     tracker, found = PlateauTracker(metric, mode), None
-    for event in events:
-        if isinstance(event, Evaluated):
-            before, tracker = tracker, tracker.after(event.metrics)
-            found = event if tracker.best != before.best else found
+    try:
+        for event in events:
+            if isinstance(event, Evaluated):
+                before, tracker = tracker, tracker.after(event.metrics)
+                found = event if tracker.best != before.best else found
+    except KeyboardInterrupt as error:
+        if found is None or isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        stop_interrupted("best", events, found)
     if found is None:
         raise ArgumentError(f"No evaluation has a number for {metric!r}, so none is the best. Put evaluate_every into the pipe.")
     return found
@@ -167,7 +185,7 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
             )
         return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
 
-    return partial(_evaluate, _compiled("measure", model, measured))
+    return Looking(partial(_evaluate, _compiled("measure", model, measured)))
 
 
 @explain_call
@@ -206,14 +224,18 @@ class _Run:
         if self.steps is not None and begin.state.step > self.steps:
             raise ArgumentError(f"The state has made {begin.state.step} steps, more than steps={self.steps}; steps counts from the start.")
         if self.epochs is not None and begin.cursor is not None and begin.epoch >= self.epochs:
-            raise ArgumentError(
-                f"The cursor is in epoch {begin.epoch}, counted from 0, and epochs={self.epochs} ends before it; "
-                "epochs counts from the start of training."
-            )
+            where = f"The cursor is in epoch {begin.epoch}, counted from 0"
+            raise ArgumentError(f"{where}, and epochs={self.epochs} ends before it; epochs counts from the start of training.")
+        check_epochs(self.batches, self.epochs, self.steps, stacklevel=4)
 
     @property
     def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
         return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
+
+    @property
+    def variants(self) -> int:
+        """How often the step was compiled, if it knows."""
+        return getattr(self.step, "variants", 0)
 
     @property
     def ranks(self) -> Any:
@@ -225,8 +247,7 @@ class _Run:
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
         if not self.done(begin):
-            state = begin.event(Event).state
-            yield from warnings_before(self.step, state, self.batches, begin.cursor, changes=self.controlled)
+            yield from warnings_before(self.step, begin.event(Event).state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -264,18 +285,21 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     """Run the whole loop: feed batches to the step, read its metrics where that is due, and report what happened."""
     warn_if_slow()
     run.control.take()  # requests from before the run
-    yield progress.event(RunStarted, run.total(progress), history)
+    settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
+    yield progress.event(RunStarted, run.total(progress), history, settings)
     for message in run.warnings(progress):
         yield progress.event(Warned, message)
-    resume, alike = progress.cursor, same_number(run.ranks, run.batches)
+    check_beginning(run.ranks, progress.state.step)
+    resume = progress.cursor
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
-            for batch, after in feed if alike else in_step(run.ranks, feed):
+            for batch, after in in_step(run.ranks, feed):
                 progress = yield from _changed(run, progress)
+                variants = run.variants
                 progress, means = _read(run, _stepped(run, progress, batch, after))
-                yield progress.event(Stepped, means)
+                yield progress.event(Stepped, means, run.variants > variants)
                 if run.done(progress):
                     break
             else:
@@ -348,7 +372,9 @@ def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, An
 def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
-    parts = list(_results("evaluate", run, state, batches))
+    results = _results("evaluate", run, state, batches)
+    end_look(_called(run, state, batches))
+    parts = list(results)
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
     return compute(merge(parts))
@@ -360,7 +386,7 @@ def _results(function: str, run: Callable[[TrainState, Batch], Any], state: Trai
     return map(to_numpy, _ahead(_called(run, state, batches)))
 
 
-def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[R]:
+def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Generator[R, None, None]:
     before = epoch_start(batches, 0)
     for batch, after in with_cursors(batches, None, 0):
         with naming_rows(batches, before):

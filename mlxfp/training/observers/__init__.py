@@ -9,7 +9,7 @@ from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
-from mlxfp.training.observers.stopping import early_stopping, time_budget
+from mlxfp.training.observers.stopping import early_stopping, stop_on_signal, time_budget
 from mlxfp.training.observers.tracking import log_mlflow
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "on_event",
     "progress",
     "reduce_on_plateau",
+    "stop_on_signal",
     "time_budget",
 ]
 

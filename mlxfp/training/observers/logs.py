@@ -19,7 +19,9 @@ from attrs import frozen
 from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
+from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.optimization.learning_rates import learning_rates
 
 _WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
@@ -27,7 +29,7 @@ _CSV = ("event", "step", "epoch", "seconds", "name", "value")
 
 
 @explain_call
-def log_metrics(path: str | os.PathLike[str]) -> Observer:
+def log_metrics(path: str | os.PathLike[str], *, ranks: Ranks | None = None) -> Observer:
     """Write the events to a log: a line of JSON each in a `.jsonl` file, a line for each number in a `.csv` file.
 
     A line has `event`, the name of its class; `step`, `epoch` and `seconds` since the start; and the fields of the event: `metrics`,
@@ -35,7 +37,8 @@ def log_metrics(path: str | os.PathLike[str]) -> Observer:
     for numbers that are not finite. A run from step 0 begins a new log; one that continues drops the lines of later events and appends,
     so a run that was killed and continued has the same log as one that was not. For the console there is `progress`.
 
-    Put it last: events of the observers after it are not in the log. Raises `ArgumentError` for another kind of file.
+    Put it last: events of the observers after it are not in the log. With `ranks`, only rank 0 writes. Raises
+    `ArgumentError` for another kind of file.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.core.pipelines import pipe
@@ -53,7 +56,7 @@ def log_metrics(path: str | os.PathLike[str]) -> Observer:
     suffix = Path(path).suffix
     if suffix not in _KINDS:
         raise ArgumentError(f"A log is a .jsonl or a .csv file, got {os.fspath(path)!r}. Give it one of these endings.")
-    return partial(_log_metrics, path=Path(path), kind=_KINDS[suffix])
+    return on_first_rank(ranks, partial(_log_metrics, path=Path(path), kind=_KINDS[suffix]))
 
 
 def log_memory(*, limit: int | None = None) -> Observer:

@@ -12,24 +12,39 @@ from typing import Any, Self
 import mlx.core as mx
 from attrs import define, field
 
-from mlxfp.core.checks import check_positive, explain_call
+from mlxfp.core.checks import check_positive, check_types, explain_call
 from mlxfp.core.errors import ArgumentError
-from mlxfp.training.loop.checkpoints import json_text, name_of, numbered, remove_unfinished, save_state
-from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, Evaluation, Event, Observer, RunStarted, Stepped, Stopped
+from mlxfp.distributed import Ranks
+from mlxfp.training.loop.checkpoints import folder_of, json_text, name_of, numbered, optimizer_of, remove_unfinished, save_state
+from mlxfp.training.loop.events import (
+    CheckpointSaved,
+    EpochEnded,
+    Evaluated,
+    Evaluation,
+    Event,
+    Observer,
+    RunStarted,
+    Stepped,
+    Stopped,
+    Warned,
+)
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, warned_if_unused
+from mlxfp.training.observers.first_rank import on_first_rank
+from mlxfp.training.optimization.hyperparameters import changed
 from mlxfp.training.steps.state import evaluate_state
 
-Write = Callable[[Event, tuple[Evaluation, ...]], Path]
+Write = Callable[[Event, Mapping[str, Any]], Path]  # the mapping has what the event does not have of a checkpoint
 
 
 @explain_call
-def checkpoint(
+def checkpoint(  # noqa: PLR0913  # all have defaults but one, and are named
     folder: str | os.PathLike[str],
     *,
     steps: int | None = None,
     seconds: float | None = None,
     keep: int = 2,
     config: Mapping[str, Any] | None = None,
+    ranks: Ranks | None = None,
 ) -> Observer:
     """Write checkpoints to a folder: after every epoch, or every `steps` steps, or every `seconds`; and one at the end.
 
@@ -37,6 +52,11 @@ def checkpoint(
     Files are written in a thread, one at a time, and get their names when they are complete; a `CheckpointSaved` event says so, some
     steps later. A checkpoint is due at the first reading of the metrics after its time, so no state is saved after a loss that was not
     finite. It is the state after a step: an evaluation at that step is made again when the run continues.
+
+    With `ranks` every rank writes into a folder of its own in this one, since each has a cursor of its own rows, and
+    `load_latest(folder, like, ranks=ranks)` continues all of them from the same step.
+
+    Where the run continues from one of them with an optimizer of other settings, such as betas, a `Warned` event says so.
 
     Put it after `evaluate_every` and after observers that may end the run. An error of writing is raised at one of the next events, and
     `ArgumentError` at the start for a folder with later checkpoints than the run's first state: they would be taken for its own.
@@ -63,14 +83,19 @@ def checkpoint(
         raise ArgumentError(f"seconds must be above 0, got seconds={seconds!r}.")
     check_positive(keep=keep)
     json_text(config or {})  # now, and not in the thread that writes
-    return partial(_checkpoint, folder=Path(folder), due=partial(_is_due, steps=steps, seconds=seconds), keep=keep, config=config)
+    check_types((type(None), Ranks), ranks=ranks)
+    due = partial(_is_due, steps=steps, seconds=seconds)
+    return partial(_checkpoint, folder=folder_of(folder, ranks), due=due, keep=keep, config=config, shared=ranks is not None)
 
 
 @explain_call
-def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None) -> Observer:
+def checkpoint_best(
+    path: str | os.PathLike[str], metric: str, *, mode: Mode, config: Mapping[str, Any] | None = None, ranks: Ranks | None = None
+) -> Observer:
     """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Put it after `evaluate_every`.
 
-    Otherwise like `checkpoint`. A run that continues from a checkpoint with its history knows the best value so far.
+    Otherwise like `checkpoint`. A run that continues from a checkpoint with its history knows the best value so far. With `ranks`, only
+    rank 0 writes: the state is the same on all.
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -85,18 +110,27 @@ def checkpoint_best(path: str | os.PathLike[str], metric: str, *, mode: Mode, co
     1
     """
     json_text(config or {})
-    return partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker(metric, mode), config=config)
+    return on_first_rank(ranks, partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker(metric, mode), config=config))
 
 
-def _checkpoint(
-    events: Iterable[Event], *, folder: Path, due: Callable[[Event, int, float], bool], keep: int, config: Mapping[str, Any] | None
+def _checkpoint(  # noqa: PLR0913  # as above
+    events: Iterable[Event],
+    *,
+    folder: Path,
+    due: Callable[[Event, int, float], bool],
+    keep: int,
+    config: Mapping[str, Any] | None,
+    shared: bool,
 ) -> Iterator[Event]:
     first, last, moment = 0, 0, monotonic()
     with _Saver(partial(_write_numbered, folder=folder, keep=keep, config=config)) as saver:
         for event in events:
             if isinstance(event, RunStarted):
-                _check_folder(folder, event.step)
+                _check_folder(folder, event.step, drop=shared and event.step > 0)
                 first = last = event.step
+                message = changed(optimizer_of(folder / name_of(first)), event.optimizer)
+                if message is not None:
+                    yield event.derive(Warned, message)
             yield from saver.saved(event)
             if due(event, last, moment):
                 yield from saver.save(event, tuple(each for each in saver.history if each.step < event.step))  # more may follow
@@ -138,6 +172,7 @@ class _Saver:
 
     _write: Write
     history: tuple[Evaluation, ...] = ()
+    optimizer: Mapping[str, Any] = field(factory=dict)
     _writing: tuple[Event, Future[Path]] | None = None
     _pool: ThreadPoolExecutor = field(factory=partial(ThreadPoolExecutor, 1, "mlxfp-checkpoint"))
 
@@ -158,7 +193,7 @@ class _Saver:
     def saved(self, event: Event) -> Iterator[CheckpointSaved]:
         """Take an event into account, and report a file that has been written meanwhile."""
         if isinstance(event, RunStarted):
-            self.history = event.history
+            self.history, self.optimizer = event.history, event.optimizer
         elif isinstance(event, Evaluated):
             self.history += (Evaluation(event.step, event.metrics),)
         if self._writing is not None and self._writing[1].done():
@@ -169,7 +204,7 @@ class _Saver:
         yield from self.wait()
         evaluate_state(event.state)  # here: another thread can only read arrays that are computed
         mx.eval(event.running.unread)
-        self._writing = event, self._pool.submit(self._write, event, history)
+        self._writing = event, self._pool.submit(self._write, event, {"history": history, "optimizer": self.optimizer})
 
     def wait(self) -> Iterator[CheckpointSaved]:
         """Wait until nothing is being written."""
@@ -178,24 +213,28 @@ class _Saver:
             yield event.derive(CheckpointSaved, future.result())
 
 
-def _write(event: Event, history: tuple[Evaluation, ...], *, path: Path, config: Mapping[str, Any] | None) -> Path:
+def _write(event: Event, kept: Mapping[str, Any], *, path: Path, config: Mapping[str, Any] | None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_state(path, event.state, cursor=event.cursor, history=history, running=event.running, config=config)
+    save_state(path, event.state, cursor=event.cursor, running=event.running, config=config, **kept)
     return path
 
 
-def _write_numbered(event: Event, history: tuple[Evaluation, ...], *, folder: Path, keep: int, config: Mapping[str, Any] | None) -> Path:
-    path = _write(event, history, path=folder / name_of(event.step), config=config)
+def _write_numbered(event: Event, kept: Mapping[str, Any], *, folder: Path, keep: int, config: Mapping[str, Any] | None) -> Path:
+    path = _write(event, kept, path=folder / name_of(event.step), config=config)
     there = numbered(folder)
     for step in sorted(there)[:-keep]:
         there[step].unlink(missing_ok=True)
     return path
 
 
-def _check_folder(folder: Path, step: int) -> None:
+def _check_folder(folder: Path, step: int, *, drop: bool) -> None:
+    """Raise `ArgumentError` for checkpoints of later steps; with `drop` remove them: other ranks were killed before they wrote theirs."""
     remove_unfinished(folder, "step-*")
-    later = sorted(path.name for number, path in numbered(folder).items() if number > step)
-    if later:
+    paths = [path for number, path in sorted(numbered(folder).items()) if number > step]
+    if drop:
+        for path in paths:
+            path.unlink()
+    elif later := [path.name for path in paths]:
         raise ArgumentError(
             f"{folder} has checkpoints of later steps than the run begins with: {', '.join(later)}, and the run begins at step {step}. "
             "Continue with load_latest, or use another folder."

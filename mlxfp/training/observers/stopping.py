@@ -1,10 +1,14 @@
 """Observers that end a run."""
 
+import signal
+import threading
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from time import monotonic
+from typing import Literal
 
-from mlxfp.core.checks import check_positive, check_types, explain_call
+from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, Stepped, Stopped
@@ -50,6 +54,29 @@ def time_budget(seconds: float, *, ranks: Ranks | None = None) -> Observer:
     return partial(_time_budget, seconds=seconds, ranks=ranks)
 
 
+def stop_on_signal(name: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"] = "SIGTERM", *, ranks: Ranks | None = None) -> Observer:
+    """End the run after the step in which the process gets a signal, with a `Stopped` event whose reason is its name.
+
+    A batch system sends SIGTERM some time before it takes a machine away: `checkpoint`, behind this observer, then writes a last
+    checkpoint. SIGINT is Ctrl-C. The second signal does what it did before the run, and so does the first one after the run. It is for the
+    main thread, the only one in which Python handles signals; in others it raises `ArgumentError` when the run begins. With `ranks`, the
+    signal of any rank ends the run on all, at the next reading of the metrics.
+
+    >>> import signal
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.training.steps.state import TrainState
+    >>> events = (Stepped(TrainState({}, {}, {}, step, 0), None, 0, {}) for step in range(100))
+    >>> for event in pipe(events, stop_on_signal()):
+    ...     if event.step == 3 and isinstance(event, Stepped):
+    ...         signal.raise_signal(signal.SIGTERM)
+    >>> event.step, event.reason
+    (3, 'SIGTERM')
+    """
+    check_choice(("SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2"), name=name)
+    check_types((type(None), Ranks), ranks=ranks)
+    return partial(_stop_on_signal, number=signal.Signals[name], ranks=ranks)
+
+
 def _early_stopping(events: Iterable[Event], *, tracker: PlateauTracker, patience: int) -> Iterator[Event]:
     for event in warned_if_unused(events, "early_stopping", tracker.metric):
         yield event
@@ -63,12 +90,43 @@ def _time_budget(events: Iterable[Event], *, seconds: float, ranks: Ranks | None
     began = monotonic()
     for event in events:
         yield event
-        if not (isinstance(event, Stepped) and event.metrics) and not isinstance(event, EpochEnded):
+        if not _is_read(event):
             continue
         over = monotonic() - began >= seconds
         if over if ranks is None else ranks.gather([over])[0][0]:
             yield _stopped(events, event, "time_budget")
             return
+
+
+def _stop_on_signal(events: Iterable[Event], *, number: signal.Signals, ranks: Ranks | None) -> Iterator[Event]:
+    if threading.current_thread() is not threading.main_thread():
+        raise ArgumentError(
+            "stop_on_signal works in the main thread only, and the run is in another one. Consume its events in the main thread."
+        )
+    before = signal.getsignal(number) or signal.SIG_DFL  # None: not a handler of Python
+    came: list[bool] = []
+
+    def note(*_: object) -> None:
+        came.append(True)
+        signal.signal(number, before)  # for the second one
+
+    signal.signal(number, note)
+    try:
+        for event in events:
+            yield event
+            if not isinstance(event, Stepped | EpochEnded):
+                continue
+            if came if ranks is None else _is_read(event) and any(there for (there,) in ranks.gather([bool(came)])):
+                yield _stopped(events, event, number.name)
+                return
+    finally:
+        with suppress(ValueError):  # not the main thread: Python collects what nobody closed
+            if signal.getsignal(number) is note:
+                signal.signal(number, before)
+
+
+def _is_read(event: Event) -> bool:
+    return (isinstance(event, Stepped) and bool(event.metrics)) or isinstance(event, EpochEnded)
 
 
 def _stopped(events: Iterable[Event], event: Event, reason: str) -> Stopped:

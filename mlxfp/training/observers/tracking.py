@@ -21,8 +21,10 @@ from attrs import frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_text
+from mlxfp.distributed import Ranks
 from mlxfp.training.loop.checkpoints import save_state
 from mlxfp.training.loop.events import EpochEnded, Event, Observer, Stepped, Stopped, Warned
+from mlxfp.training.observers.first_rank import on_first_rank
 from mlxfp.training.observers.logs import numbers_of
 from mlxfp.training.steps.state import TrainState, evaluate_state
 
@@ -43,6 +45,7 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     params: Mapping[str, Any] | None = None,
     artifacts: Sequence[str | os.PathLike[str]] = (),
     model: str | None = None,
+    ranks: Ranks | None = None,
 ) -> Observer:
     """Keep an MLflow run: `params` at its start, the metrics by step, the files and folders in `artifacts` at its end, and the model.
 
@@ -50,7 +53,7 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     their own names. `uri` is the tracking server, such as `sqlite:///mlflow.db`, and by default what MLflow is configured for. The
     experiment is created if it does not exist; one in SQLite has its files next to the database. `parent` is the id of the run in
     which this one is nested, as in cross-validation. With `model` the last state is logged as an MLflow model (`state.safetensors`,
-    for `load_state`) and registered under that name.
+    for `load_state`) and registered under that name. With `ranks`, only rank 0 keeps a run.
 
     MLflow works in a thread of its own and never fails or slows the training: an error there becomes a `Warned` event, once for each
     message, and a warning of the logger `mlxfp`; after three failed calls in a row nothing more is sent. The end of a run waits for
@@ -66,7 +69,8 @@ def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
     check_text(**{key: value for key, value in texts.items() if value is not None})
     mlflow = optional("mlflow", extra="tracking", needed_by="observers.log_mlflow")
     begin = partial(begin_run, mlflow, uri, experiment, name=name, parent=parent)
-    return partial(_log_mlflow, begin=begin, params=dict(params or {}), artifacts=tuple(map(Path, artifacts)), model=model)
+    observer = partial(_log_mlflow, begin=begin, params=dict(params or {}), artifacts=tuple(map(Path, artifacts)), model=model)
+    return on_first_rank(ranks, observer)
 
 
 @frozen

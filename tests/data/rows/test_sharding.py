@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, CursorMismatchError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter, map
@@ -84,3 +85,13 @@ def test_ranks_that_share_a_model_read_the_same_rows_and_others_disjoint_ones():
 def test_impossible_shards_are_refused(make, message):
     with pytest.raises(ArgumentError, match=message):
         make()
+
+
+@pytest.mark.parametrize(("index", "count"), [(0, 1), (1, 2), (0, 4)])
+def test_a_cursor_is_refused_by_another_shard_with_both_numbers(index, count):
+    _, cursor = next(iterate(pipe(from_examples([{"x": i} for i in range(8)]), shard(0, 2))))
+    other = pipe(from_examples([{"x": i} for i in range(8)]), shard(index, count))
+    with pytest.raises(
+        CursorMismatchError, match=rf"the cursor has shard\(index=0, count=2\), the pipeline shard\(index={index}, count={count}\)"
+    ):
+        iterate(other, cursor)

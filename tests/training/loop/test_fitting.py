@@ -43,12 +43,20 @@ def test_a_run_is_a_stream_of_events():
     assert events[-1].reason == "epochs"
 
 
+def test_steps_that_were_compiled_for_a_new_shape_say_so():
+    step, state = setting()
+    events = fit(step, state, [group(), group(seed=1), group(size=4), group()], epochs=2)
+    assert [event.compiled for event in events if isinstance(event, Stepped)] == [True, False, True, *[False] * 5]
+    own = fit(step.__call__, state, [group()])
+    assert [event.compiled for event in own if isinstance(event, Stepped)] == [False]
+
+
 def test_a_step_in_a_function_makes_the_same_run_as_the_step_itself():
     step, state = SETTING
     ours, wrapped = (list(fit(made, state, dataset(), epochs=2)) for made in (step, step.__call__))  # the second builds every state
     assert ours == wrapped
     assert [event.running.totals for event in ours] == [event.running.totals for event in wrapped]
-    assert repr(ours[1]) == repr(wrapped[1])
+    assert repr(ours[2]) == repr(wrapped[2])
     assert all(event.state is event.state for event in ours)
 
 

@@ -1,5 +1,6 @@
 """What trains nothing, or not what was meant, says so: as early as it can be known, and never where all is well."""
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import filter
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.training import observers
-from mlxfp.training.loop.checkpoints import load_latest
+from mlxfp.training.loop.checkpoints import load_latest, name_of, save_state
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Stepped, Warned
 from mlxfp.training.loop.fitting import fit, last
@@ -131,6 +132,53 @@ def test_a_run_that_goes_on_with_another_rate_says_which_one_it_uses(tmp_path):
         'state. For the other pass attrs.evolve(state, opt={**state.opt, "learning_rate": mx.array(0.01)}).'
     )
     assert rates == [0.1]
+
+
+def continued(old, new, folder):
+    """Train with one optimizer and a folder of checkpoints, and go on with another: the warnings."""
+    model = net()
+    for optimizer, epochs in ((old, 1), (new, 2)):
+        found = load_latest(folder, train_state(model, optimizer))
+        run = fit(train_step(model, loss, optimizer), found.state, dataset(), epochs=epochs, cursor=found.cursor, running=found.running)
+        events = list(pipe(run, observers.checkpoint(folder)))
+    return messages(events)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        (adamw(0.1), adamw(0.1, betas=(0.8, 0.9)), ("betas=[0.9, 0.999]", "betas=[0.8, 0.9]")),
+        (adamw(0.1, weight_decay=0.0), adamw(0.1, weight_decay=0.5), ("weight_decay=0.0", "weight_decay=0.5")),
+        (optimizers.SGD(0.1, momentum=0.9), optimizers.SGD(0.1, momentum=0.5), ("momentum=0.9", "momentum=0.5")),
+        (
+            adamw(0.1),
+            optimizers.Adam(0.1),
+            ("class='AdamW', bias_correction=True, weight_decay=0.01", "class='Adam', bias_correction=False"),
+        ),
+        (
+            grouped((vectors, adamw(0.1, weight_decay=0.0)), rest=adamw(0.1)),
+            grouped((vectors, adamw(0.1, weight_decay=0.0)), rest=adamw(0.1, weight_decay=0.3)),
+            ("optimizers[1].weight_decay=0.01", "optimizers[1].weight_decay=0.3"),
+        ),
+    ],
+)
+def test_a_run_that_goes_on_with_other_settings_of_the_optimizer_says_which(old, new, said, tmp_path):
+    (found,) = continued(old, new, tmp_path)
+    assert found.startswith(f"The checkpoint was trained by an optimizer with {said[0]}, and the step has one with {said[1]}")
+    assert "make the step with the same optimizer" in found
+    assert continued(new, new, tmp_path / "again") == []
+
+
+def test_a_checkpoint_that_does_not_know_its_optimizer_continues(tmp_path):
+    model, optimizer = net(), adamw(0.1)
+    first = next(event for event in fit(train_step(model, loss, optimizer), train_state(model, optimizer), dataset()) if event.step == 2)
+    save_state(tmp_path / name_of(2), first.state, cursor=first.cursor, running=first.running)
+    arrays, metadata = mx.load(str(tmp_path / name_of(2)), return_metadata=True)
+    rest = json.loads(metadata["mlxfp"])
+    del rest["optimizer"]  # as files from before have it
+    mx.save_safetensors(str(tmp_path / name_of(2)), arrays, {"mlxfp": json.dumps(rest)})
+    assert load_latest(tmp_path, first.state).optimizer == {}
+    assert continued(adamw(0.1, betas=(0.8, 0.9)), adamw(0.1, betas=(0.8, 0.9)), tmp_path) == []
 
 
 def test_the_cure_of_that_warning_changes_the_rate():

@@ -29,6 +29,7 @@ OBSERVERS = {
     "progress": lambda _: observers.progress(file=io.StringIO()),
     "progress on a terminal": lambda _: observers.progress(file=Terminal()),
     "reduce_on_plateau": lambda _: observers.reduce_on_plateau("loss", control=Control(), mode="min", patience=1),
+    "stop_on_signal": lambda _: observers.stop_on_signal(),
     "time_budget": lambda _: observers.time_budget(1e-9),
 }
 

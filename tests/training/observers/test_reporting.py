@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mlxfp.core.pipelines import pipe
-from mlxfp.training.loop.events import StateChanged, Stopped, Warned
+from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers import reporting
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.reporting import progress
@@ -110,3 +110,68 @@ def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     frames = re.split(r"\r\x1b\[K|\n", shown(Terminal()))
     assert all(len(frame) < 20 for frame in frames if "step 1/4" in frame)
+
+
+def watched(monkeypatch, *moments, total=None):
+    """Return what progress writes of events that come after some seconds each, to somebody who takes an hour for each."""
+    now = [1000.0]
+    monkeypatch.setattr(reporting, "monotonic", lambda: now[0])
+
+    def run():
+        yield RunStarted(state(0), None, 0, total)
+        for seconds, event in moments:
+            now[0] += seconds
+            yield event
+
+    file = io.StringIO()
+    for _ in progress(file=file)(run()):
+        now[0] += 3600
+    return file.getvalue().splitlines()
+
+
+def step(number, *, loss=None, compiled=False):
+    return Stepped(state(number), None, 0, {} if loss is None else {"loss": loss}, compiled)
+
+
+def speeds(lines):
+    return [float(found) for line in lines for found in re.findall(r"([\d.]+) steps/s", line)]
+
+
+def test_the_speed_counts_steps_only(monkeypatch):
+    moments = [
+        (40.0, step(1, compiled=True)),
+        (0.5, step(2)),
+        (100.0, Evaluated(state(2), None, 0, {"accuracy": 0.5})),
+        (0.5, step(3)),
+        (50.0, CheckpointSaved(state(3), None, 0, "a")),
+        (30.0, step(4, compiled=True)),  # a new shape
+        (0.25, step(5, loss=0.5)),
+        (0.25, EpochEnded(state(5), None, 0, {"loss": 0.5})),  # what is read here is the rest of the last step
+        (200.0, Evaluated(state(5), None, 0, {"accuracy": 0.5})),
+        (0.5, step(6, loss=0.5)),
+    ]
+    assert [line for line in watched(monkeypatch, *moments, total=66) if "steps/s" in line] == [
+        "epoch 1  step 2/66  2.0 steps/s  eta 0:32",
+        "epoch 1  step 5/66  loss 0.5000  2.4 steps/s  eta 0:25",
+        "epoch 1  step 6/66  loss 0.5000  2.0 steps/s  eta 0:30",
+    ]
+
+
+def test_the_speed_is_that_of_recent_steps(monkeypatch):
+    moments = [(10.0 if number < 500 else 0.1, step(number, loss=0.5)) for number in range(1, 1500)]
+    found = speeds(watched(monkeypatch, *moments))
+    assert found[0] == found[490] == 0.1
+    assert found[-1] == pytest.approx(10.0, rel=0.1)
+
+
+def test_a_run_with_few_readings_shows_its_speed_as_soon_as_it_is_known(monkeypatch):
+    moments = [(5.0, step(number, loss=0.5 if number == 1000 else None)) for number in range(1, 1001)]
+    assert watched(monkeypatch, *moments, total=1000) == [
+        "epoch 1  step 2/1000  0.2 steps/s  eta 1:23:10",
+        "epoch 1  step 1000/1000  loss 0.5000  0.2 steps/s",
+    ]
+
+
+def test_where_every_step_is_compiled_there_is_no_speed(monkeypatch):
+    lines = watched(monkeypatch, *((1.0, step(number, loss=0.5, compiled=True)) for number in range(1, 5)))
+    assert (len(lines), speeds(lines)) == (4, [])

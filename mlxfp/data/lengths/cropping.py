@@ -1,0 +1,77 @@
+"""Waveforms of at most some length: a part of each, at random or in the middle."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.arrow.ragged import column_without_nulls, ends_of, read_lists, to_lists
+from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor
+from mlxfp.core.checks import check_columns, check_integer, check_positive, check_text
+from mlxfp.core.chunks import HIDDEN, Example, Indices, RecordBatch, Schema, row_keys, set_column, set_field
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import SchemaError
+from mlxfp.core.randomness import fold_into_rows
+from mlxfp.core.stages import RowWise
+
+
+def crop_waveforms(length: int, *, seed: int | None = None, column: str = "waveform") -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Cut waveforms to at most `length` samples: with a seed to a random part of each, another in each epoch, else to its middle.
+
+    Shorter ones stay as they are, and a collator pads them. With random parts for training and the middle for validation, `length` is that
+    of `collators.audio(length=)`, in samples; a spectrogram of n samples has 1 + n // hop frames.
+
+    Raises `SchemaError` unless the column holds lists or tensors [T] of numbers, and `DataError` naming a row without a waveform.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"waveform": [0.1, 0.2, 0.3, 0.4, 0.5]}, {"waveform": [0.6]}])
+    >>> [row["waveform"] for row in pipe(rows, crop_waveforms(3))]
+    [[0.2, 0.3, 0.4], [0.6]]
+
+    See also: `windows`, which cuts tokens into parts and keeps them all.
+    """
+    check_positive(length=length)
+    if seed is not None:
+        check_integer(seed=seed)
+    check_text(column=column)
+    return _CropWaveforms(length, seed, column)
+
+
+@frozen(repr=False)
+class _CropWaveforms(RowWise):
+    _length: int
+    seed: int | None = None
+    column: str = "waveform"
+    lengthens = False
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns([self.column], [name for name in schema.names if name not in HIDDEN], _NAME)
+        kind = schema.field(self.column).type
+        if not ((is_list_like(kind) or is_tensor(kind, axes=1)) and is_number(kind.value_type)):
+            raise SchemaError(
+                f"{_NAME} needs lists or tensors [T] of numbers in column {self.column!r}, got {kind}. Choose another column."
+            )
+        return set_field(schema, self.column, pa.list_(kind.value_type))
+
+    def columns_read(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        values, ends = read_lists(column_without_nulls(chunk, self.column, _NAME))
+        counts = np.diff(ends)
+        kept = np.minimum(counts, self._length)
+        starts = ends[:-1] + self._skipped(chunk, counts - kept)
+        parts = [values.slice(start, count) for start, count in zip(starts.tolist(), kept.tolist(), strict=True)]
+        return set_column(chunk, self.column, to_lists(pa.concat_arrays(parts) if parts else values, ends_of(kept)))
+
+    def _skipped(self, chunk: RecordBatch, spare: Indices) -> Indices:
+        """Return how many samples of each row are left out before the part that is kept, at most `spare`: int64[N]."""
+        if self.seed is None:
+            return spare // 2
+        draws = fold_into_rows(row_keys(chunk), _NAME, self.seed) % (spare + 1).astype(np.uint64)
+        return draws.astype(np.int64)
+
+
+_NAME = "crop_waveforms"

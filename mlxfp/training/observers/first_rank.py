@@ -1,0 +1,17 @@
+"""Observers that write, where several processes train together: one of them writes."""
+
+from collections.abc import Iterable, Iterator
+
+from mlxfp.core.checks import check_types
+from mlxfp.distributed import Ranks
+from mlxfp.training.loop.events import Event, Observer
+
+
+def on_first_rank(ranks: Ranks | None, observer: Observer) -> Observer:
+    """Return the observer on the first rank, and on the others one that only passes events on."""
+    check_types((type(None), Ranks), ranks=ranks)
+    return observer if ranks is None or ranks.world.rank == 0 else _pass_on
+
+
+def _pass_on(events: Iterable[Event]) -> Iterator[Event]:
+    yield from events

@@ -1,0 +1,110 @@
+"""A part of each waveform: one run of samples, at a place that depends on the seed, the epoch and the row alone."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, SchemaError
+from mlxfp.core.execution import iterate
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.cropping import crop_waveforms
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.testing.laws import (
+    assert_chunks_do_not_matter,
+    assert_described,
+    assert_lazy,
+    assert_prints,
+    assert_pure_stages,
+    assert_random_access,
+    assert_resumable,
+    assert_told_apart,
+    assert_value,
+)
+from mlxfp.testing.strategies import rechunkings
+
+SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=8)
+COLUMNS = {
+    "floats": lambda rows: pa.array(rows, pa.list_(pa.float32())),
+    "16 bits": lambda rows: pa.array(rows, pa.large_list(pa.int16())),
+    "lists of one size": lambda rows: pa.array([row + [0] * (12 - len(row)) for row in rows], pa.list_(pa.float32(), 12)),
+    "tensors": lambda rows: pa.FixedShapeTensorArray.from_numpy_ndarray(
+        np.array([row + [0] * (12 - len(row)) for row in rows], np.float32).reshape(len(rows), 12)
+    ),
+}
+
+
+def sounds(sizes, kind="floats"):
+    """Waveforms that count up, each from another number."""
+    return pa.table({"waveform": COLUMNS[kind]([[100 * row + place for place in range(size)] for row, size in enumerate(sizes)])})
+
+
+@given(
+    sizes=SIZES,
+    length=st.integers(1, 14),
+    seed=st.none() | st.integers(0, 9),
+    epoch=st.integers(0, 3),
+    kind=st.sampled_from(sorted(COLUMNS)),
+)
+def test_a_part_is_a_run_of_samples(sizes, length, seed, epoch, kind):
+    whole = from_table(sounds(sizes, kind))
+    cut = [row["waveform"] for row, _ in iterate(pipe(whole, crop_waveforms(length, seed=seed)), epoch=epoch)]
+    for row, part in zip(whole, cut, strict=True):
+        before = list(row["waveform"])
+        assert len(part) == min(len(before), length)
+        starts = [start for start in range(len(before) - len(part) + 1) if before[start : start + len(part)] == part]
+        assert starts
+        assert seed is not None or (len(before) - len(part)) // 2 in starts
+
+
+@given(sizes=SIZES, data=st.data(), epoch=st.integers(0, 2))
+def test_crops_obey_the_laws_of_stages(sizes, data, epoch):
+    chunks, others = data.draw(rechunkings(sounds(sizes))), data.draw(rechunkings(sounds(sizes)))
+    for stage in (crop_waveforms(3, seed=1), crop_waveforms(3)):
+        assert_chunks_do_not_matter(stage, chunks, others, epoch=epoch)
+        assert_lazy(stage, chunks)
+        dataset = stage(from_table(sounds(sizes)))
+        assert_pure_stages(dataset, epoch=epoch)
+        assert_described(dataset)
+        assert_random_access(dataset, np.arange(len(sizes))[::-1].copy(), epoch=epoch)
+        assert_resumable(pipe(dataset, shuffle(seed=0), batch(2)), epoch=epoch)
+
+
+def test_every_place_is_as_likely_in_each_epoch_and_the_middle_never_moves():
+    rows = from_table(sounds([12] * 1000))
+
+    def places(stage, epoch):
+        return [int(row["waveform"][0]) % 100 for row, _ in iterate(pipe(rows, stage), epoch=epoch)]
+
+    first, second = (places(crop_waveforms(10, seed=0), epoch) for epoch in (0, 1))
+    assert first != second
+    assert all(280 < first.count(place) < 390 for place in range(3))  # 333 each, give or take four standard deviations
+    assert {*places(crop_waveforms(10), 0), *places(crop_waveforms(10), 1)} == {1}
+
+
+def test_crops_are_values_with_a_name():
+    assert_value(crop_waveforms(16000, seed=3))
+    assert_prints(crop_waveforms(16000, seed=3), {"crop_waveforms": crop_waveforms})
+    assert_told_apart(pipe(from_table(sounds([3])), crop_waveforms(2, seed=0)), pipe(from_table(sounds([3])), crop_waveforms(2)))
+
+
+def test_the_column_becomes_lists_of_its_numbers():
+    for kind, values in (("floats", pa.float32()), ("16 bits", pa.int16()), ("tensors", pa.float32())):
+        assert schema(pipe(from_table(sounds([12, 12], kind)), crop_waveforms(5))) == pa.schema({"waveform": pa.list_(values)})
+
+
+def test_what_is_no_waveform_is_refused_when_the_pipeline_is_built_or_by_row():
+    with pytest.raises(SchemaError, match=r"crop_waveforms needs lists or tensors \[T\] of numbers in column 'waveform', got string"):
+        schema(pipe(from_examples([{"waveform": "a.wav"}]), crop_waveforms(5)))
+    with pytest.raises(SchemaError, match="'sound'"):
+        schema(pipe(from_table(sounds([3])), crop_waveforms(5, column="sound")))
+    with pytest.raises(DataError, match=r"crop_waveforms: column 'waveform' of source row 1 is null"):
+        list(pipe(from_examples([{"waveform": [1.0]}, {"waveform": None}]), crop_waveforms(5)))
+    with pytest.raises(ArgumentError, match="length must be at least 1, got length=0"):
+        crop_waveforms(0)
+    with pytest.raises(ArgumentTypeError, match="seed must be an int"):
+        crop_waveforms(3, seed=0.5)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn
+from toolz import identity
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.cursors import Cursor
@@ -19,6 +20,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.sources import check_ends
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
+from mlxfp.models.layers import random_key
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream
@@ -30,6 +32,7 @@ from mlxfp.training.loop.rank_agreement import in_step, same_number
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.drawing import drawing_from, given_key
 from mlxfp.training.steps.state import FlatState, TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep, sum_and_weight
 from mlxfp.training.steps.transforms import functional, jit
@@ -140,7 +143,9 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
 
     `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
     are merged over the batches and computed at the end, so the numbers do not depend on how the examples are batched. Dropout is off.
-    Compiled once, so make it once. The function raises `DataError` if there are no batches or a metric has no weight.
+    What the model or `measure` draws from MLX's global generator, or from the key of a `measure(model, batch, key)`, is the same in
+    every evaluation and differs by batch. Compiled once, so make it once. The function raises `DataError` if there are no batches or a
+    metric has no weight.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -154,23 +159,15 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     See also: `observers.evaluate_every` to do so during a run.
     """
     check_callable(measure=measure)
-
-    def measured(model: nn.Module, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array] | Measured]:
-        found = measure(model, batch)
-        if not isinstance(found, Mapping):
-            raise ArgumentTypeError(
-                f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(found).__name__}. Put it in a dict."
-            )
-        return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
-
-    return partial(_evaluate, _compiled("measure", model, measured))
+    return partial(_evaluate, _compiled("measure", model, measure, _metrics))
 
 
 def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
     """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
 
     `forward(model, batch)` returns MLX arrays; the iterator yields copies that are safe to keep, bfloat16 as float32.
-    Dropout is off. Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
+    Dropout is off; random numbers, also from the key of a `forward(model, batch, key)`, are the same in every call and differ by batch.
+    Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
     >>> from mlxfp.training.steps.state import train_state
@@ -180,7 +177,7 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
     [(3,), (1,)]
     """
     check_callable(forward=forward)
-    return partial(_results, "predict", _compiled("forward", model, forward))
+    return partial(_results, "predict", _compiled("forward", model, forward, identity))
 
 
 @frozen
@@ -327,20 +324,35 @@ def _unread_totals(run: _Run, progress: _Progress) -> Totals:
     return total(values)
 
 
-def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, Any]], R]) -> Callable[[TrainState, Batch], R]:
-    """Compile a function of a model and a batch into one of a state and a batch, in evaluation mode."""
-    module = functional(model).emptied()
-    run = jit(lambda params, buffers, batch: module.apply(function, params, buffers, batch)[0])
+def _metrics(found: Any) -> dict[str, tuple[mx.array, mx.array] | Measured]:
+    if not isinstance(found, Mapping):
+        raise ArgumentTypeError(
+            f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(found).__name__}. Put it in a dict."
+        )
+    return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
 
-    def call(state: TrainState, batch: Batch) -> R:
+
+def _compiled(
+    name: str, model: nn.Module, function: Callable[..., Any], finish: Callable[[Any], R]
+) -> Callable[[TrainState, Batch, int], R]:
+    """Compile a function of a model and a batch, or also a key, into one of a state, a batch and its number, in evaluation mode."""
+    module = functional(model).emptied()
+
+    def run(params: Any, buffers: Any, batch: dict[str, Any], key: mx.array) -> R:
+        with drawing_from(key ^ random_key(0, "generator")):
+            return finish(module.apply(given_key(function, key), params, buffers, batch)[0])
+
+    compiled = jit(run)
+
+    def call(state: TrainState, batch: Batch, number: int) -> R:
         arrays = arrays_of(batch)
         with with_batch_note(name, batch):
-            return run(state.params, state.buffers, arrays)
+            return compiled(state.params, state.buffers, arrays, random_key(0, "evaluation", number))
 
     return call
 
 
-def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+def _evaluate(run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
     parts = list(_results("evaluate", run, state, batches))
@@ -349,17 +361,17 @@ def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batche
     return compute(merge(parts))
 
 
-def _results(function: str, run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
+def _results(function: str, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
     return map(to_numpy, _ahead(_called(run, state, batches)))
 
 
-def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[R]:
+def _called(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[R]:
     before = epoch_start(batches, 0)
-    for batch, after in with_cursors(batches, None, 0):
+    for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
         with naming_rows(batches, before):
-            result = run(state, batch)
+            result = run(state, batch, number)
         yield result
         before = after
 

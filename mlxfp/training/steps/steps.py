@@ -26,6 +26,7 @@ from mlxfp.training.steps.accumulating import (
 )
 from mlxfp.training.steps.averaging import first_average, next_average
 from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.drawing import given_key, refusing_draws
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
@@ -34,7 +35,7 @@ from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
-Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]]
+Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]] | Callable[[Any, dict[str, Any], mx.array], tuple[mx.array, mx.array]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
@@ -54,14 +55,19 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     """Make a compiled step of training: loss, gradients, clipping, update.
 
     `loss(model, batch)` returns (sum, weight), two scalars, such as those of `mlxfp.training.losses`; sum / weight is minimised. It
-    sees only the MLX arrays of the batch: text in it would be a new trace for every batch. The metrics
-    are float32 scalars: `loss`, the mean; `weight`; and with `clip_norm`, `grad_norm`, the norm before clipping. Measuring the norm
-    costs time, so without `clip_norm` it is left out; `clip_norm=float("inf")` measures and never clips.
+    sees only the MLX arrays of the batch: text in it would be a new trace for every batch. The metrics are float32 scalars: `loss`,
+    the mean; `weight`; and with `clip_norm`, `grad_norm`, the norm before clipping. Measuring the norm costs time, so without
+    `clip_norm` it is left out; `clip_norm=float("inf")` measures and never clips.
 
-    The step is pure: the same state and batch give the same result, dropout included, and the old state stays unchanged. It only uses
-    the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it returns.
-    Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are outside
-    of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
+    Models and losses may draw random numbers, as in `mx.random.normal(shape)`: every step draws others, from the seed and the step in
+    the state (and the rank) alone, so a run that continues draws what it would have drawn. MLX's global generator, which they draw
+    from, stays as it was. A loss with three positional parameters that have no default, `loss(model, batch, key)`, is given a key,
+    uint32[2], for `mx.random.normal(shape, key=key)`.
+
+    The step is pure: the same state and batch give the same result, random numbers included, and the old state stays unchanged. It
+    only uses the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it
+    returns. Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are
+    outside of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
 
     A batch of weight 0, such as one without a label that counts, changes nothing but the count of steps: no parameter decays and no
     moment, average, statistic or schedule moves. Its metric `weight` is 0. With `accumulate` the same holds for an update all of
@@ -204,7 +210,8 @@ class TrainStep:
 
         Raises `BoundError` for those that are outside of their tables. A compiled step sees only those in the batch itself.
         """
-        self._model.apply(self._loss, state.params, state.buffers, arrays_of(batch), key=random_key(state.seed, "look"))
+        key = random_key(state.seed, "look")
+        self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
 
     def pure(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
@@ -247,15 +254,19 @@ class TrainStep:
         def objective(params: Any) -> tuple[mx.array, tuple[mx.array, mx.array, Any, list[int]]]:
             if options.compute_dtype is not None:
                 params = cast_floating(params, options.compute_dtype)
-            (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key=key)
+            (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
             mean = total / mx.where(weight == 0, 1, weight)
             return mean if scale is None else mean * scale, (mean, weight, buffers, touched)
 
-        (_, found), gradients = mx.value_and_grad(objective)(trees["params"])
+        with refusing_draws(
+            "The model draws random numbers in the backward pass too: mx.checkpoint in it computes a part again, with other numbers, so "
+            "its gradients would be wrong. Take mx.checkpoint out, and pass checkpoint_blocks=True, which draws the same ones again."
+        ):
+            (_, found), gradients = mx.value_and_grad(objective)(trees["params"])
         return found, gradients if scale is None else tree_map(lambda leaf: leaf / scale, gradients)
 
-    def _measured(self, model: Any, batch: dict[str, Any]) -> tuple[Any, list[int]]:
+    def _measured(self, model: Any, batch: dict[str, Any], key: mx.array) -> tuple[Any, list[int]]:
         """Apply the loss to a model that is used only here; return its result, and which buffers it may have changed."""
         options = self._options
         if options.checkpoint_blocks:
@@ -263,7 +274,7 @@ class TrainStep:
         if options.compute_dtype is not None:
             lower_inputs(model, options.compute_dtype)
         before = get_arrays(model, self._model.buffers)
-        result = self._loss(model, batch)
+        result = given_key(self._loss, key ^ random_key(0, "loss"))(model, batch)
         after = get_arrays(model, self._model.buffers)
         news = changed_arrays(before, after)
         if options.ranks is not None:
@@ -271,7 +282,11 @@ class TrainStep:
         return result, list(news)
 
     def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
-        params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
+        with refusing_draws(
+            f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: the ranks of a run would draw "
+            "others, and a step would not be a function of its state. Add noise to the loss instead, which may draw."
+        ):
+            params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)

@@ -20,20 +20,21 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.sources import check_ends
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
+from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import random_key
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
-from mlxfp.training.loop.feeding import check_batches, epoch_start, naming_rows, why_empty, with_cursors
+from mlxfp.training.loop.feeding import check_batches, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
 from mlxfp.training.loop.rank_agreement import in_step, same_number
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
-from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.batches import add_batch_note, arrays_of
 from mlxfp.training.steps.drawing import drawing_from, given_key
-from mlxfp.training.steps.state import FlatState, TrainState
+from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep, sum_and_weight
 from mlxfp.training.steps.transforms import functional, jit
 
@@ -204,21 +205,16 @@ class _Run:
             )
 
     @property
-    def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
-        return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
-
-    @property
     def ranks(self) -> Any:
         return self.step.ranks if isinstance(self.step, TrainStep) else None
 
     def look(self, progress: "_Progress", batch: Batch) -> None:
         if isinstance(self.step, TrainStep):
-            self.step.look(progress.event(Event).state, batch)
+            self.step.look(progress.state, batch)
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
         if not self.done(begin):
-            state = begin.event(Event).state
-            yield from warnings_before(self.step, state, self.batches, begin.cursor, changes=self.controlled)
+            yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -242,7 +238,7 @@ class _Run:
 class _Progress:
     """What changes during a run: what an event shows, and the cursors before the batches whose metrics are unread."""
 
-    state: TrainState | FlatState
+    state: TrainState
     cursor: Cursor | None
     epoch: int
     running: RunningMetrics
@@ -265,7 +261,8 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
             for batch, after in feed if alike else in_step(run.ranks, feed):
-                progress = yield from _changed(run, progress)
+                if run.controlled:
+                    progress = yield from _changed(run, progress)
                 progress, means = _read(run, _stepped(run, progress, batch, after))
                 yield progress.event(Stepped, means)
                 if run.done(progress):
@@ -292,7 +289,7 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
     """Make the changes of the state that observers requested."""
     for change, reason in run.control.take():
-        state = change(progress.event(Event).state)
+        state = change(progress.state)
         check_types(TrainState, state=state)
         progress = evolve(progress, state=state)
         yield progress.event(StateChanged, reason)
@@ -300,8 +297,10 @@ def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress
 
 
 def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
-    with naming_rows(run.batches, progress.cursor):
-        state, metrics = run.advance(progress.state, batch)
+    try:
+        state, metrics = run.step(progress.state, batch)
+    except BoundError as error:
+        raise with_row(error, run.batches, progress.cursor) from None
     mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
     unread = (*progress.unread, progress.cursor)
     return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)
@@ -346,8 +345,11 @@ def _compiled(
 
     def call(state: TrainState, batch: Batch, number: int) -> R:
         arrays = arrays_of(batch)
-        with with_batch_note(name, batch):
+        try:
             return compiled(state.params, state.buffers, arrays, random_key(0, "evaluation", number))
+        except Exception as error:
+            add_batch_note(error, name, batch, compiled=True)
+            raise
 
     return call
 
@@ -370,8 +372,10 @@ def _results(function: str, run: Callable[[TrainState, Batch, int], Any], state:
 def _called(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[R]:
     before = epoch_start(batches, 0)
     for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
-        with naming_rows(batches, before):
+        try:
             result = run(state, batch, number)
+        except BoundError as error:
+            raise with_row(error, batches, before) from None
         yield result
         before = after
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import mlx.core as mx
@@ -11,6 +11,7 @@ from mlx import nn, optimizers
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.randomness import fold_in
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import random_key
@@ -20,17 +21,18 @@ from mlxfp.training.steps.accumulating import (
     average_over_ranks,
     mean_gradients,
     sum_over_ranks,
+    ties,
     weighted_sums,
     where_tree,
     zero_sums,
 )
 from mlxfp.training.steps.averaging import first_average, next_average
-from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
 from mlxfp.training.steps.drawing import given_key, refusing_draws
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import FlatState, TrainState, trees_of
+from mlxfp.training.steps.state import TrainState, flat_of, flat_state, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -51,6 +53,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     skip_nonfinite: bool = False,
     ema: float | None = None,
     ranks: Ranks | None = None,
+    compile: bool = True,
 ) -> "TrainStep":
     """Make a compiled step of training: loss, gradients, clipping, update.
 
@@ -85,6 +88,8 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
     - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
       and the metrics are the same on all.
+    - `compile=False`: run without `mx.compile`, which is slower, to look inside: `print` in the loss prints numbers, at every step, and
+      a debugger shows them. Also for a model that takes too long to compile. The results are the same up to rounding.
 
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.steps.state import train_state
@@ -96,7 +101,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     """
     check_callable(loss=loss)
     check_positive(accumulate=accumulate)
-    check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite)
+    check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite, compile=compile)
     check_types((type(None), int, float), clip_norm=clip_norm, ema=ema)
     check_types((type(None), mx.Dtype), compute_dtype=compute_dtype)
     check_types((type(None), Ranks), ranks=ranks)
@@ -121,7 +126,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
         check_masters(module.params)
     if checkpoint_blocks:
         blocks_of(model)  # raises here if there are none
-    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks)
+    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile)
     return TrainStep(module, loss, optimizer, options)
 
 
@@ -134,6 +139,7 @@ class _Options:
     skip_nonfinite: bool
     ema: float | None
     ranks: Ranks | None
+    compile: bool
 
     @property
     def scaled(self) -> bool:
@@ -167,7 +173,9 @@ class TrainStep:
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
+        self._ties = ties(self._structure)
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
+        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
 
     @property
     def ranks(self) -> Ranks | None:
@@ -190,20 +198,26 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        after, metrics = self.advance(state, batch)
-        return after.built(), metrics
-
-    def advance(self, state: TrainState | FlatState, batch: Batch) -> tuple[FlatState, Metrics]:
-        """Make one step without building the state after it: `fit` does so with its own flat states."""
-        leaves = state.leaves if isinstance(state, FlatState) else self._leaves(state)
-        structure, arrays = flatten(arrays_of(batch))
+        leaves, (structure, arrays) = self._leaves(state), flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
-        run = self._compiler.get((structure, updates), partial(self.pure, structure, updates=updates))
-        names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
-        with with_batch_note("loss", batch):
-            leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
+        run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
+        try:
+            leaves, metrics = run(leaves, self._key(state), arrays)
+        except Exception as error:
+            add_batch_note(error, "loss", batch, compiled=self._options.compile)
+            raise
         mx.async_eval(leaves, metrics)
-        return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
+        return flat_state(self._structure, leaves, state.step + 1, state.seed), metrics
+
+    def _key(self, state: TrainState) -> mx.array:
+        """Make the key of a step: that of (seed, "step", step), and the rank where there are several."""
+        names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
+        return random_key(_start_of_keys(state.seed), state.step, *names)
+
+    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
+        key, run = (structure, updates), partial(self.pure, structure, updates=updates)
+        self._runs[key] = self._compiler.get(key, run) if self._options.compile else run
+        return self._runs[key]
 
     def look(self, state: TrainState, batch: Batch) -> None:
         """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
@@ -291,15 +305,15 @@ class TrainStep:
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        kept: dict[str, Any] = where_tree(counts, after, trees)
+        kept: dict[str, Any] = where_tree(counts, after, trees, tied=self._ties)
         return kept
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
         """Return the arrays of a state, after making sure that their structure is that of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = flatten(trees_of(state))
-        if found == self._structure:
+        found, leaves = flat_of(state) or flatten(trees_of(state))
+        if found is self._structure or found == self._structure:
             return leaves
         if found == self._plain:
             return flatten(trees_of(self.start(state)))[1]
@@ -309,6 +323,11 @@ class TrainStep:
                 f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
             )
         raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
+
+
+@lru_cache(maxsize=64)  # to hash the name again would cost more than the rest
+def _start_of_keys(seed: int) -> int:
+    return fold_in(seed, "step")
 
 
 def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:

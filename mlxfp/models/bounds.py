@@ -47,7 +47,7 @@ class Bound:
 
     def outside(self, numbers: NDArray[Any], weights: NDArray[Any] | None) -> tuple[int, ...] | None:
         """Return the place of the first number that is not allowed; those of examples of weight 0, [B], are all allowed."""
-        if self._allows_all(numbers):
+        if not numbers.size:
             return None
         wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
@@ -56,19 +56,6 @@ class Bound:
             wrong &= (weights != 0).reshape(*weights.shape, *(1,) * (wrong.ndim - weights.ndim))
         first = int(wrong.argmax())
         return tuple(map(int, np.unravel_index(first, wrong.shape))) if wrong.flat[first] else None
-
-    def _allows_all(self, numbers: NDArray[Any]) -> bool:
-        """Tell whether all numbers are allowed, if that can be told quickly: this runs before every step."""
-        if not numbers.size:
-            return True
-        if self.size is None:
-            return bool(numbers.item(numbers.argmin()) >= 0 and numbers.item(numbers.argmax()) <= 1)  # both are at a NaN, if there is one
-        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge: one comparison finds both kinds
-        if positive.item(positive.argmax()) < self.size:  # a third of the time of `max`
-            return True
-        if self.ignored is None or 0 <= self.ignored < self.size or numbers.dtype != np.int32:
-            return False
-        return np.count_nonzero(positive >= self.size) == np.count_nonzero(numbers == self.ignored)
 
 
 class BoundError(DataError):
@@ -157,9 +144,27 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
     Raises `BoundError`, with the name of the argument, for one that does not.
     """
     for place, bound, weighted in bounds:
-        if not _look(arrays[place], bound, None if weighted is None else arrays[weighted], names, place):
+        numbers = arrays[place]
+        if _known_inside(numbers, bound):
+            continue
+        if not _look(numbers, bound, None if weighted is None else arrays[weighted], names, place):
             return False
     return True
+
+
+def _known_inside(array: mx.array, bound: Bound) -> bool:
+    """Tell whether all numbers of an array are allowed, if that can be told quickly: this runs before every step."""
+    try:
+        numbers = np.asarray(array)
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge: one comparison finds both kinds
+        if positive.item(positive.argmax()) < bound.size:  # type: ignore[operator]  # of None it is a TypeError
+            return True
+    except (ValueError, TypeError):  # a tracer, bfloat16, an empty array, probabilities
+        return False
+    ignored, size = bound.ignored, bound.size
+    if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above
+        return False
+    return bool(np.count_nonzero(positive >= size) == np.count_nonzero(numbers == ignored))
 
 
 def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Callable[[], Sequence[str]], own: int) -> bool:

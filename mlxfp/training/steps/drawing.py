@@ -10,13 +10,15 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import mlx.core as mx
+import numpy as np
 from attrs import define
 
 from mlxfp.core.errors import ArgumentError
+from mlxfp.core.randomness import fold_in, fold_in_rows, fold_into_rows
 
 R = TypeVar("R")
 
@@ -67,6 +69,27 @@ def refusing_draws(complaint: str) -> Iterator[None]:
         yield
         if drawing.drawn:
             raise ArgumentError(complaint)
+
+
+def step_key(seed: int, step: int, rank: int | None) -> mx.array:
+    """Return the key of a step, uint32[2]: `random_key(seed, "step", step)`; with a rank, "rank" and the rank are hashed after them.
+
+    >>> from mlxfp.models.layers import random_key
+    >>> step_key(3, 70, None).tolist() == random_key(3, "step", 70).tolist()
+    True
+    """
+    return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
+
+
+_KEYS = 64  # made at once, a key costs a third
+
+
+@lru_cache(maxsize=16)
+def _step_keys(seed: int, block: int, rank: int | None) -> list[mx.array]:
+    steps = np.arange(block * _KEYS, (block + 1) * _KEYS)
+    keys = fold_in_rows(fold_in(seed, "step"), steps)
+    keys = keys if rank is None else fold_into_rows(keys, "rank", rank)
+    return [mx.array(halves) for halves in np.stack([keys >> np.uint64(32), keys & np.uint64(0xFFFFFFFF)], 1).astype(np.uint32)]
 
 
 def generator() -> mx.array:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import mlx.core as mx
@@ -11,7 +11,6 @@ from mlx import nn, optimizers
 
 from mlxfp.core.checks import check_callable, check_positive, check_types
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
-from mlxfp.core.randomness import fold_in
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.distributed import Ranks
 from mlxfp.models.layers import random_key
@@ -28,7 +27,7 @@ from mlxfp.training.steps.accumulating import (
 )
 from mlxfp.training.steps.averaging import first_average, next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
-from mlxfp.training.steps.drawing import given_key, refusing_draws
+from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
@@ -174,6 +173,7 @@ class TrainStep:
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
         self._ties = ties(self._structure)
+        self._rank = None if options.ranks is None else options.ranks.world.rank  # another mask on each
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
 
@@ -202,17 +202,12 @@ class TrainStep:
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
-            leaves, metrics = run(leaves, self._key(state), arrays)
+            leaves, metrics = run(leaves, step_key(state.seed, state.step, self._rank), arrays)
         except Exception as error:
             add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
         mx.async_eval(leaves, metrics)
         return flat_state(self._structure, leaves, state.step + 1, state.seed), metrics
-
-    def _key(self, state: TrainState) -> mx.array:
-        """Make the key of a step: that of (seed, "step", step), and the rank where there are several."""
-        names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
-        return random_key(_start_of_keys(state.seed), state.step, *names)
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
         key, run = (structure, updates), partial(self.pure, structure, updates=updates)
@@ -323,11 +318,6 @@ class TrainStep:
                 f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
             )
         raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
-
-
-@lru_cache(maxsize=64)  # to hash the name again would cost more than the rest
-def _start_of_keys(seed: int) -> int:
-    return fold_in(seed, "step")
 
 
 def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:

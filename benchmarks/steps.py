@@ -14,7 +14,7 @@ from mlx.utils import tree_flatten
 
 import mlxfp as fp
 from benchmarks.encoders import deep_encoder, example_batches, example_encoder, loss
-from benchmarks.measuring import Row, medians
+from benchmarks.measuring import Row, best, medians
 
 Loss = Callable[[nn.Module, dict[str, mx.array]], tuple[mx.array, mx.array]]
 
@@ -35,7 +35,7 @@ def rows(*, small: bool) -> list[Row]:
 
 
 def _compared_small(repeats: int) -> list[Row]:
-    """A model so small that the time around its step counts: the step alone, and a run with observers."""
+    """Train a model so small that the time around its step counts: the step alone, and a run with observers."""
     batch = {"x": mx.random.normal((32, _WIDTH), key=mx.random.key(0)), "label": mx.arange(32) % 4}
     mx.eval(batch)
     with TemporaryDirectory() as folder:
@@ -49,7 +49,7 @@ def _compared_small(repeats: int) -> list[Row]:
             _step_alone(_perceptron(), batch),
             _by_hand(_perceptron(), batch, _classified),
         ]
-        watched, alone, other = (time / _TOGETHER for time in medians([partial(_times, run) for run in runs], repeats=repeats))
+        watched, alone, other = (time / _TOGETHER for time in best([partial(_times, run) for run in runs], repeats=repeats))
     theirs = f"by hand {other * 1000:.3f} ms"
     return [
         Row("step", f"a training step, width {_WIDTH}", f"{alone * 1000:.3f} ms", theirs, other / alone, 0.91),

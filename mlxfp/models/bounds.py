@@ -30,6 +30,8 @@ _TABLES = {
     "classes": ("the model has {size:,} outputs", "Number the classes from 0, and make the model with an output for each."),
 }
 
+_UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
+
 
 @frozen
 class Bound:
@@ -47,13 +49,7 @@ class Bound:
         """Return the place of the first number that is not allowed; those of examples of weight 0, [B], are all allowed."""
         if not numbers.size:
             return None
-        if self.size is None:
-            wrong = ~((numbers >= 0) & (numbers <= 1))
-        else:
-            positive = numbers.view(f"u{numbers.itemsize}")  # negative numbers become huge: one comparison finds both kinds
-            if int(positive.max()) < self.size:
-                return None
-            wrong = positive >= self.size
+        wrong = ~((numbers >= 0) & (numbers <= 1)) if self.size is None else numbers.view(_UNSIGNED[numbers.itemsize]) >= self.size
         if self.ignored is not None:
             wrong &= numbers.astype(np.int32) != self.ignored  # losses compare in this type
         if weights is not None:
@@ -129,7 +125,7 @@ def checked(numbers: mx.array, bound: Bound, *, weights: mx.array | None = None)
         if weights is None or weighted is not None:
             trace.bounds[place, bound, weighted] = None
             return True
-    return _look(numbers, bound, weights, lambda: "The array of ids" if bound.table != "classes" else "The array of labels")
+    return _look(numbers, bound, weights, lambda: ["The array of ids" if bound.table != "classes" else "The array of labels"], 0)
 
 
 @contextmanager
@@ -147,13 +143,31 @@ def holds(bounds: Bounds, arrays: Sequence[mx.array], names: Callable[[], Sequen
 
     Raises `BoundError`, with the name of the argument, for one that does not.
     """
-    return all(
-        _look(arrays[place], bound, None if weighted is None else arrays[weighted], lambda place=place: names()[place])  # type: ignore[misc]
-        for place, bound, weighted in bounds
-    )
+    for place, bound, weighted in bounds:
+        numbers = arrays[place]
+        if _known_inside(numbers, bound):
+            continue
+        if not _look(numbers, bound, None if weighted is None else arrays[weighted], names, place):
+            return False
+    return True
 
 
-def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, name: Callable[[], str]) -> bool:
+def _known_inside(array: mx.array, bound: Bound) -> bool:
+    """Tell whether all numbers of an array are allowed, if that can be told quickly: this runs before every step."""
+    try:
+        numbers = np.asarray(array)
+        positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge: one comparison finds both kinds
+        if positive.item(positive.argmax()) < bound.size:  # type: ignore[operator]  # of None it is a TypeError
+            return True
+    except (ValueError, TypeError):  # a tracer, bfloat16, an empty array, probabilities
+        return False
+    ignored, size = bound.ignored, bound.size
+    if ignored is None or 0 <= ignored < size or numbers.dtype != np.int32:  # type: ignore[operator]  # as above
+        return False
+    return bool(np.count_nonzero(positive >= size) == np.count_nonzero(numbers == ignored))
+
+
+def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, names: Callable[[], Sequence[str]], own: int) -> bool:
     found = _values(numbers)
     if found is None:
         return False
@@ -163,15 +177,17 @@ def _look(numbers: mx.array, bound: Bound, weights: mx.array | None, name: Calla
             return False
         place = bound.outside(found, weighted)
     if place is not None:
-        raise BoundError(name(), found[place].item(), place, len(found) if found.ndim else 1, bound)
+        raise BoundError(names()[own], found[place].item(), place, len(found) if found.ndim else 1, bound)
     return True
 
 
 def _values(array: mx.array) -> NDArray[Any] | None:
     """Return the numbers of an array, without a copy where that is possible; None inside a transformation, where there are none."""
     try:
-        return np.asarray(array.astype(mx.float32) if array.dtype == mx.bfloat16 else array)
+        return np.asarray(array)
     except ValueError as error:
         if "[eval]" in str(error):
             return None
-        raise
+        if array.dtype != mx.bfloat16:  # which numpy does not have
+            raise
+    return _values(array.astype(mx.float32))

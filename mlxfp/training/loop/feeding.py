@@ -1,7 +1,6 @@
 """Batches as the loops around a step take them: with cursors, where they are a dataset, and errors that name rows of the data."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 from mlxfp.core.cursors import Cursor
@@ -74,14 +73,10 @@ def rows_after(batches: Any, cursor: Cursor | None) -> tuple[Origin, ...]:
         return ()
 
 
-@contextmanager
-def naming_rows(batches: Iterable[Batch], cursor: Cursor | None) -> Iterator[None]:
-    """Name the row of the data in an error about an id or a label in the batch after a cursor."""
-    try:
-        yield
-    except BoundError as error:
-        rows = rows_after(batches, cursor)
-        if not error.place or len(rows) != error.rows:  # a collator may make several rows of one
-            raise
-        origin = rows[error.place[0]]
-        raise error.made_of(f"row {origin.row} of {origin.source!r}") from None
+def with_row(error: BoundError, batches: Iterable[Batch], cursor: Cursor | None) -> BoundError:
+    """Return an error about an id or a label in the batch after a cursor, with the row of the data in its message."""
+    rows = rows_after(batches, cursor)
+    if not error.place or len(rows) != error.rows:  # a collator may make several rows of one
+        return error
+    origin = rows[error.place[0]]
+    return error.made_of(f"row {origin.row} of {origin.source!r}")

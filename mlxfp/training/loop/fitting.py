@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 from attrs import evolve, frozen
 from mlx import nn
+from toolz import identity
 
 from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
 from mlxfp.core.cursors import Cursor
@@ -18,11 +19,13 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.sources import check_ends
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics.totals import Measured, Totals, compute, merge, to_numpy
+from mlxfp.models.bounds import BoundError
+from mlxfp.models.layers import random_key
 from mlxfp.runtime import warn_if_slow
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.event_streams import EventStream, stop_interrupted
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event, RunStarted, StateChanged, Stepped, Stopped, Warned
-from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, naming_rows, why_empty, with_cursors
+from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
@@ -30,8 +33,9 @@ from mlxfp.training.loop.rank_agreement import check_beginning, in_step, watched
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
-from mlxfp.training.steps.batches import arrays_of, with_batch_note
-from mlxfp.training.steps.state import FlatState, TrainState
+from mlxfp.training.steps.batches import add_batch_note, arrays_of
+from mlxfp.training.steps.drawing import drawing_from, given_key
+from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep, sum_and_weight
 from mlxfp.training.steps.transforms import functional, jit
 
@@ -162,7 +166,9 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
 
     `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
     are merged over the batches and computed at the end, so the numbers do not depend on how the examples are batched. Dropout is off.
-    Compiled once, so make it once. The function raises `DataError` if there are no batches or a metric has no weight.
+    What the model or `measure` draws from MLX's global generator, or from the key of a `measure(model, batch, key)`, is the same in
+    every evaluation and differs by batch. Compiled once, so make it once. The function raises `DataError` if there are no batches or a
+    metric has no weight.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -176,16 +182,7 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     See also: `observers.evaluate_every` to do so during a run.
     """
     check_callable(measure=measure)
-
-    def measured(model: nn.Module, batch: dict[str, Any]) -> dict[str, tuple[mx.array, mx.array] | Measured]:
-        found = measure(model, batch)
-        if not isinstance(found, Mapping):
-            raise ArgumentTypeError(
-                f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(found).__name__}. Put it in a dict."
-            )
-        return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
-
-    return Looking(partial(_evaluate, _compiled("measure", model, measured)))
+    return Looking(partial(_evaluate, _compiled("measure", model, measure, _metrics)))
 
 
 @explain_call
@@ -193,7 +190,8 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
     """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
 
     `forward(model, batch)` returns MLX arrays; the iterator yields copies that are safe to keep, bfloat16 as float32.
-    Dropout is off. Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
+    Dropout is off; random numbers, also from the key of a `forward(model, batch, key)`, are the same in every call and differ by batch.
+    Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
     >>> from mlxfp.training.steps.state import train_state
@@ -203,7 +201,7 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
     [(3,), (1,)]
     """
     check_callable(forward=forward)
-    return partial(_results, "predict", _compiled("forward", model, forward))
+    return partial(_results, "predict", _compiled("forward", model, forward, identity))
 
 
 @frozen
@@ -229,10 +227,6 @@ class _Run:
         check_epochs(self.batches, self.epochs, self.steps, stacklevel=4)
 
     @property
-    def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
-        return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
-
-    @property
     def variants(self) -> int:
         """How often the step was compiled, if it knows."""
         return getattr(self.step, "variants", 0)
@@ -243,11 +237,11 @@ class _Run:
 
     def look(self, progress: "_Progress", batch: Batch) -> None:
         if isinstance(self.step, TrainStep):
-            self.step.look(progress.event(Event).state, batch)
+            self.step.look(progress.state, batch)
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
         if not self.done(begin):
-            yield from warnings_before(self.step, begin.event(Event).state, self.batches, begin.cursor, changes=self.controlled)
+            yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -271,7 +265,7 @@ class _Run:
 class _Progress:
     """What changes during a run: what an event shows, and the cursors before the batches whose metrics are unread."""
 
-    state: TrainState | FlatState
+    state: TrainState
     cursor: Cursor | None
     epoch: int
     running: RunningMetrics
@@ -296,7 +290,8 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
             for batch, after in in_step(run.ranks, feed):
-                progress = yield from _changed(run, progress)
+                if run.controlled:
+                    progress = yield from _changed(run, progress)
                 variants = run.variants
                 progress, means = _read(run, _stepped(run, progress, batch, after))
                 yield progress.event(Stepped, means, run.variants > variants)
@@ -324,7 +319,7 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
     """Make the changes of the state that observers requested."""
     for change, reason in run.control.take():
-        state = change(progress.event(Event).state)
+        state = change(progress.state)
         check_types(TrainState, state=state)
         progress = evolve(progress, state=state)
         yield progress.event(StateChanged, reason)
@@ -332,8 +327,10 @@ def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress
 
 
 def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
-    with naming_rows(run.batches, progress.cursor):
-        state, metrics = run.advance(progress.state, batch)
+    try:
+        state, metrics = run.step(progress.state, batch)
+    except BoundError as error:
+        raise with_row(error, run.batches, progress.cursor) from None
     mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
     unread = (*progress.unread, progress.cursor)
     return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)
@@ -356,20 +353,38 @@ def _unread_totals(run: _Run, progress: _Progress) -> Totals:
     return total(values)
 
 
-def _compiled(name: str, model: nn.Module, function: Callable[[Any, dict[str, Any]], R]) -> Callable[[TrainState, Batch], R]:
-    """Compile a function of a model and a batch into one of a state and a batch, in evaluation mode."""
-    module = functional(model).emptied()
-    run = jit(lambda params, buffers, batch: module.apply(function, params, buffers, batch)[0])
+def _metrics(found: Any) -> dict[str, tuple[mx.array, mx.array] | Measured]:
+    if not isinstance(found, Mapping):
+        raise ArgumentTypeError(
+            f"measure(model, batch) returns metrics by name, as in {{'loss': mse(...)}}, got {type(found).__name__}. Put it in a dict."
+        )
+    return {name: one if isinstance(one, Measured) else sum_and_weight(one) for name, one in found.items()}
 
-    def call(state: TrainState, batch: Batch) -> R:
+
+def _compiled(
+    name: str, model: nn.Module, function: Callable[..., Any], finish: Callable[[Any], R]
+) -> Callable[[TrainState, Batch, int], R]:
+    """Compile a function of a model and a batch, or also a key, into one of a state, a batch and its number, in evaluation mode."""
+    module = functional(model).emptied()
+
+    def run(params: Any, buffers: Any, batch: dict[str, Any], key: mx.array) -> R:
+        with drawing_from(key ^ random_key(0, "generator")):
+            return finish(module.apply(given_key(function, key), params, buffers, batch)[0])
+
+    compiled = jit(run)
+
+    def call(state: TrainState, batch: Batch, number: int) -> R:
         arrays = arrays_of(batch)
-        with with_batch_note(name, batch):
-            return run(state.params, state.buffers, arrays)
+        try:
+            return compiled(state.params, state.buffers, arrays, random_key(0, "evaluation", number))
+        except Exception as error:
+            add_batch_note(error, name, batch, compiled=True)
+            raise
 
     return call
 
 
-def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+def _evaluate(run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
     results = _results("evaluate", run, state, batches)
@@ -380,17 +395,19 @@ def _evaluate(run: Callable[[TrainState, Batch], Any], state: TrainState, batche
     return compute(merge(parts))
 
 
-def _results(function: str, run: Callable[[TrainState, Batch], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
+def _results(function: str, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
     return map(to_numpy, _ahead(_called(run, state, batches)))
 
 
-def _called(run: Callable[[TrainState, Batch], R], state: TrainState, batches: Iterable[Batch]) -> Generator[R, None, None]:
+def _called(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Generator[R, None, None]:
     before = epoch_start(batches, 0)
-    for batch, after in with_cursors(batches, None, 0):
-        with naming_rows(batches, before):
-            result = run(state, batch)
+    for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
+        try:
+            result = run(state, batch, number)
+        except BoundError as error:
+            raise with_row(error, batches, before) from None
         yield result
         before = after
 

@@ -11,7 +11,7 @@ from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import iterate
 from mlxfp.core.row_names import Origin
 from mlxfp.models.bounds import BoundError
-from mlxfp.training.loop.feeding import naming_rows, rows_after
+from mlxfp.training.loop.feeding import rows_after, with_row
 
 _WATCHED = ("loss", "grad_norm")  # other metrics may well be infinite
 _ROWS_SHOWN = 8
@@ -65,10 +65,9 @@ def _look_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None
         return
     try:
         batch, _ = next(iterate(batches, cursor))
-        with naming_rows(batches, cursor):
-            look(batch)
-    except BoundError:
-        raise
+        look(batch)
+    except BoundError as error:
+        raise with_row(error, batches, cursor) from None
     except Exception:  # noqa: BLE001  # an error of the search must not hide the one of the loss
         return
 

@@ -1,12 +1,16 @@
 """Sums of gradients by weight, over several batches or several processes, before an update."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import mlx.core as mx
 
-from mlxfp.core.trees import flatten, tree_map, unflatten
+from mlxfp.core.trees import TreeDef, flatten, tree_map, unflatten
 from mlxfp.distributed import Ranks
+
+Ties = tuple[tuple[int, tuple[int, ...]], ...]
+
+_NEVER = mx.zeros((), mx.bool_)
 
 
 def zero_sums(params: Any) -> dict[str, Any]:
@@ -31,12 +35,51 @@ def all_finite(tree: Any) -> mx.array:
     return mx.stack([mx.isfinite(leaf).all() for leaf in flatten(tree)[1]]).all()
 
 
-def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None) -> Any:
-    """Return the new tree if the condition holds, else the old one; with `only`, leaves at other places are always the new ones."""
+def where_tree(condition: mx.array, new: Any, old: Any, *, only: Collection[int] | None = None, tied: Ties = ()) -> Any:
+    """Return the new tree if the condition holds, else the old one; with `only`, leaves at other places are always the new ones.
+
+    `tied` are places of leaves that were computed together, see `ties`.
+    """
     structure, leaves = flatten(new)
-    pairs = enumerate(zip(leaves, flatten(old)[1], strict=True))
-    kept = (new if new is old or (only is not None and place not in only) else mx.where(condition, new, old) for place, (new, old) in pairs)
-    return unflatten(structure, list(kept))
+    before = flatten(old)[1]
+    pairs = enumerate(zip(leaves, before, strict=True))
+    kept = [new if new is old or (only is not None and place not in only) else mx.where(condition, new, old) for place, (new, old) in pairs]
+    for place, others in tied:
+        other = before[place]
+        for each in others:
+            if (kept[each].shape, kept[each].dtype) == (other.shape, other.dtype):
+                other = mx.where(_NEVER, kept[each], other)
+        kept[place] = mx.where(condition, leaves[place], other)
+    return unflatten(structure, kept)
+
+
+def ties(structure: TreeDef) -> Ties:
+    """Return the place of each parameter in a state, with the places of its moments and of its average.
+
+    `mx.compile` makes one kernel of operations that lead to one result, and the results on the way to it are further results of the
+    kernel. So an update is one kernel for each parameter, but not if parameter and moments are each chosen by `mx.where` afterwards: that
+    would be five. It is one again if the choice of the parameter depends on those of the moments: as what is never chosen.
+    """
+    places = unflatten(structure, range(structure.size))
+    opt, average = places["opt"], places["extra"].get("average", {}).get("params", {})
+    several = opt.get("states", ())  # those of MultiOptimizer, one for each group
+    trees = [opt, *(several if isinstance(several, list) else ()), average]
+    found: dict[int, list[int]] = {}
+    for place, others in (pair for tree in trees for pair in _beside(places["params"], tree)):
+        found.setdefault(place, []).extend(others)
+    return tuple((place, tuple(others)) for place, others in found.items())
+
+
+def _beside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
+    """Yield each leaf of `params` with the leaves of what is at its place in the other tree."""
+    if isinstance(params, int):
+        yield params, flatten(tree)[1]
+    elif isinstance(params, dict) and isinstance(tree, dict):
+        for key in params.keys() & tree.keys():
+            yield from _beside(params[key], tree[key])
+    elif isinstance(params, list) and isinstance(tree, list):
+        for pair in zip(params, tree, strict=False):
+            yield from _beside(*pair)
 
 
 def sum_over_ranks(

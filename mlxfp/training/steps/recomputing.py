@@ -12,6 +12,7 @@ from mlx import nn
 
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import TreeDef, flatten, unflatten
+from mlxfp.training.steps.drawing import drawing_from, generator, set_generator
 from mlxfp.training.steps.modules import changed_arrays, copy_module, get_arrays, put_arrays, split_arrays, with_arrays
 from mlxfp.training.steps.precision import is_floating
 
@@ -56,6 +57,7 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
     structure, leaves = flatten((params, args, kwargs))
     differentiated = [is_floating(leaf) for leaf in leaves]  # the others are closed over: an integer argument would raise
     results: list[tuple[TreeDef, list[Any]]] = []
+    held = generator()  # what the block draws from, in the backward pass too
 
     def run(arrays: list[mx.array]) -> list[mx.array]:
         rest = iter(arrays)
@@ -64,12 +66,16 @@ def _recomputed(self: Any, *args: Any, **kwargs: Any) -> Any:
         block = copy_module(before)
         put_arrays(block, params)
         given_buffers = get_arrays(block, buffers)
-        result = kind.__call__(block, *args, **kwargs)
-        results.append(flatten((result, changed_arrays(given_buffers, get_arrays(block, buffers)))))
+        with drawing_from(held) as drawing:
+            result = kind.__call__(block, *args, **kwargs)
+            left = generator() if drawing.drawn else None
+        results.append(flatten((result, changed_arrays(given_buffers, get_arrays(block, buffers)), left)))
         return [leaf for leaf in results[-1][1] if isinstance(leaf, mx.array)]
 
     arrays = iter(mx.checkpoint(run)([leaf for leaf, passed in zip(leaves, differentiated, strict=True) if passed]))
     found, seen = results[0]
-    result, news = unflatten(found, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in seen])
+    result, news, left = unflatten(found, [next(arrays) if isinstance(leaf, mx.array) else leaf for leaf in seen])
+    if left is not None:
+        set_generator(mx.stop_gradient(left))  # what comes after the block draws on from there; a key has no gradient
     put_arrays(self, with_arrays(get_arrays(self, buffers), news))
     return result

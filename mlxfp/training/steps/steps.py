@@ -20,21 +20,23 @@ from mlxfp.training.steps.accumulating import (
     average_over_ranks,
     mean_gradients,
     sum_over_ranks,
+    ties,
     weighted_sums,
     where_tree,
     zero_sums,
 )
 from mlxfp.training.steps.averaging import first_average, next_average
-from mlxfp.training.steps.batches import arrays_of, with_batch_note
+from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
+from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import FlatState, TrainState, trees_of
+from mlxfp.training.steps.state import TrainState, flat_of, flat_state, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
-Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]]
+Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]] | Callable[[Any, dict[str, Any], mx.array], tuple[mx.array, mx.array]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
 
@@ -51,18 +53,24 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     skip_nonfinite: bool = False,
     ema: float | None = None,
     ranks: Ranks | None = None,
+    compile: bool = True,
 ) -> "TrainStep":
     """Make a compiled step of training: loss, gradients, clipping, update.
 
     `loss(model, batch)` returns (sum, weight), two scalars, such as those of `mlxfp.training.losses`; sum / weight is minimised. It
-    sees only the MLX arrays of the batch: text in it would be a new trace for every batch. The metrics
-    are float32 scalars: `loss`, the mean; `weight`; and with `clip_norm`, `grad_norm`, the norm before clipping. Measuring the norm
-    costs time, so without `clip_norm` it is left out; `clip_norm=float("inf")` measures and never clips.
+    sees only the MLX arrays of the batch: text in it would be a new trace for every batch. The metrics are float32 scalars: `loss`,
+    the mean; `weight`; and with `clip_norm`, `grad_norm`, the norm before clipping. Measuring the norm costs time, so without
+    `clip_norm` it is left out; `clip_norm=float("inf")` measures and never clips.
 
-    The step is pure: the same state and batch give the same result, dropout included, and the old state stays unchanged. It only uses
-    the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it returns.
-    Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are outside
-    of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
+    Models and losses may draw random numbers, as in `mx.random.normal(shape)`: every step draws others, from the seed and the step in
+    the state (and the rank) alone, so a run that continues draws what it would have drawn. MLX's global generator, which they draw
+    from, stays as it was. A loss with three positional parameters that have no default, `loss(model, batch, key)`, is given a key,
+    uint32[2], for `mx.random.normal(shape, key=key)`.
+
+    The step is pure: the same state and batch give the same result, random numbers included, and the old state stays unchanged. It
+    only uses the structure of `model` and `optimizer`; weights and moments are in the state. The results are being computed when it
+    returns. Raises `ArgumentError` for a state of another model or optimizer, and `DataError` for ids and labels in the batch that are
+    outside of the tables that they index. `.variants` counts the compiled variants, one a batch shape.
 
     A batch of weight 0, such as one without a label that counts, changes nothing but the count of steps: no parameter decays and no
     moment, average, statistic or schedule moves. Its metric `weight` is 0. With `accumulate` the same holds for an update all of
@@ -80,6 +88,8 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
     - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
       and the metrics are the same on all.
+    - `compile=False`: run without `mx.compile`, which is slower, to look inside: `print` in the loss prints numbers, at every step, and
+      a debugger shows them. Also for a model that takes too long to compile. The results are the same up to rounding.
 
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.steps.state import train_state
@@ -91,7 +101,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
     """
     check_callable(loss=loss)
     check_positive(accumulate=accumulate)
-    check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite)
+    check_types(bool, checkpoint_blocks=checkpoint_blocks, skip_nonfinite=skip_nonfinite, compile=compile)
     check_types((type(None), int, float), clip_norm=clip_norm, ema=ema)
     check_types((type(None), mx.Dtype), compute_dtype=compute_dtype)
     check_types((type(None), Ranks), ranks=ranks)
@@ -116,7 +126,7 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
         check_masters(module.params)
     if checkpoint_blocks:
         blocks_of(model)  # raises here if there are none
-    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks)
+    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile)
     return TrainStep(module, loss, optimizer, options)
 
 
@@ -129,6 +139,7 @@ class _Options:
     skip_nonfinite: bool
     ema: float | None
     ranks: Ranks | None
+    compile: bool
 
     @property
     def scaled(self) -> bool:
@@ -162,7 +173,10 @@ class TrainStep:
         first = TrainState(model.params, model.buffers, start(optimizer, model.params), 0, 0)
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
+        self._ties = ties(self._structure)
+        self._rank = None if options.ranks is None else options.ranks.world.rank  # another mask on each
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
+        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
 
     @property
     def ranks(self) -> Ranks | None:
@@ -185,27 +199,29 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        after, metrics = self.advance(state, batch)
-        return after.built(), metrics
-
-    def advance(self, state: TrainState | FlatState, batch: Batch) -> tuple[FlatState, Metrics]:
-        """Make one step without building the state after it: `fit` does so with its own flat states."""
-        leaves = state.leaves if isinstance(state, FlatState) else self._leaves(state)
-        structure, arrays = flatten(arrays_of(batch))
+        leaves, (structure, arrays) = self._leaves(state), flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
-        run = self._compiler.get((structure, updates), partial(self.pure, structure, updates=updates))
-        names = () if self._options.ranks is None else ("rank", self._options.ranks.world.rank)  # another mask on each
-        with with_batch_note("loss", batch):
-            leaves, metrics = run(leaves, random_key(state.seed, "step", state.step, *names), arrays)
+        run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
+        try:
+            leaves, metrics = run(leaves, step_key(state.seed, state.step, self._rank), arrays)
+        except Exception as error:
+            add_batch_note(error, "loss", batch, compiled=self._options.compile)
+            raise
         mx.async_eval(leaves, metrics)
-        return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
+        return flat_state(self._structure, leaves, state.step + 1, state.seed), metrics
+
+    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
+        key, run = (structure, updates), partial(self.pure, structure, updates=updates)
+        self._runs[key] = self._compiler.get(key, run) if self._options.compile else run
+        return self._runs[key]
 
     def look(self, state: TrainState, batch: Batch) -> None:
         """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
 
         Raises `BoundError` for those that are outside of their tables. A compiled step sees only those in the batch itself.
         """
-        self._model.apply(self._loss, state.params, state.buffers, arrays_of(batch), key=random_key(state.seed, "look"))
+        key = random_key(state.seed, "look")
+        self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
 
     def pure(
         self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
@@ -248,15 +264,19 @@ class TrainStep:
         def objective(params: Any) -> tuple[mx.array, tuple[mx.array, mx.array, Any, list[int]]]:
             if options.compute_dtype is not None:
                 params = cast_floating(params, options.compute_dtype)
-            (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key=key)
+            (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
             mean = total / mx.where(weight == 0, 1, weight)
             return mean if scale is None else mean * scale, (mean, weight, buffers, touched)
 
-        (_, found), gradients = mx.value_and_grad(objective)(trees["params"])
+        with refusing_draws(
+            "The model draws random numbers in the backward pass too: mx.checkpoint in it computes a part again, with other numbers, so "
+            "its gradients would be wrong. Take mx.checkpoint out, and pass checkpoint_blocks=True, which draws the same ones again."
+        ):
+            (_, found), gradients = mx.value_and_grad(objective)(trees["params"])
         return found, gradients if scale is None else tree_map(lambda leaf: leaf / scale, gradients)
 
-    def _measured(self, model: Any, batch: dict[str, Any]) -> tuple[Any, list[int]]:
+    def _measured(self, model: Any, batch: dict[str, Any], key: mx.array) -> tuple[Any, list[int]]:
         """Apply the loss to a model that is used only here; return its result, and which buffers it may have changed."""
         options = self._options
         if options.checkpoint_blocks:
@@ -264,7 +284,7 @@ class TrainStep:
         if options.compute_dtype is not None:
             lower_inputs(model, options.compute_dtype)
         before = get_arrays(model, self._model.buffers)
-        result = self._loss(model, batch)
+        result = given_key(self._loss, key ^ random_key(0, "loss"))(model, batch)
         after = get_arrays(model, self._model.buffers)
         news = changed_arrays(before, after)
         if options.ranks is not None:
@@ -272,20 +292,24 @@ class TrainStep:
         return result, list(news)
 
     def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
-        params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
+        with refusing_draws(
+            f"The optimizer, {type(self.optimizer).__name__}, draws random numbers, which is not supported: the ranks of a run would draw "
+            "others, and a step would not be a function of its state. Add noise to the loss instead, which may draw."
+        ):
+            params, opt = update(self.optimizer, gradients, trees["opt"], trees["params"])
         after = {**trees, "params": params, "opt": opt}
         if self._options.ema is not None:
             average = next_average(trees["extra"]["average"], params, self._options.ema)
             after["extra"] = {**trees["extra"], "average": average}
-        kept: dict[str, Any] = where_tree(counts, after, trees)
+        kept: dict[str, Any] = where_tree(counts, after, trees, tied=self._ties)
         return kept
 
     def _leaves(self, state: TrainState) -> list[mx.array]:
         """Return the arrays of a state, after making sure that their structure is that of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = flatten(trees_of(state))
-        if found == self._structure:
+        found, leaves = flat_of(state) or flatten(trees_of(state))
+        if found is self._structure or found == self._structure:
             return leaves
         if found == self._plain:
             return flatten(trees_of(self.start(state)))[1]

@@ -8,6 +8,7 @@ for each structure and each set of Python values, and only flat arrays pass thro
 import re
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import nullcontext
 from functools import partial, update_wrapper
 from itertools import count
 from types import MethodType
@@ -22,6 +23,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.trees import TreeDef, difference, flatten, paths, tree_map, unflatten
 from mlxfp.models.bounds import Bounds, holds, tracing
 from mlxfp.models.layers import Dropout, random_key
+from mlxfp.training.steps.drawing import drawing_from, refusing_draws
 from mlxfp.training.steps.modules import copy_module, get_arrays, put_arrays, split_arrays
 
 P = ParamSpec("P")
@@ -79,9 +81,14 @@ class Functional:
         return model
 
     def apply(self, function: Callable[..., R], params: Any, buffers: Any, *inputs: Any, key: mx.array | None = None) -> tuple[R, Any]:
-        """Call `function(module, *inputs)` on a module that holds these arrays; return its result and the buffers afterwards."""
+        """Call `function(module, *inputs)` on a module that holds these arrays; return its result and the buffers afterwards.
+
+        With a key, uint32[2], numbers that are drawn from MLX's global generator are a function of the key, as the masks of dropout are.
+        """
         model = self.bind(params, buffers, key=key)
-        return function(model, *inputs), get_arrays(model, self.buffers)
+        with nullcontext() if key is None else drawing_from(key ^ random_key(0, "generator")):
+            result = function(model, *inputs)
+        return result, get_arrays(model, self.buffers)
 
     def emptied(self) -> "Functional":
         """Return the same module without its arrays: others can be bound, and these are not kept alive."""
@@ -138,7 +145,13 @@ class Jitted(Generic[P, R]):
 
     def _trace(self, structure: TreeDef, constants: "_Constants", arrays: list[mx.array]) -> tuple[str, list[mx.array]]:
         args, kwargs = unflatten(structure, _merge(arrays, constants))
-        structure, leaves = flatten(self._function(*args, **kwargs))
+        name = getattr(self._function, "__name__", repr(self._function))
+        with refusing_draws(
+            f"{name} draws from MLX's global generator; compiled, it would draw the same numbers at every call. Give it a key as an "
+            "argument, another for each call (mx.random.key(number)), and draw with mx.random.normal(..., key=key); a model that draws "
+            "by itself takes it in functional(model).apply(..., key=key)."
+        ):
+            structure, leaves = flatten(self._function(*args, **kwargs))
         arrays, constants = _divide(structure, leaves, "returns")
         name = next(self._names)
         self._results[name] = structure, constants
@@ -174,15 +187,8 @@ class Compiler:
 
     def _trace(self, key: Hashable, function: Callable[..., Any], bounds: Bounds, *args: Any) -> Any:
         shapes = tuple((array.shape, str(array.dtype)) for array in args[-1])
-        generator: Any = mx.random.state
-        before = generator[0]
         with tracing(args[-1], bounds):
             result = function(*args)
-        if generator[0] is not before:
-            raise ArgumentError(
-                f"{self._name} draws from MLX's global generator; compiled, it would draw the same numbers at every call. "
-                "Pass it a key (mx.random.key), or in a model use nn.Dropout, which is given keys."
-            )
         self._seen.add((key, shapes))
         if len(self._seen) == self._warn_above + 1:
             warnings.warn(

@@ -1,5 +1,10 @@
 """A step is a pure function, and does what a loop written by hand does."""
 
+import copy
+import re
+from functools import partial
+from io import StringIO
+
 import attrs
 import mlx.core as mx
 import numpy as np
@@ -11,7 +16,7 @@ from mlxfp.core.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import same_arrays, train_state
+from mlxfp.training.steps.state import same_arrays, train_state, trees_of
 from mlxfp.training.steps.steps import clip, train_step
 from tests.training.samples import group, loss, net, setting
 
@@ -271,6 +276,42 @@ def test_an_error_in_a_loss_says_what_the_loss_was_given():
         "while tracing the loss, which is compiled, so its arrays have no values yet, on a batch of x float32[6, 5], label int32[6]; "
         "the batch has name, ids too, not as MLX arrays, so they are left out"
     )
+
+
+def operations(arrays):
+    """The names of the operations that compute arrays, and those of compiled kernels."""
+    drawn = StringIO()
+    mx.export_to_dot(drawn, *arrays)
+    return re.findall(r'label ="([^"]*)", shape=rectangle', drawn.getvalue())
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_choosing_between_old_and_new_arrays_takes_no_kernels_of_its_own(grouped, monkeypatch):
+    """An update is one kernel for each parameter, as in a loop by hand, though each array stays as it was where a batch weighs nothing."""
+    model = net(rate=0.0)
+    optimizer = optimizers.MultiOptimizer([adamw(0.1), adamw(0.01)], [lambda path, array: array.ndim < 2]) if grouped else adamw(0.1)
+    theirs = copy.deepcopy(optimizer)
+    theirs.init(model.trainable_parameters())
+    mx.eval(model.parameters(), theirs.state)
+    state = [model.state, theirs.state]
+
+    @partial(mx.compile, inputs=state, outputs=state)
+    def by_hand(batch):
+        def mean(model, batch):
+            total, weight = loss(model, batch)
+            return total / weight
+
+        value, gradients = nn.value_and_grad(model, mean)(model, batch)
+        theirs.update(model, gradients)
+        return value
+
+    batch = {name: value for name, value in group().items() if name != "name"}
+    step, first = train_step(model, loss, optimizer), train_state(model, optimizer)
+    arrays = [by_hand(batch), *flatten([model.parameters(), theirs.state])[1]]
+    monkeypatch.setattr(mx, "async_eval", lambda *results: None)
+    after, metrics = step(first, batch)
+    ours = operations([*flatten(trees_of(after))[1], *metrics.values()])
+    assert len(ours) <= len(operations(arrays)) + 12  # scalars: the weight, the count of steps, the rate
 
 
 @pytest.mark.parametrize("option", ["clip_norm", "ema"])

@@ -1,0 +1,135 @@
+"""Random numbers that a model or a loss draws from MLX's global generator, as a function of a key.
+
+`mx.random.normal(shape)` splits the key in the global generator and draws from one half. In a compiled function this key would be a
+constant of the trace: the same numbers in every call. So while a step is traced, or runs without compiling, the generator holds the key
+of the step, which is an argument of the compiled function; afterwards it is as it was. All that is left of this in the compiled function
+are the numbers that are drawn, so it costs nothing where none are.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import mlx.core as mx
+import numpy as np
+from attrs import define
+
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.randomness import fold_in, fold_in_rows, fold_into_rows
+
+R = TypeVar("R")
+
+_REQUIRED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@define(eq=False)
+class Drawing:
+    """What the generator holds inside of `drawing_from`, as long as nobody drew: every draw puts another array in its place."""
+
+    untouched: mx.array
+
+    @property
+    def drawn(self) -> bool:
+        """Tell whether numbers have been drawn, other than inside of another `drawing_from`."""
+        return generator() is not self.untouched
+
+
+_DRAWING: ContextVar[Drawing | None] = ContextVar("drawing", default=None)
+
+
+@contextmanager
+def drawing_from(key: mx.array) -> Iterator[Drawing]:
+    """Make the global generator of this thread draw from a key, uint32[2]; afterwards it is as it was.
+
+    >>> with drawing_from(mx.random.key(3)):
+    ...     first = mx.random.uniform().item()
+    >>> with drawing_from(mx.random.key(3)) as drawing:
+    ...     first == mx.random.uniform().item(), drawing.drawn
+    (True, True)
+    """
+    before, outer = generator(), _DRAWING.get()
+    undrawn = outer is not None and not outer.drawn
+    token = _DRAWING.set(Drawing(set_generator(key)))
+    try:
+        yield _DRAWING.get()  # type: ignore[misc]  # it was set in the line above
+    finally:
+        _DRAWING.reset(token)
+        restored = set_generator(before)
+        if outer is not None and undrawn:
+            outer.untouched = restored
+
+
+@contextmanager
+def refusing_draws(complaint: str) -> Iterator[None]:
+    """Raise `ArgumentError` with this complaint if numbers are drawn, other than inside of a `drawing_from`."""
+    with drawing_from(generator()) as drawing:
+        yield
+        if drawing.drawn:
+            raise ArgumentError(complaint)
+
+
+def step_key(seed: int, step: int, rank: int | None) -> mx.array:
+    """Return the key of a step, uint32[2]: `random_key(seed, "step", step)`; with a rank, "rank" and the rank are hashed after them.
+
+    >>> from mlxfp.models.layers import random_key
+    >>> step_key(3, 70, None).tolist() == random_key(3, "step", 70).tolist()
+    True
+    """
+    return _step_keys(seed, step // _KEYS, rank)[step % _KEYS]
+
+
+_KEYS = 64  # made at once, a key costs a third
+
+
+@lru_cache(maxsize=16)
+def _step_keys(seed: int, block: int, rank: int | None) -> list[mx.array]:
+    steps = np.arange(block * _KEYS, (block + 1) * _KEYS)
+    keys = fold_in_rows(fold_in(seed, "step"), steps)
+    keys = keys if rank is None else fold_into_rows(keys, "rank", rank)
+    return [mx.array(halves) for halves in np.stack([keys >> np.uint64(32), keys & np.uint64(0xFFFFFFFF)], 1).astype(np.uint32)]
+
+
+def generator() -> mx.array:
+    """Return the key in the global generator of this thread: another array after every draw."""
+    key: mx.array = mx.random.state[0]  # type: ignore[attr-defined]  # not in MLX's stubs
+    return key
+
+
+def set_generator(key: mx.array) -> mx.array:
+    """Put a key into the global generator of this thread; return the array that it holds now.
+
+    MLX 0.32 has no function for this, and the list of its state refuses assignments. `mx.random.seed` puts a new array into it, which
+    is then overwritten: the array that was there before may be held by others, and stays as it is.
+    """
+    mx.random.seed(0)
+    held = generator()
+    held[:] = key
+    return held
+
+
+def given_key(function: Callable[..., R], key: mx.array) -> Callable[[Any, Any], R]:
+    """Turn a function of (model, batch, key) into one of (model, batch); one that is so already stays as it is.
+
+    It takes a key if it has three positional parameters without a default.
+
+    >>> given_key(lambda model, batch, key: key.tolist(), mx.random.key(3))("model", "batch")
+    [0, 3]
+    >>> given_key(lambda model, batch, rate=0.1: rate, mx.random.key(3))("model", "batch")
+    0.1
+    """
+    return partial(_with_key, function, key) if _takes_key(function) else function
+
+
+def _with_key(function: Callable[..., R], key: mx.array, model: Any, batch: Any) -> R:
+    return function(model, batch, key)
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # built-in functions need not have a signature
+        return False
+    return sum(each.kind in _REQUIRED and each.default is each.empty for each in parameters) == 3  # model, batch, key

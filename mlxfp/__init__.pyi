@@ -132,11 +132,11 @@ from mlxfp.training.loop.checkpoints import load_latest as load_latest
 from mlxfp.training.loop.checkpoints import load_state as load_state
 from mlxfp.training.loop.checkpoints import save_state as save_state
 from mlxfp.training.loop.control import Control as Control
+from mlxfp.training.loop.evaluating import evaluate as evaluate
+from mlxfp.training.loop.evaluating import predict as predict
 from mlxfp.training.loop.fitting import best as best
-from mlxfp.training.loop.fitting import evaluate as evaluate
 from mlxfp.training.loop.fitting import fit as fit
 from mlxfp.training.loop.fitting import last as last
-from mlxfp.training.loop.fitting import predict as predict
 from mlxfp.training.loop.nonfinite import NonFiniteError as NonFiniteError
 from mlxfp.training.loop.rank_agreement import RankError as RankError
 from mlxfp.training.observers.plotting import plot_run as plot_run

@@ -34,7 +34,7 @@ from mlxfp.settings.structuring import unstructure
 from mlxfp.tasks.file_tasks import LanguageModel, Pictures, Sounds, check_classes, read_parts, read_texts
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
-from mlxfp.training.loop.fitting import evaluate, predict
+from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.steps.transforms import functional
 
 MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it

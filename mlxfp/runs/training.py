@@ -21,7 +21,8 @@ from mlxfp.training import observers
 from mlxfp.training.loop import events
 from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
 from mlxfp.training.loop.control import Control
-from mlxfp.training.loop.fitting import evaluate, fit
+from mlxfp.training.loop.evaluating import evaluate
+from mlxfp.training.loop.fitting import fit
 from mlxfp.training.loop.nonfinite import NonFiniteError
 from mlxfp.training.steps.state import TrainState, train_state
 

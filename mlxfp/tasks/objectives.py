@@ -15,7 +15,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.tasks.recipes import Recipe
 from mlxfp.tasks.targets import Answer
-from mlxfp.training.loop.fitting import predict
+from mlxfp.training.loop.evaluating import predict
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
 from mlxfp.training.steps.averaging import ema_weights
 from mlxfp.training.steps.state import TrainState

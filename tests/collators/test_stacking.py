@@ -37,14 +37,14 @@ from mlxfp.testing.laws import assert_plans_agree
 NUMBERS = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64")
 BEFORE = {
     "nothing": [],
-    "shuffle": [shuffle(1)],
-    "load, shuffle": [load(), shuffle(1)],
+    "shuffle": [shuffle(seed=1)],
+    "load, shuffle": [load(), shuffle(seed=1)],
     "select": [select([3, 0, 0, 2])],
-    "shuffle, take, skip": [shuffle(1), take(9, redraw=True), skip(2, redraw=True)],
-    "split, shuffle": [lambda data: split([0.7, 0.3], seed=0)(data)[0], shuffle(2)],
-    "shuffle, repeat": [shuffle(1), repeat(2)],
-    "shuffle of some": [filter_by([("label", "<", 3)]), shuffle(0)],
-    "shuffle by a buffer": [shuffle(0, buffer=4)],
+    "shuffle, take, skip": [shuffle(seed=1), take(9, redraw=True), skip(2, redraw=True)],
+    "split, shuffle": [lambda data: split([0.7, 0.3], seed=0)(data)[0], shuffle(seed=2)],
+    "shuffle, repeat": [shuffle(seed=1), repeat(2)],
+    "shuffle of some": [filter_by([("label", "<", 3)]), shuffle(seed=0)],
+    "shuffle by a buffer": [shuffle(seed=0, buffer=4)],
 }
 
 
@@ -89,13 +89,13 @@ def test_rows_of_a_table_in_memory_are_gathered_batch_by_batch(before):
 
 
 def test_rows_that_a_stage_changes_or_that_others_watch_are_not():
-    rows = pipe(from_table({"x": np.zeros((12, 2), np.float32)}), shuffle(0))
+    rows = pipe(from_table({"x": np.zeros((12, 2), np.float32)}), shuffle(seed=0))
     batches = pipe(rows, batch(4), collate(default()))
     assert late(batches)
     assert not late(unoptimized(batches))
     assert not late(pipe(rows, map(lambda row: {"y": 1}), batch(4), collate(default())))
     assert not late(pipe(rows, batch(4), collate(lambda group: {"x": mx.array(len(group))})))
-    assert not late(pipe(from_table({"x": [[1], [2, 3]]}), shuffle(0), batch(2), collate(default())))
+    assert not late(pipe(from_table({"x": [[1], [2, 3]]}), shuffle(seed=0), batch(2), collate(default())))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_images_are_those_of_the_stages_as_written(collator, kind):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (11, 4, 6)).astype(kind) / (1 if kind is np.uint8 else np.float32(255))
     rows = from_table({"image": images.astype(kind), "label": rng.integers(0, 4, 11), "weight": rng.random(11)})
-    for dataset in (rows, pipe(rows, shuffle(0))):
+    for dataset in (rows, pipe(rows, shuffle(seed=0))):
         batches = pipe(dataset, batch(4), collate(collator))
         assert late(batches) == (dataset is not rows)
         assert_plans_agree(batches)
@@ -159,7 +159,7 @@ def test_batches_keep_their_values_though_the_memory_they_are_gathered_in_is_use
 
 
 def test_a_dataset_that_has_run_can_be_pickled():
-    dataset = pipe(from_table({"x": np.arange(12, dtype=np.int32)}), shuffle(0), batch(4), collate(default()))
+    dataset = pipe(from_table({"x": np.arange(12, dtype=np.int32)}), shuffle(seed=0), batch(4), collate(default()))
     items = list(dataset)
     assert late(dataset)
     assert same(list(pickle.loads(pickle.dumps(dataset))), items)
@@ -167,16 +167,16 @@ def test_a_dataset_that_has_run_can_be_pickled():
 
 def test_columns_of_files_are_left_out_as_before(tmp_path):
     pq.write_table(pa.table({"x": range(6), "y": range(6)}), tmp_path / "a.parquet")
-    dataset = pipe(read_parquet(tmp_path / "a.parquet"), shuffle(0), select_columns(["x"]), batch(2), collate(default()))
+    dataset = pipe(read_parquet(tmp_path / "a.parquet"), shuffle(seed=0), select_columns(["x"]), batch(2), collate(default()))
     assert not late(dataset)
     assert_plans_agree(dataset)
-    rows = pipe(read_parquet(tmp_path / "a.parquet"), load(), select_columns(["x"]), shuffle(0), batch(2), collate(default()))
+    rows = pipe(read_parquet(tmp_path / "a.parquet"), load(), select_columns(["x"]), shuffle(seed=0), batch(2), collate(default()))
     assert [set(item) for item in rows] == [{"x"}] * 3
     assert_plans_agree(rows)
 
 
 def test_two_runs_of_one_dataset_have_memory_of_their_own():
-    rows = pipe(from_table({"x": np.arange(24, dtype=np.int32)}), shuffle(0))
+    rows = pipe(from_table({"x": np.arange(24, dtype=np.int32)}), shuffle(seed=0))
     dataset = pipe(rows, batch(4), collate(default()))
     both = [(a["x"].tolist(), b["x"].tolist()) for (a, _), (b, _) in zip(iterate(dataset), iterate(dataset, epoch=1), strict=True)]
     assert both == list(zip(*([i["x"].tolist() for i, _ in iterate(dataset, epoch=epoch)] for epoch in (0, 1)), strict=True))
@@ -187,12 +187,12 @@ def test_data_that_is_loaded_is_not_read_to_make_a_plan():
     def never(row):
         raise AssertionError(row)
 
-    rows = pipe(from_examples([{"x": 1}] * 6), map(never, schema=pa.schema({"x": pa.int64()})), load(), shuffle(0))
+    rows = pipe(from_examples([{"x": 1}] * 6), map(never, schema=pa.schema({"x": pa.int64()})), load(), shuffle(seed=0))
     assert late(pipe(rows, batch(2), collate(default())))
 
 
 def test_a_table_without_rows_gives_no_batches():
-    dataset = pipe(from_table(pa.table({"x": pa.array([], pa.int32())})), shuffle(0), batch(2), collate(default()))
+    dataset = pipe(from_table(pa.table({"x": pa.array([], pa.int32())})), shuffle(seed=0), batch(2), collate(default()))
     assert late(dataset)
     assert list(dataset) == []
 
@@ -200,7 +200,7 @@ def test_a_table_without_rows_gives_no_batches():
 @given(st.lists(st.integers(1, 9), max_size=5), st.sampled_from([1, 40, 200, 2**20]), st.integers(1, 7))
 def test_rows_of_many_chunks_are_gathered_for_several_batches(sizes, at_once, size):
     table = in_pieces(pa.table({"x": pa.array(range(60), pa.int32())}), sizes)
-    dataset = pipe(from_table(table), shuffle(0), batch(size), collate(default()))
+    dataset = pipe(from_table(table), shuffle(seed=0), batch(size), collate(default()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collating, "_BYTES_AT_ONCE", at_once)
         assert late(dataset)

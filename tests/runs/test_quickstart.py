@@ -29,7 +29,7 @@ from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.specs.tables import column_values
 from mlxfp.runs.from_config import optimizer_of, step_of
 from mlxfp.runs.quickstart import PreparedFold, prepare
-from mlxfp.training.loop.fitting import evaluate
+from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.steps.state import train_state
 from tests.tasks.drawing import spec_of
 

@@ -346,7 +346,7 @@ def test_the_file_of_a_cache_is_read_as_rows_of_its_own(group, tmp_path: Path):
         assert list(dataset) == list(KEPT)
         assert dataset[3] == {"x": 7, "text": "row 7"}
         assert length(dataset) == 25
-    assert [row["x"] for row in pipe(read_arrow(file), select_columns(["x"]), shuffle(0), take(25))] != [row["x"] for row in KEPT]
+    assert [row["x"] for row in pipe(read_arrow(file), select_columns(["x"]), shuffle(seed=0), take(25))] != [row["x"] for row in KEPT]
     laws.check(read_arrow(file))
     rows = [row for chunk in read_all(read_arrow(file)) for row in chunk.column("__row__").to_pylist()]
     assert rows == list(range(25))  # numbered as rows of this file, which is what is named in errors

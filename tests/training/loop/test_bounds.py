@@ -18,7 +18,8 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy
 from mlxfp.models.layers import draw_weights
-from mlxfp.training.loop.fitting import evaluate, fit, last, predict
+from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.state import train_state

@@ -21,8 +21,9 @@ from mlxfp.evaluation.metrics import accuracy, f1, roc_auc
 from mlxfp.testing.laws import assert_continues
 from mlxfp.training import observers
 from mlxfp.training.loop.control import Control
+from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.events import Evaluation, RunStarted, StateChanged, Stepped, Stopped
-from mlxfp.training.loop.fitting import evaluate, fit, last, predict
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.optimization.schedules import cosine_decay

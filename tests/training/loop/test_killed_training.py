@@ -32,7 +32,8 @@ from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.training.loop.checkpoints import load_latest, save_state
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Event
-from mlxfp.training.loop.fitting import evaluate, fit, last
+from mlxfp.training.loop.evaluating import evaluate
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
 from mlxfp.training.observers import (
     checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, on_event, reduce_on_plateau,

@@ -15,8 +15,9 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.evaluation.metrics import accuracy
 from mlxfp.training import observers
+from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.events import Evaluated
-from mlxfp.training.loop.fitting import evaluate, fit, last
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.steps.averaging import ema_weights
 from tests.training.samples import dataset, group, net, setting, stacked
 

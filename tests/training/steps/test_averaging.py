@@ -10,7 +10,7 @@ from mlx import nn, optimizers
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten
 from mlxfp.evaluation.metrics import accuracy
-from mlxfp.training.loop.fitting import evaluate
+from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.steps.averaging import ema_weights, first_average, next_average
 from mlxfp.training.steps.state import same_arrays
 from tests.training.samples import deep, group, setting

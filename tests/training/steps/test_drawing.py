@@ -17,7 +17,8 @@ from mlxfp.data.rows.sharding import World
 from mlxfp.models.layers import draw_weights
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.loop.checkpoints import load_state, save_state
-from mlxfp.training.loop.fitting import evaluate, fit, last, predict
+from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.losses import mse
 from mlxfp.training.optimization.optimizers import adamw
 from mlxfp.training.steps.drawing import drawing_from

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import warnings
 from contextlib import ExitStack
 from itertools import pairwise
@@ -15,6 +16,8 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from mlx import nn, optimizers
 
 from mlxfp.collators.collating import collate
@@ -30,7 +33,7 @@ from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import Ranks, connect
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.loop.rank_agreement import check_beginning
+from mlxfp.training.loop.rank_agreement import RankError, in_step, same_number
 from mlxfp.training.observers import checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, progress, time_budget
 from mlxfp.training.steps.state import trees_of
 from mlxfp.training.steps.steps import train_step
@@ -375,7 +378,7 @@ class Told(Ranks):
     said = ()
 
     def gather(self, numbers):
-        return [list(map_floats(numbers)), list(self.said)]
+        return [map_floats(numbers), list(self.said)]
 
 
 def map_floats(numbers):
@@ -390,8 +393,10 @@ def two(*said):
 
 def test_ranks_that_begin_at_different_steps_are_refused():
     with pytest.raises(ArgumentError, match=r"The ranks begin at different steps: 0, 6\. .* load_latest\(folder, like, ranks=ranks\)"):
-        check_beginning(two(6), 0)
-    check_beginning(two(4), 4)
+        same_number(two(3, 6), [], 0)
+    assert same_number(two(-1, 4), [], 4) is None
+    batches = uneven(World(0, 2), take(6))
+    assert [same_number(two(known, 4), batches, 4) for known in (2, 3, -1)] == [2, None, None]
 
 
 def test_ranks_without_a_common_checkpoint_are_refused(tmp_path):
@@ -401,3 +406,76 @@ def test_ranks_without_a_common_checkpoint_are_refused(tmp_path):
     assert load_latest(tmp_path, state, ranks=two(1, *[-1] * 15)).state.step == 1
     with pytest.raises(CheckpointError, match=r"no checkpoint of the same step in .* \(the last of each is rank 0: 1, rank 1: none\)"):
         load_latest(tmp_path, state, ranks=two(*[-1] * 16))
+
+
+class Meeting(Ranks):
+    """Ranks that are threads, and meet in every message and every step; they must agree which of them it is."""
+
+    met: dict
+
+    def gather(self, numbers):
+        return self.meet("message", map_floats(numbers))
+
+    def meet(self, what, value):
+        barrier, table = self.met
+        table[self.world.rank] = what, value
+        barrier.wait(20)
+        kinds, values = zip(*(table[rank] for rank in range(self.world.size)), strict=True)
+        barrier.wait(20)
+        assert len(set(kinds)) == 1, f"one rank waits in a {kinds[0]}, another one in a {kinds[1]}"
+        return list(values)
+
+
+def feeds(count, fails_at):
+    for place in range(count):
+        if place == fails_at:
+            raise ValueError("a broken row")
+        yield place
+
+
+def meet(own, others, *, size, every):
+    """Run an epoch on two ranks, each with a number of batches and the place of one that fails; return how each ended, and its steps."""
+    met, ended = (threading.Barrier(2), {}), {}
+
+    def train(rank, batches, fails_at):
+        ranks = Meeting(World(rank, 2), None)
+        object.__setattr__(ranks, "met", met)
+        made, read = 0, 0
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                feed = in_step(ranks, feeds(batches, fails_at), 7, size, lambda step: step % every == 0)
+                for _ in feed:
+                    ranks.meet("step", None)
+                    made += 1
+                    read = made if (7 + made) % every == 0 else read
+            ended[rank] = "end", made, read
+        except Exception as error:  # noqa: BLE001  # whatever it is, the test compares it
+            met[0].abort() if not isinstance(error, ValueError | RankError) else None
+            ended[rank] = type(error).__name__, made, read
+
+    threads = [threading.Thread(target=train, args=(rank, *given)) for rank, given in enumerate((own, others))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return ended[0], ended[1]
+
+
+@given(count=st.integers(1, 12), fails_at=st.integers(0, 14), every=st.integers(1, 6), known=st.booleans())
+def test_a_feed_that_fails_ends_all_ranks_before_its_steps_are_read(count, fails_at, every, known):
+    first, second = meet((count, None), (count, fails_at), size=count if known else None, every=every)
+    assert first[1:] == second[1:]
+    if fails_at >= count:
+        assert first == second == ("end", count, first[2])
+    else:
+        assert (first[0], second[0]) == ("RankError", "ValueError")
+        assert first[2] <= fails_at
+        assert first[1] <= min(fails_at + every, count)
+        assert known or first[1] == fails_at
+
+
+@given(own=st.integers(1, 9), others=st.integers(1, 9), every=st.integers(1, 6))
+def test_ranks_with_other_numbers_of_batches_end_together(own, others, every):
+    first, second = meet((own, None), (others, None), size=None, every=every)
+    assert first[:2] == second[:2] == ("end", min(own, others))

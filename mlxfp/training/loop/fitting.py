@@ -23,7 +23,7 @@ from mlxfp.training.loop.events import EpochEnded, Evaluated, Evaluation, Event,
 from mlxfp.training.loop.feeding import check_batches, check_epochs, epoch_start, why_empty, with_cursors, with_row
 from mlxfp.training.loop.nonfinite import check_finite
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker
-from mlxfp.training.loop.rank_agreement import check_beginning, in_step, watched
+from mlxfp.training.loop.rank_agreement import in_step, same_number, watched
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
@@ -86,9 +86,8 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     check_batches("fit", batches)
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
-    run = _Run(
-        step, batches, 1 if epochs is None and steps is None else epochs, steps, log_every, control or Control(), control is not None
-    )
+    epochs = 1 if epochs is None and steps is None else epochs
+    run = _Run(step, batches, epochs, steps, log_every, control or Control(), control is not None)
     running = running if running is not None and cursor is not None else RunningMetrics()  # without a cursor the epoch begins again
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
@@ -174,7 +173,6 @@ class _Run:
 
     @property
     def variants(self) -> int:
-        """How often the step was compiled, if it knows."""
         return getattr(self.step, "variants", 0)
 
     @property
@@ -203,6 +201,9 @@ class _Run:
             return ()
         return count(begin.epoch) if self.epochs is None else range(begin.epoch, self.epochs)
 
+    def reads(self, step: int) -> bool:
+        return step % self.log_every == 0 or step == self.steps
+
     def done(self, progress: "_Progress") -> bool:
         return progress.state.step == self.steps
 
@@ -227,15 +228,13 @@ def _trained(run: _Run, progress: _Progress, history: tuple[Evaluation, ...]) ->
     run.control.take()  # requests from before the run
     settings = hyperparameters(run.step.optimizer) if isinstance(run.step, TrainStep) else {}
     yield progress.event(RunStarted, run.total(progress), history, settings)
-    for message in run.warnings(progress):
-        yield progress.event(Warned, message)
-    check_beginning(run.ranks, progress.state.step)
-    resume = progress.cursor
+    yield from (progress.event(Warned, message) for message in run.warnings(progress))
+    resume, size = progress.cursor, same_number(run.ranks, run.batches, progress.state.step)
     for epoch in run.epochs_from(progress):
         if resume is None:
             progress = _Progress(progress.state, epoch_start(run.batches, epoch), epoch, RunningMetrics())
         with closing(_feed(run.batches, resume, epoch)) as feed:  # if the run fails, threads that prepare batches must end
-            for batch, after in in_step(run.ranks, feed):
+            for batch, after in in_step(run.ranks, feed, progress.state.step, None if resume else size, run.reads):
                 if run.controlled:
                     progress = yield from _changed(run, progress)
                 variants = run.variants
@@ -284,11 +283,12 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
 
 def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     """Read the metrics of the steps since the last reading if that is due: return their means."""
-    due = progress.state.step % run.log_every == 0
-    if not due and not run.done(progress):
+    if not run.reads(progress.state.step):
         return progress, {}
     totals = _unread_totals(run, progress)
-    if due:  # at the last step they stay unread, so that a run with more steps reads them when this one would have
+    if (
+        progress.state.step % run.log_every == 0
+    ):  # at the last step they stay unread, so that a run with more steps reads them when this one would have
         progress = evolve(progress, running=RunningMetrics(merge([progress.running.totals, totals])), unread=())
     return progress, compute(totals)
 

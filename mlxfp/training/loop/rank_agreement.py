@@ -1,16 +1,20 @@
 """Ranks that make the same steps: one that ended its epoch alone, or failed, would leave the others waiting for ever.
 
-So before each step they tell each other whether they have a batch: a message of a few bytes. Where a rank has died, MLX may never return;
-the watch of `Ranks` ends the others then.
+So they tell each other whether they have a batch, by a message of a few bytes: before every step, or, where all are known to have equally
+many, before those after which the metrics are read. Where a rank has died, MLX may never return; the watch of `Ranks` ends the others then.
 """
 
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import count
 from typing import TypeVar
 
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, MlxfpError
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import Event
+from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
 
@@ -24,16 +28,21 @@ class RankError(MlxfpError, RuntimeError):
     """
 
 
-def check_beginning(ranks: Ranks | None, step: int) -> None:
-    """Raise `ArgumentError` on all ranks unless they begin at the same step."""
+def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
+    """Return how many batches all ranks have in an epoch; None if that differs or is not known.
+
+    Raises `ArgumentError` on all ranks unless they begin at the same step.
+    """
     if ranks is None or ranks.world.size == 1:
-        return
-    steps = [int(each) for (each,) in ranks.gather([step])]
+        return None
+    known = length(batches) if isinstance(batches, Dataset) else None
+    lengths, steps = zip(*ranks.gather([-1 if known is None else known, step]), strict=True)
     if len(set(steps)) > 1:
         raise ArgumentError(
-            f"The ranks begin at different steps: {', '.join(map(str, steps))}. Continue all of them from one, with "
+            f"The ranks begin at different steps: {', '.join(str(int(each)) for each in steps)}. Continue all of them from one, with "
             "load_latest(folder, like, ranks=ranks)."
         )
+    return known if len(set(lengths)) == 1 else None
 
 
 def watched(ranks: Ranks | None, events: Iterator[Event]) -> Iterator[Event]:
@@ -50,39 +59,46 @@ def _watched(ranks: Ranks, events: Iterator[Event]) -> Iterator[Event]:
         yield event
 
 
-def in_step(ranks: Ranks | None, feed: Generator[T, None, None]) -> Iterator[T]:
+def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, size: int | None, read: Callable[[int], bool]) -> Iterator[T]:
     """Yield as long as every rank has something to yield. Warns (`RuntimeWarning`) on ranks that have something left then.
 
-    Where the feed of a rank fails, it raises its error there, and `RankError` on the others.
+    `first` steps were made before; all ranks have `size` batches, if that is known, and `read(step)` tells whether the metrics of a step
+    are read. Where the feed of a rank fails, it raises its error there, and `RankError` on the others, before they are read again: up to
+    then that rank goes on with the batch before, because the others count on it.
     """
-    return feed if ranks is None or ranks.world.size == 1 else _in_step(ranks, feed)
+    if ranks is None or ranks.world.size == 1:
+        return feed
+    ends = None if size is None else (first + 1, first + size + 1)
+    return _in_step(ranks, feed, count(first + 1), lambda step: ends is None or step in ends or read(step))
 
 
-def _in_step(ranks: Ranks, feed: Generator[T, None, None]) -> Iterator[T]:
+def _in_step(ranks: Ranks, feed: Generator[T, None, None], steps: Iterable[int], agree: Callable[[int], bool]) -> Iterator[T]:
     own, size = ranks.world.rank, ranks.world.size
-    while True:
-        fed, failure = None, None
+    fed: T | None = None
+    failure: Exception | None = None
+    for step in steps:
         try:
             with ranks.working():
-                fed = next(feed, None)
+                fed = next(feed, None) if failure is None else fed
         except Exception as error:  # noqa: BLE001  # raised below, when the others know
             failure = error
-        found = [state for (state,) in ranks.gather([-1 if failure else fed is not None])]
-        if failure is not None:
-            raise failure
-        if min(found) < 0:
-            raise RankError(
-                f"Rank {found.index(-1)} of {size} failed while it made its next batch, so this one, rank {own}, cannot go on. The output "
-                "of that rank says why: correct it, and start all ranks again."
-            )
-        there = sum(state > 0 for state in found)
-        if there < size:
-            if fed is not None:
-                warnings.warn(
-                    f"{size - there} of {size} ranks have no batch left, and this one, rank {own}, has: the epoch ends here on all ranks. "
-                    'Give them equally many batches: shard(..., ends="drop") or ends="pad".',
-                    RuntimeWarning,
-                    stacklevel=2,
+        if agree(step) or fed is None:
+            found = [state for (state,) in ranks.gather([-1 if failure else fed is not None])]
+            if failure is not None:
+                raise failure
+            if min(found) < 0:
+                raise RankError(
+                    f"Rank {found.index(-1)} of {size} failed while it made its next batch, so this one, rank {own}, cannot go on. The "
+                    "output of that rank says why: correct it, and start all ranks again."
                 )
-            return
-        yield fed  # type: ignore[misc]  # not None: all ranks have something
+            there = sum(state > 0 for state in found)
+            if there < size:
+                if fed is not None:
+                    warnings.warn(
+                        f"{size - there} of {size} ranks have no batch left, and this one, rank {own}, has: the epoch ends here on all "
+                        'ranks. Give them equally many batches: shard(..., ends="drop") or ends="pad".',
+                        RuntimeWarning,
+                        stacklevel=2,
+                    )
+                return
+        yield fed  # type: ignore[misc]  # not None, or they would have agreed

@@ -88,6 +88,18 @@ def free_cores() -> tuple[int, int]:
     return min(cores, max(1, cores - round(busy))), cores
 
 
+def blas_threads(threads: int | None = None) -> int | None:
+    """Return with how many threads OpenBLAS multiplies, after setting the number if one is given; None where MLX does not use OpenBLAS."""
+    if sys.platform != "linux":
+        return None
+    for library in (ctypes.CDLL(str(path)) for path in _loaded_libraries() if "openblas" in path.name):
+        for prefix in ("openblas", "scipy_openblas"):  # the OpenBLAS of numpy has other names
+            if hasattr(library, f"{prefix}_get_num_threads"):
+                _set_threads(library, f"{prefix}_set_num_threads", threads)
+                return int(getattr(library, f"{prefix}_get_num_threads")())
+    return None
+
+
 def _set_threads(library: ctypes.CDLL, function: str, threads: int | None) -> None:
     if threads is not None and hasattr(library, function):
         getattr(library, function)(ctypes.c_int(threads))

@@ -26,7 +26,7 @@ from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.outcomes import environment
+from mlxfp.runs.outcomes import claim_environment, environment
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.runs.problems import file_problems
 from mlxfp.runs.training import Work, load_weights, train
@@ -109,8 +109,7 @@ def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]
     modules = {f"module {name}": hash_file(file) for name, file in prepared.own.files.items()}
     folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), "files": _listing(str(config.data.path)), **modules})
     folders.update_paths(folder, config)
-    if not (folder / folders.ENVIRONMENT).is_file():
-        write_json(folder / folders.ENVIRONMENT, environment())
+    yield from claim_environment(folder)
     for path in files.damaged():
         yield Noted(folder, f"{path} is missing or damaged, and is made again.")
         path.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mlxfp._blas import blas_threads
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import DataError, MissingExtraError
 from mlxfp.core.identity import fingerprint
@@ -41,12 +42,25 @@ def combine(predictions: Sequence[Numbers], ensemble: str, threshold: float | No
 
 
 def environment() -> dict[str, Any]:
-    """Return the versions that results may depend on."""
-    found = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
+    """Return the versions that results may depend on, and the number of threads of OpenBLAS, on which their last digits may."""
+    found: dict[str, Any] = {"python": platform.python_version(), "system": platform.system(), "machine": platform.machine()}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
             found[name] = version(name)
-    return found
+    threads = blas_threads()
+    return found if threads is None else found | {"blas_threads": threads}
+
+
+def claim_environment(folder: Path) -> Iterator[RunEvent]:
+    """Write what results may depend on to the folder of a run, or go on with the number of threads that it has; tell what has changed."""
+    before = read_json(folder / folders.ENVIRONMENT) if (folder / folders.ENVIRONMENT).is_file() else {}
+    blas_threads(before.get("blas_threads"))  # as many as before: the last digits may depend on it
+    now = environment()
+    if not before:
+        write_json(folder / folders.ENVIRONMENT, now)
+    elif before != now:
+        changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
+        yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
 
 
 def write_folds(plan: Plan) -> None:

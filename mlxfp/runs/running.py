@@ -14,10 +14,9 @@ from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
-from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
-from mlxfp.runs.outcomes import draw, environment, finish, identities, outcome, write_folds
+from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.tracking import track
@@ -138,11 +137,6 @@ def _write_inputs(made: Plan) -> Iterator[RunEvent]:
         save_spec(made.data.spec, folder / folders.SPEC)
     if not (folder / folders.FOLDS).is_file():
         write_folds(made)
-    now = environment()
-    if not (folder / folders.ENVIRONMENT).is_file():
-        write_json(folder / folders.ENVIRONMENT, now)
-    elif (before := read_json(folder / folders.ENVIRONMENT)) != now:
-        changed = ", ".join(f"{name} {before.get(name)} to {now.get(name)}" for name in now if before.get(name) != now[name])
-        yield Noted(folder, f"The versions have changed since the run began: {changed}. Results may differ in the last digits.")
+    yield from claim_environment(folder)
     for message in run_warnings(made):
         yield Noted(folder, message)

@@ -11,8 +11,10 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
+from mlxfp._blas import blas_threads
 from mlxfp.kaggle import METRICS, SPECS, check_submission, write_synthetic
 from mlxfp.runs import Began, Ended, FoldBegan, FoldEnded, Noted, Trained
+from mlxfp.runs.outcomes import claim_environment
 
 SMALL = (
     "model.name=encoder",
@@ -343,3 +345,16 @@ def test_a_tracking_server_that_dies_in_the_middle_ends_nothing(tmp_path, monkey
     said += [event.message for event in events if isinstance(event, Noted)]
     assert isinstance(events[-1], Ended)
     assert any("the server is gone" in message for message in said)
+
+
+def test_a_run_that_continues_multiplies_with_as_many_threads_as_before(tmp_path):
+    if blas_threads() is None:
+        pytest.skip("MLX does not use OpenBLAS here")
+    list(claim_environment(tmp_path))
+    threads = json.loads((tmp_path / "environment.json").read_text())["blas_threads"]
+    try:
+        blas_threads(threads + 1)
+        assert list(claim_environment(tmp_path)) == []
+        assert blas_threads() == threads
+    finally:
+        blas_threads(threads)

@@ -157,7 +157,7 @@ def _known_inside(array: mx.array, bound: Bound) -> bool:
     try:
         numbers = np.asarray(array)
         positive = numbers.view(_UNSIGNED[numbers.itemsize])  # negative numbers become huge: one comparison finds both kinds
-        if positive.item(positive.argmax()) < bound.size:  # type: ignore[operator]  # of None it is a TypeError
+        if positive.item(positive.argmax()) < bound.size:
             return True
     except (ValueError, TypeError):  # a tracer, bfloat16, an empty array, probabilities
         return False

@@ -8,7 +8,9 @@ import numpy as np
 from attrs import field, frozen
 
 from mlxfp.core.errors import ArgumentTypeError
-from mlxfp.evaluation.metrics.totals import Totals, merge
+from mlxfp.evaluation.metrics.totals import Totals, added
+
+_ONCE = ("weight", "skipped")  # what counts once for each step
 
 
 @frozen
@@ -34,10 +36,25 @@ def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]
 
 def total(values: Sequence[Mapping[str, float]]) -> Totals:
     """Add up the metrics of steps by weight. The weight itself, and whether a step was skipped, count once for each step."""
-    return merge(map(_weighted, values))
+    columns: dict[str, tuple[list[float], list[float]]] = {}  # not by `merge`, which is for arrays too: its time would count
+    for each in values:
+        weight, counts = each.get("weight", 1.0), not each.get("skipped", 0.0)
+        for name, value in ({"weight": 1.0} | dict(each)).items():
+            if name in _ONCE:
+                amount, share = value, 1.0
+            elif weight > 0 and counts:
+                amount, share = value * weight, weight
+            else:
+                continue
+            amounts, shares = columns.setdefault(name, ([], []))
+            amounts.append(amount)
+            shares.append(share)
+    return {name: (added(amounts), added(shares)) for name, (amounts, shares) in columns.items()}
 
 
 def _number(name: str, value: Any) -> float:
+    if type(value) is mx.array and value.size == 1:
+        return float(value.item())  # type: ignore[arg-type]  # a metric is real
     if value is None or isinstance(value, str) or np.size(value) != 1:
         shape = list(np.shape(value)) if np.ndim(value) else ""
         raise ArgumentTypeError(
@@ -45,10 +62,3 @@ def _number(name: str, value: Any) -> float:
         )
     number: Any = value.item() if hasattr(value, "item") else value  # not by numpy, which has no bfloat16
     return float(number)
-
-
-def _weighted(values: Mapping[str, float]) -> Totals:
-    weight, skipped = values.get("weight", 1.0), values.get("skipped", 0.0)
-    once = {name: (value, 1.0) for name, value in ({"weight": 1.0} | dict(values)).items() if name in ("weight", "skipped")}
-    rest = {name: (value * weight, weight) for name, value in values.items() if name not in once and weight > 0 and not skipped}
-    return once | rest

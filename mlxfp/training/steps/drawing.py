@@ -94,7 +94,8 @@ def _step_keys(seed: int, block: int, rank: int | None) -> list[mx.array]:
 
 def generator() -> mx.array:
     """Return the key in the global generator of this thread: another array after every draw."""
-    key: mx.array = mx.random.state[0]  # type: ignore[attr-defined]  # not in MLX's stubs
+    state: Any = mx.random.state
+    key: mx.array = state[0]
     return key
 
 

@@ -43,6 +43,7 @@ def collate(
 
 
 _BYTES_AT_ONCE = 1 << 20  # of rows that are gathered before their batches are made: so many stay in the cache of a core
+_ROWS_OF_EACH = 64  # of the chunks of a table that are gathered at once, at least: with fewer, the cost of each chunk counts
 
 
 @frozen(repr=False)
@@ -145,12 +146,14 @@ class _CollatePlaces(_CollateCuts):
 
     def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
         """Gather the rows of several groups from a table in many chunks, as each chunk costs something."""
-        first, size = self.holder.rows.chunks[0](), self.grouping.missing(None) or 1
-        together = max(1, _BYTES_AT_ONCE * first.num_rows // (1 + first.nbytes) // size) * size
+        chunks, size = self.holder.rows.chunks, self.grouping.missing(None) or 1
+        first = chunks[0]()
+        rows = max(_BYTES_AT_ONCE * first.num_rows // (1 + first.nbytes), _ROWS_OF_EACH * len(chunks))
+        together = max(1, rows // size) * size
         for chunk, ends in cuts:
             for begin in range(0, ends[-1], together):
-                rows = self._gathered(chunk.slice(begin, min(together, ends[-1] - begin)))
-                yield rows, range(0, rows.num_rows + 1, size)
+                some = self._gathered(chunk.slice(begin, min(together, ends[-1] - begin)))
+                yield some, range(0, some.num_rows + 1, size)
 
     def _stacked(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         stack = self._stack()

@@ -203,5 +203,6 @@ def test_rows_of_many_chunks_are_gathered_for_several_batches(sizes, at_once, si
     dataset = pipe(from_table(table), shuffle(seed=0), batch(size), collate(default()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(collating, "_BYTES_AT_ONCE", at_once)
+        patch.setattr(collating, "_ROWS_OF_EACH", 1)
         assert late(dataset)
         assert same(list(dataset), list(unoptimized(dataset)))

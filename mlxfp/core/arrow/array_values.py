@@ -75,7 +75,7 @@ def unboxed(value: Any) -> Any:
     if value.dtype.kind not in _PLAIN and value.dtype != _DAYS:
         return np.asarray(value)[()]
     plain = value.item()
-    return value[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # which Arrow takes as it is only with its type
+    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # which Arrow takes as it is only with its type
 
 
 def without_arrays(value: Any) -> Any:

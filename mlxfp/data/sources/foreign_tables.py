@@ -84,7 +84,7 @@ def _given(method: Callable[[], Any]) -> pa.Table:
 
 def _advice(table: Any) -> str:
     if _is_connection(table):
-        return "A connection is no table: pass the result of a query, as in from_table(connection.sql('SELECT * FROM name')) of DuckDB."
+        return "A connection is not a table: pass the result of a query, as in from_table(connection.sql('SELECT * FROM name')) of DuckDB."
     if isinstance(table, str | PathLike):
         return "Files are read by read_parquet, read_csv, read_jsonl and read_arrow."
     if is_array(type(table)):

@@ -126,7 +126,7 @@ class NoTable:
         (np.array([1]), r"got ndarray\. Name the column, as in from_table\(\{'x': array\}\)\."),
         (
             sqlite3.connect(":memory:"),
-            r"got Connection\. A connection is no table: pass the result of a query, as in from_table\(connection\.s",
+            r"got Connection\. A connection is not a table: pass the result of a query, as in from_table\(connection\.s",
         ),
         ("a.parquet", r"got str\. Files are read by read_parquet, read_csv"),
         (Path("a.parquet"), r"got PosixPath\. Files are read by"),
@@ -232,7 +232,7 @@ def test_tables_of_duckdb():
     connection = duckdb.connect()
     connection.execute("CREATE TABLE numbers AS SELECT range AS n FROM range(3)")
     assert list(from_table(connection.sql("SELECT * FROM numbers ORDER BY n"))) == [{"n": 0}, {"n": 1}, {"n": 2}]
-    with pytest.raises(ArgumentTypeError, match="A connection is no table: pass the result of a query"):
+    with pytest.raises(ArgumentTypeError, match="A connection is not a table: pass the result of a query"):
         from_table(connection)
 
 

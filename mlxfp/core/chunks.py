@@ -33,6 +33,7 @@ CHUNK_ROWS = 4096  # rows of a chunk where the source leaves the choice to us: e
 
 
 _TENSORS = "iuf"
+_WIDEST = 8  # bytes of a number
 MISFITS = (pa.ArrowException, OverflowError, UnicodeError, TypeError)
 
 
@@ -213,7 +214,7 @@ def _values(column: pa.Array) -> list[Any]:
 def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     """Turn the values of one column into an Arrow array, as `from_rows` does."""
     arrays = {each for each in set(map(type, values)) if is_array(each)}  # a check of each value would be slow
-    if any(not issubclass(each, np.ndarray | np.generic) for each in arrays):
+    if any(not issubclass(each, np.ndarray | np.generic) or issubclass(each, np.ma.MaskedArray) for each in arrays):
         values = [
             _read(as_numpy, value, name, number) if type(value) in arrays else value for value, number in zip(values, numbers, strict=True)
         ]
@@ -270,7 +271,7 @@ def _measured(value: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
 def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Sequence[int] | Indices) -> pa.Array:
     if kind is None:
         first = next(value for value in values if isinstance(value, np.ndarray))
-        if not first.size or first.dtype.kind not in _TENSORS:
+        if not first.size or first.dtype.kind not in _TENSORS or first.dtype.itemsize > _WIDEST:
             raise SchemaError(
                 f"Column {name!r} cannot hold arrays of shape {first.shape} and dtype {first.dtype}: Arrow's tensors are of integers or "
                 "floats, and not empty. Cast them, or turn them to lists with tolist()."

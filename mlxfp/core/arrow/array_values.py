@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mlxfp.core.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")
 _PLAIN = "biufSU"  # numpy kinds whose scalars are plain Python values; times keep their unit
+_LARGEST = 2**63 - 1  # that Arrow takes without being told a type
 _DAYS = np.dtype("datetime64[D]")  # but for these, which Arrow takes as dates of Python only
 
 
@@ -27,18 +29,39 @@ def is_array(kind: type) -> bool:
 
 
 def as_numpy(value: Any) -> Any:
-    """Return the numpy array of a value whose type `is_array`, on whatever device it is. Raises `SchemaError` where there is none."""
+    """Return the numpy array of a value whose type `is_array`, on whatever device it is, as Arrow takes it; a list where it has nulls.
+
+    Raises `SchemaError` where there is none.
+
+    >>> as_numpy(np.ma.array([1, 2], mask=[False, True])), as_numpy(np.array([1, 2], ">i4")).dtype.isnative
+    ([1, None], True)
+    """
     if hasattr(value, "detach") and hasattr(value, "cpu"):  # torch: away from the device and the graph of gradients
         value = value.detach().cpu()
     if isinstance(value, pa.Array | pa.ChunkedArray):  # as a numpy array, whole numbers with nulls would become floats
         return value.to_pylist()
+    if np.ma.is_masked(value) and value.ndim > 1:
+        raise SchemaError(
+            f"An array of several axes becomes a tensor, which has no nulls, got one of shape {value.shape} with masked values. Fill them "
+            "with filled(), or turn it to lists with tolist()."
+        )
     try:
-        return np.asarray(value) if any(hasattr(value, name) for name in _OFFERS[:2]) or isinstance(value, array) else np.from_dlpack(value)
-    except (TypeError, ValueError, RuntimeError, BufferError) as error:
+        plain = any(hasattr(value, name) for name in _OFFERS[:2]) or isinstance(value, array)
+        return _for_arrow(value if np.ma.is_masked(value) else np.asarray(value) if plain else np.from_dlpack(value))
+    except (TypeError, ValueError, RuntimeError, BufferError, AttributeError) as error:
         raise SchemaError(
             f"numpy cannot read an array of {type(value).__module__}.{type(value).__name__} of {getattr(value, 'dtype', 'unknown type')}: "
-            f"{error}. Cast it before it becomes a value of a row: bfloat16, which numpy does not have, to float32."
+            f"{error}. Cast it, or move it to the CPU, before it becomes a value of a row: bfloat16, which numpy does not have, to float32."
         ) from error
+
+
+def _for_arrow(value: NDArray[Any]) -> Any:
+    """Return an array in the byte order of this machine; as a list what Arrow takes no array of: values that are masked, and text."""
+    if value.dtype.kind == "T" or np.ma.is_masked(value):
+        return value.tolist()
+    if value.dtype.kind == "V" and value.dtype.names is None:
+        raise TypeError("Arrow has no such type")
+    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 def unboxed(value: Any) -> Any:
@@ -49,7 +72,10 @@ def unboxed(value: Any) -> Any:
     """
     if not isinstance(value, np.ndarray | np.generic) or value.shape:
         return value
-    return value.item() if value.dtype.kind in _PLAIN or value.dtype == _DAYS else np.asarray(value)[()]
+    if value.dtype.kind not in _PLAIN and value.dtype != _DAYS:
+        return np.asarray(value)[()]
+    plain = value.item()
+    return np.asarray(value)[()] if value.dtype.kind == "u" and plain > _LARGEST else plain  # which Arrow takes as it is only with its type
 
 
 def without_arrays(value: Any) -> Any:

@@ -20,7 +20,7 @@ _AHEAD = 2  # chunks that Arrow reads ahead
 
 
 def dataset_source(dataset: Any) -> Source | None:
-    """Return the source that reads the files of a dataset of pyarrow; None for anything else, and where a part of it is not a file."""
+    """Return the source that reads the files of a dataset of pyarrow; None for anything else, and where a part of it is in memory."""
     if not type(dataset).__module__.startswith("pyarrow") or not hasattr(dataset, "get_fragments"):
         return None
     fragments = tuple(dataset._get_fragments(None))  # noqa: SLF001  # the public method refuses a dataset with a filter

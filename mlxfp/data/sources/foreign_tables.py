@@ -110,7 +110,8 @@ def _length(column: Any, name: str) -> int:
 
 
 def _to_array(column: Any, name: str) -> pa.Array:
-    if hasattr(column, "__dlpack__") and not _is_stream(column):  # arrays of numpy, MLX, torch; columns of tables have none
+    masked = isinstance(column, np.ma.MaskedArray) and column.ndim == 1  # whose nulls Arrow takes as they are
+    if hasattr(column, "__dlpack__") and not _is_stream(column) and not masked:  # arrays of numpy, MLX, torch; columns of tables have none
         column = as_numpy(column)
     try:
         if getattr(column, "ndim", 1) > 1:

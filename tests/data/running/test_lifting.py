@@ -209,6 +209,7 @@ UNBUILT = {
     "select": fp.select([1, 0]),
     "concat": lambda rows: fp.concat([rows, fp.from_table({"x": [1]})]),
     "columns": lambda rows: fp.pipe(rows, fp.drop_columns(fp.schema(rows).names[1:])),
+    "length": lambda rows: fp.pipe(rows, fp.filter_by([("x", "<", fp.length(rows))])),
     "split": lambda rows: fp.split([0.5, 0.5], seed=0)(rows)[0],
 }
 

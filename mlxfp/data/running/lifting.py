@@ -221,10 +221,10 @@ def _works_by_row(part: Any) -> bool:
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:
     """Return the number and the key of each row from a column of keys; rows without a number are counted from 0."""
-    if column.null_count:
-        place = int(np.argmax(column.is_null().to_numpy()))
-        raise DataError(f"The key of a row is null: row {place} of the table in the column {name!r}. Give each row a key of its own.")
     values = decoded(column.combine_chunks())
+    if values.null_count:
+        place = int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+        raise DataError(f"The key of a row is null: row {place} of the table in the column {name!r}. Give each row a key of its own.")
     places = np.arange(len(values))
     if pa.types.is_integer(values.type):
         found = values.to_numpy()
@@ -254,11 +254,10 @@ def _as_table(given: Any) -> tuple[Any, Callable[[pa.Table], Any]]:
         return pa.Table.from_batches([given]), one_chunk
     if isinstance(given, Mapping):
         return given, _to_arrays
-    if library == "pandas" and hasattr(given, "columns"):
-        whole = pa.Table.from_pandas(given, preserve_index=False)
-        return whole.replace_schema_metadata(None), pa.Table.to_pandas
-    if library == "polars" and hasattr(given, "__arrow_c_stream__"):
-        return given, type(given)
+    if library in ("pandas", "polars") and type(given).__name__ == "DataFrame":
+        plain = library == "pandas"
+        whole = pa.Table.from_pandas(given, preserve_index=False).replace_schema_metadata(None) if plain else given
+        return whole, pa.Table.to_pandas if plain else type(given)
     raise ArgumentTypeError(
         "A lifted recipe takes a pyarrow Table or RecordBatch, a DataFrame of pandas or polars, or a mapping of columns, got "
         f"{type(given).__name__}: {given!r:.60}. For a dataset use pipe(dataset, recipe)."

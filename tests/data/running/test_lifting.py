@@ -209,6 +209,7 @@ UNBUILT = {
     "select": fp.select([1, 0]),
     "concat": lambda rows: fp.concat([rows, fp.from_table({"x": [1]})]),
     "columns": lambda rows: fp.pipe(rows, fp.drop_columns(fp.schema(rows).names[1:])),
+    "length": lambda rows: fp.pipe(rows, fp.filter_by([("x", "<", fp.length(rows))])),
     "split": lambda rows: fp.split([0.5, 0.5], seed=0)(rows)[0],
 }
 
@@ -252,6 +253,9 @@ def test_a_stage_of_ones_own_says_that_it_draws():
 def test_keys_that_cannot_be_are_refused():
     with pytest.raises(fp.DataError, match="The key of a row is null: row 3 of the table in the column 'name'"):
         fp.lift(DRAWS, key="name")(TABLE)
+    hidden_null = pa.DictionaryArray.from_arrays(pa.array([0, 1, 0, 0], pa.int32()), pa.array(["a", None]))
+    with pytest.raises(fp.DataError, match="The key of a row is null: row 1 of the table in the column 'key'"):
+        fp.lift(DRAWS, key="key")(TABLE.append_column("key", hidden_null))
     with pytest.raises(fp.SchemaError, match="A key is an integer, text or bytes, got the column 'price' of double"):
         fp.lift(DRAWS, key="price")(TABLE)
     with pytest.raises(fp.SchemaError, match=r"the column 'nam'.*Did you mean 'name'"):

@@ -87,7 +87,7 @@ def examine(loader: Loader, *, workers: int = 2, uniform: bool = False) -> tuple
     """
     check_integer(workers=workers)
     found: list[Finding] = []
-    for law, look in (_LAWS | {"uniform": _mixing} if uniform else _LAWS).items():
+    for law, look in {**_LAWS, **({"uniform": _mixing} if uniform else {})}.items():
         try:
             details = list(look(loader, workers))
         except Exception as error:  # noqa: BLE001  # any error of another package's loader is a finding
@@ -149,7 +149,7 @@ def torch(make: Callable[[int, int], Any], *, rows: int) -> Loader:
 
     def run(seed: int, epoch: int, workers: int, state: Any) -> Iterator[tuple[Any, Any]]:
         loader = make(seed, workers)
-        parts = [getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")]
+        parts: list[Any] = [getattr(loader, name, None) for name in ("sampler", "batch_sampler", "dataset")]
         counting = [part for part in parts if hasattr(part, "set_epoch")]
         for part in counting:
             part.set_epoch(epoch)

@@ -93,7 +93,7 @@ class MediaConfig:
 
     side: int = option(64, "The height and width that pictures are resized to.", at_least=8)
     rate: int = option(16000, "The samples per second that sounds are resampled to.", at_least=1000)
-    seconds: float = option(4.0, "How much of the beginning of a sound is used; shorter ones are padded.", above=0)
+    seconds: float = option(4.0, "How much of a sound is used; shorter ones are padded.", above=0)
     mels: int = option(64, "The number of bands of a spectrogram.", at_least=8)
 
 

@@ -142,7 +142,8 @@ def predict_files(config: RunConfig, files: FoldFolder, path: Path, code: Code) 
     task = file_task(config, classes)
     rows = task.rows(str(path))
     model = FileRun(task, Splits(rows), own_parts(config, code)).model(config, 0)
-    answers = predict(model, task.goal.answers)(load_weights(files, model), pipe(rows, batch(_TO_PREDICT), collate(task.collator(None))))
+    batches = pipe(task.to_predict(rows), batch(_TO_PREDICT), collate(task.collator(None)))
+    answers = predict(model, task.goal.answers)(load_weights(files, model), batches)
     chances = np.concatenate([np.asarray(part, np.float64) for part in answers])
     source: Any = rows.source
     return {

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.compute as pc
 from attrs import frozen
 from mlx import nn
 
@@ -17,12 +16,11 @@ from mlxfp.collators.columns import Collator
 from mlxfp.collators.images import NORMALIZATIONS, vision
 from mlxfp.collators.spectrograms import LogMel
 from mlxfp.collators.waveforms import audio
-from mlxfp.core.chunks import RecordBatch, Schema, set_column
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.randomness import fold_in, generator
-from mlxfp.core.stages import RowWise
+from mlxfp.data.lengths.cropping import crop_waveforms
 from mlxfp.data.rows.columns import rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.selecting import Splits, select, train_valid_test
@@ -77,6 +75,10 @@ class Pictures:
         """Read the pictures in a folder."""
         return read_images(path)
 
+    def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
+        """Return the rows as they are."""
+        return rows
+
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
         """Make a `ConvNet`."""
         return _convnet(size, self.classes, 3, dropout, seed)
@@ -89,7 +91,9 @@ class Pictures:
 
 @frozen
 class Sounds:
-    """Classes of sounds: the log-mel spectrogram of the first `seconds` of each, at `rate` samples per second.
+    """Classes of sounds: the log-mel spectrogram of `seconds` of each, at `rate` samples per second.
+
+    Training takes another cut of a longer sound in each epoch, validation the middle.
 
     >>> Sounds(("dog", "rain"), rate=8000, seconds=1.0, mels=20).collator(None)([{"waveform": [0.5] * 800}])["features"].shape
     (1, 101, 20)
@@ -102,7 +106,9 @@ class Sounds:
 
     def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
         """Make batches of the parts of `read_audio`, to train and to evaluate with."""
-        return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, encode=self.cut, prefetched=prefetched)
+        cut = crop_waveforms(self._samples, seed=seed)
+        parts = Splits(cut(parts.train), valid=None if parts.valid is None else self._middle(parts.valid))
+        return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=prefetched)
 
     def collator(self, label: str | None) -> Collator:
         """Return the collator: `features` float32[B, T, mels], and `labels` where a column has them."""
@@ -110,15 +116,13 @@ class Sounds:
         frames = 1 + self._samples // spectrogram.hop
         return audio(spectrogram=spectrogram, length=frames, label=label, classes=len(self.classes) if label else None)
 
-    @property
-    def cut(self) -> "Cut":
-        """The stage that keeps the beginning of each waveform."""
-        return Cut("waveform", self._samples)
-
     def rows(self, path: str) -> Dataset[Any]:
         """Read the sounds in a folder, at the rate of this task."""
-        cut: Dataset[Any] = self.cut(read_audio(path, rate=self.rate))
-        return cut
+        return read_audio(path, rate=self.rate)
+
+    def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
+        """Return the middle of each sound, as for validation."""
+        return self._middle(rows)
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
         """Make a `ConvNet` of spectrograms."""
@@ -130,28 +134,12 @@ class Sounds:
         return Objective("class", absolute=False)
 
     @property
+    def _middle(self) -> Any:
+        return crop_waveforms(self._samples)
+
+    @property
     def _samples(self) -> int:
         return int(self.rate * self.seconds)
-
-
-@frozen(repr=False)
-class Cut(RowWise):
-    """Keep the first `count` values of each list in a column."""
-
-    column: str
-    count: int
-
-    def schema(self, schema: Schema) -> Schema:
-        """Nothing changes."""
-        return schema
-
-    def columns_read(self) -> tuple[str, ...]:
-        """Say which columns are read."""
-        return (self.column,)
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        """Cut the lists."""
-        return set_column(chunk, self.column, pc.list_slice(chunk.column(self.column), 0, self.count))
 
 
 @frozen(eq=False)

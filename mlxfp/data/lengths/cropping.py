@@ -8,7 +8,7 @@ from attrs import frozen
 
 from mlxfp.core.arrow.ragged import column_without_nulls, ends_of, read_lists, to_lists
 from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor
-from mlxfp.core.checks import check_columns, check_integer, check_positive, check_text
+from mlxfp.core.checks import check_columns, check_integer, check_positive, check_text, explain_call
 from mlxfp.core.chunks import HIDDEN, Example, Indices, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import SchemaError
@@ -16,6 +16,7 @@ from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.stages import RowWise
 
 
+@explain_call
 def crop_waveforms(length: int, *, seed: int | None = None, column: str = "waveform") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Cut waveforms to at most `length` samples: with a seed to a random part of each, another in each epoch, else to its middle.
 

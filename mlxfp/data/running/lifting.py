@@ -18,7 +18,7 @@ from toolz import identity
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.types import decoded, is_binary, is_tensor, is_text
-from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types
+from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, columns_text, one_chunk, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
@@ -39,6 +39,7 @@ Table = TypeVar("Table")
 Numbers = tuple[NDArray[np.int64], Keys]  # of each row: `__row__` and `__key__`
 
 
+@explain_call
 def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = None) -> "_Lifted":
     """Make a function of tables out of a recipe: `lift(recipe)(table)` has the rows that `pipe(from_table(table), recipe)` gives.
 

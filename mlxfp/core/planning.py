@@ -77,7 +77,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
     steps = _merged(steps, needed, said)
     if dataset.hooks.fuses:
         steps = _fused(steps, said)
-    if dataset.hooks is NO_HOOKS:
+    if dataset.hooks == NO_HOOKS:
         source, steps = _late(source, steps, said)
     return attrs.evolve(written, source=source, steps=(*written.steps[:first], *steps), schema=out, rewrites=tuple(said))
 

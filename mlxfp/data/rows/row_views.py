@@ -94,7 +94,7 @@ class View(Wrapper):
     def table_holder(self) -> Any:
         """What holds the table of the dataset, if its rows come as they are in the table."""
         held = self.dataset
-        as_they_are = self.indexable and type(self).take is View.take and held.hooks is NO_HOOKS and not held.plan.steps
+        as_they_are = self.indexable and type(self).take is View.take and held.hooks == NO_HOOKS and not held.plan.steps
         return held.plan.source.table_holder if as_they_are else None
 
     def table_places(self, epoch: int, indices: Indices) -> RecordBatch:

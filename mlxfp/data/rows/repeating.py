@@ -64,7 +64,7 @@ class _Repeat(Wrapper):
 
     def gathered_late(self) -> Source | None:
         plan = self.dataset.plan
-        late = None if plan.steps or self.dataset.hooks is not NO_HOOKS else plan.source.gathered_late()
+        late = None if plan.steps or self.dataset.hooks != NO_HOOKS else plan.source.gathered_late()
         return None if late is None else attrs.evolve(self, dataset=Dataset(late))
 
     @property

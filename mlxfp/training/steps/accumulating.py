@@ -65,21 +65,21 @@ def ties(structure: TreeDef) -> Ties:
     several = opt.get("states", ())  # those of MultiOptimizer, one for each group
     trees = [opt, *(several if isinstance(several, list) else ()), average]
     found: dict[int, list[int]] = {}
-    for place, others in (pair for tree in trees for pair in _beside(places["params"], tree)):
+    for place, others in (pair for tree in trees for pair in _alongside(places["params"], tree)):
         found.setdefault(place, []).extend(others)
     return tuple((place, tuple(others)) for place, others in found.items())
 
 
-def _beside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
+def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
     """Yield each leaf of `params` with the leaves of what is at its place in the other tree."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):
         for key in params.keys() & tree.keys():
-            yield from _beside(params[key], tree[key])
+            yield from _alongside(params[key], tree[key])
     elif isinstance(params, list) and isinstance(tree, list):
         for pair in zip(params, tree, strict=False):
-            yield from _beside(*pair)
+            yield from _alongside(*pair)
 
 
 def sum_over_ranks(

@@ -10,13 +10,14 @@ from mlxfp.collators.built_in import BuiltIn
 from mlxfp.collators.columns import Collator, narrow
 from mlxfp.core.arrow.array_values import is_array
 from mlxfp.core.arrow.named_arrays import named_arrays
-from mlxfp.core.checks import as_strings, check_callable
+from mlxfp.core.checks import as_strings, check_callable, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.identity import comparable
 from mlxfp.core.nodes import Part, brief
 
 
+@explain_call
 def foreign(function: Callable[[list[dict[str, Any]]], Any], *, names: Sequence[str] = ()) -> Collator:
     """Make a collator of a collate function written for another library, such as those of transformers and of torch's `DataLoader`.
 

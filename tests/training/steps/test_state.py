@@ -65,7 +65,7 @@ def test_the_trees_of_a_state_that_a_step_made_are_built_when_they_are_asked_for
     looked, pickled, copied, changed, hidden = made
     before = step(looked, group())[0]
     assert sorted(looked.params) == ["dropout", "first", "last", "norm"]
-    assert flat_of(looked) is None  # whoever has the trees may edit them
+    assert flat_of(looked) is None  # a caller that has the trees may edit them
     assert looked.params is looked.params
     assert step(looked, group())[0] == before
     mx.eval(trees_of(pickled))

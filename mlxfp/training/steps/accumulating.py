@@ -65,36 +65,21 @@ def ties(structure: TreeDef) -> Ties:
     several = opt.get("states", ())  # those of MultiOptimizer, one for each group
     trees = [opt, *(several if isinstance(several, list) else ()), average]
     found: dict[int, list[int]] = {}
-<<<<<<< HEAD
-    for place, others in (pair for tree in trees for pair in _paired(places["params"], tree)):
-=======
     for place, others in (pair for tree in trees for pair in _alongside(places["params"], tree)):
->>>>>>> h18-step
         found.setdefault(place, []).extend(others)
     return tuple((place, tuple(others)) for place, others in found.items())
 
 
-<<<<<<< HEAD
-def _paired(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
-=======
 def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
->>>>>>> h18-step
     """Yield each leaf of `params` with the leaves of what is at its place in the other tree."""
     if isinstance(params, int):
         yield params, flatten(tree)[1]
     elif isinstance(params, dict) and isinstance(tree, dict):
         for key in params.keys() & tree.keys():
-<<<<<<< HEAD
-            yield from _paired(params[key], tree[key])
-    elif isinstance(params, list) and isinstance(tree, list):
-        for pair in zip(params, tree, strict=False):
-            yield from _paired(*pair)
-=======
             yield from _alongside(params[key], tree[key])
     elif isinstance(params, list) and isinstance(tree, list):
         for pair in zip(params, tree, strict=False):
             yield from _alongside(*pair)
->>>>>>> h18-step
 
 
 def sum_over_ranks(

@@ -68,11 +68,7 @@ class TrainState(_Flat):
         if flat is not None:  # else another thread has built them meanwhile
             for tree, value in unflatten(*flat).items():
                 object.__setattr__(self, tree, value)
-<<<<<<< HEAD
-            with suppress(AttributeError):  # a caller may edit a tree
-=======
             with suppress(AttributeError):  # a caller that has a tree may edit it
->>>>>>> h18-step
                 object.__delattr__(self, "_flat")
         return object.__getattribute__(self, name)
 

@@ -16,12 +16,13 @@ COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 MEASURED := tests/core tests/data mlxfp/core mlxfp/data
 
 # With other versions of the packages that mlxfp needs, its own extras and the tests of these folders are enough. Those of training compare
-# numbers that are all rounding, such as the update of a bias before BatchNorm, and versions of MLX round differently.
+# numbers that are all rounding, such as the update of a bias before BatchNorm, and NaN in compiled losses: MLX before 0.32.4 differs in both.
+# Pillow before 13 does not read the YCbCr files that it writes.
 EXTRAS := testing vision chat remote
 empty  :=
 comma  := ,
 INSTALL_TESTS = ".[$(BACKEND),$(subst $(empty) $(empty),$(comma),$(EXTRAS))]" pytest pytest-randomly pytest-cov pytest-xdist
-NARROW := tests/core tests/data tests/text tests/collators
+NARROW := tests/core tests/data tests/text tests/collators -k 'not YCbCr'
 
 .PHONY: help demo test test-thorough test-lowest test-newest check format bench clean compiler
 

@@ -129,7 +129,7 @@ PAIRS = [
     (pa.array(["a"]), pa.array(["b"]).dictionary_encode(), pa.string()),
     (pa.array(["a"]), pa.array(["b"], pa.large_string()), pa.large_string()),
     (pa.nulls(1), pa.array([[{"y": 1}]]), pa.list_(pa.struct({"y": pa.int64()}))),
-    (pa.array([0], pa.timestamp("us")), pa.array([1], pa.timestamp("ns")), pa.timestamp("ns")),
+    (pa.array([0], pa.timestamp("us")), pa.array([1000], pa.timestamp("ns")), pa.timestamp("ns")),
 ]
 
 

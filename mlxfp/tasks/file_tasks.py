@@ -122,7 +122,8 @@ class Sounds:
 
     def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
         """Return the middle of each sound, as for validation."""
-        return self._middle(rows)
+        middle: Dataset[Any] = self._middle(rows)
+        return middle
 
     def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
         """Make a `ConvNet` of spectrograms."""

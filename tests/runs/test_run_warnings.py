@@ -60,6 +60,7 @@ def test_rows_of_one_class_are_refused(tmp_path, overrides):
         fp.runs.plan(configured(data, *overrides))
 
 
+@pytest.mark.filterwarnings("ignore:There is no row to read")
 @pytest.mark.parametrize("spec", [SPEC, None])
 def test_a_file_with_a_header_only_is_refused(tmp_path, spec):
     data = competition(tmp_path / "data", rows(2), rows(2), spec=spec)

@@ -19,7 +19,7 @@ from mlxfp.data.rows.selecting import Splits
 from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.kaggle.validation.cross_validation import Predict
 from mlxfp.models.layers import random_key
-from mlxfp.training.steps.state import TrainState, evaluate_state, flat_state, train_state, trees_of
+from mlxfp.training.steps.state import FlatState, TrainState, evaluate_state, train_state, trees_of
 from mlxfp.training.steps.steps import Loss, TrainStep, train_step
 from mlxfp.training.steps.transforms import Functional, functional, jit
 
@@ -113,8 +113,8 @@ class SmallFit:
             batch = {name: mx.array(np.stack([one[name] for one in each])) for name in each[0]}
             leaves = step(leaves, batch, random_key(self.first.seed, "step", number))
             mx.async_eval(leaves)
-        states = [flat_state(structure, [leaf[place] for leaf in leaves], self.steps, self.first.seed) for place in range(len(parts))]
-        return tuple(self._trained(state, encode) for state, encode in zip(states, encodes, strict=True))
+        states = [FlatState(structure, [leaf[place] for leaf in leaves], self.steps, self.first.seed) for place in range(len(parts))]
+        return tuple(self._trained(state.built(), encode) for state, encode in zip(states, encodes, strict=True))
 
     def _step_of_all(self, leaves: list[mx.array], batch: dict[str, mx.array], key: mx.array) -> list[mx.array]:
         structure, arrays = flatten(batch)

@@ -1,6 +1,5 @@
 """The state of a training run, as a value."""
 
-from contextlib import suppress
 from typing import Any
 
 import mlx.core as mx
@@ -34,16 +33,8 @@ def _brief(tree: Any) -> str:
     return f"<{sum(leaf.size for leaf in leaves):,} numbers in {len(leaves)} arrays>"
 
 
-class _Flat:
-    """The trees of a state as their structure and leaves, until somebody asks for one of them."""
-
-    __slots__ = ("_flat",)
-
-    _flat: tuple[TreeDef, list[mx.array]]
-
-
 @frozen
-class TrainState(_Flat):
+class TrainState:
     """Everything that a step changes, and the seed. States are equal if their arrays are, bit for bit.
 
     `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the state of the optimizer. `step` counts the steps
@@ -60,42 +51,22 @@ class TrainState(_Flat):
     seed: int
     extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
 
-    def __getattr__(self, name: str) -> Any:
-        """Build the trees of a state that a step made, when one is asked for first."""
-        if name not in _TREES:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        flat = flat_of(self)
-        if flat is not None:  # else another thread has built them meanwhile
-            for tree, value in unflatten(*flat).items():
-                object.__setattr__(self, tree, value)
-            with suppress(AttributeError):  # a caller that has a tree may edit it
-                object.__delattr__(self, "_flat")
-        return object.__getattribute__(self, name)
 
+@frozen(eq=False)
+class FlatState:
+    """A state as its arrays in a row, with which a step computes. The loop keeps these, and builds a `TrainState` where it is shown.
 
-_TREES = ("params", "buffers", "opt", "extra")
-
-
-def flat_state(structure: TreeDef, leaves: list[mx.array], step: int, seed: int) -> TrainState:
-    """Make a state of the structure and the leaves of `trees_of(state)`, which must not change any more.
-
-    To take the trees of 200 parameters apart and build them again would cost 1 ms for each step, 10 % of a step of 10 ms.
+    To take the trees of 200 parameters apart and build them again costs 1 ms for each step, 10 % of a step of 10 ms.
     """
-    state: TrainState = object.__new__(TrainState)
-    set_field = object.__setattr__
-    set_field(state, "_flat", (structure, leaves))
-    set_field(state, "step", step)
-    set_field(state, "seed", seed)
-    return state
 
+    structure: TreeDef
+    leaves: list[mx.array]
+    step: int
+    seed: int
 
-def flat_of(state: TrainState) -> tuple[TreeDef, list[mx.array]] | None:
-    """Return the structure and the leaves of a state that a step made, unless its trees were built: they may have been edited."""
-    try:
-        flat: tuple[TreeDef, list[mx.array]] = object.__getattribute__(state, "_flat")
-    except AttributeError:
-        return None
-    return flat
+    def built(self) -> TrainState:
+        """Build the state."""
+        return TrainState(**unflatten(self.structure, self.leaves), step=self.step, seed=self.seed)
 
 
 def evaluate_state(state: TrainState) -> None:

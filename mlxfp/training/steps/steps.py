@@ -31,7 +31,7 @@ from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import TrainState, flat_of, flat_state, trees_of
+from mlxfp.training.steps.state import FlatState, TrainState, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -199,7 +199,13 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        leaves, (structure, arrays) = self._leaves(state), flat_batch(batch)
+        after, metrics = self.advance(state, batch)
+        return after.built(), metrics
+
+    def advance(self, state: TrainState | FlatState, batch: Batch) -> tuple[FlatState, Metrics]:
+        """Make one step without building the state after it: `fit` does so with its own flat states."""
+        leaves = state.leaves if isinstance(state, FlatState) else self._leaves(state)
+        structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
@@ -208,7 +214,7 @@ class TrainStep:
             add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
         mx.async_eval(leaves, metrics)
-        return flat_state(self._structure, leaves, state.step + 1, state.seed), metrics
+        return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
         key, run = (structure, updates), partial(self.pure, structure, updates=updates)
@@ -308,7 +314,7 @@ class TrainStep:
         """Return the arrays of a state, after making sure that their structure is that of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = flat_of(state) or flatten(trees_of(state))
+        found, leaves = flatten(trees_of(state))
         if found is self._structure or found == self._structure:
             return leaves
         if found == self._plain:

@@ -1,6 +1,5 @@
 """A state is a value."""
 
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 
@@ -13,7 +12,7 @@ from mlx import nn
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten
 from mlxfp.training.optimization.optimizers import adamw
-from mlxfp.training.steps.state import TrainState, flat_of, flat_state, train_state, trees_of
+from mlxfp.training.steps.state import TrainState, train_state, trees_of
 from mlxfp.training.steps.transforms import functional
 from tests.training.samples import group, net, setting
 
@@ -56,35 +55,6 @@ def test_an_edit_inside_a_state_is_not_ignored():
     state.params["first"]["bias"] = mx.full(8, 100.0)  # nobody should
     after, _ = step(state, group())
     assert after.params["first"]["bias"].min().item() > 99
-
-
-def test_the_trees_of_a_state_that_a_step_made_are_built_when_they_are_asked_for():
-    step, state = setting()
-    made = [step(state, group())[0] for _ in range(5)]
-    assert all(flat_of(each) is not None for each in made)
-    looked, pickled, copied, changed, hidden = made
-    before = step(looked, group())[0]
-    assert sorted(looked.params) == ["dropout", "first", "last", "norm"]
-    assert flat_of(looked) is None  # a caller that has the trees may edit them
-    assert looked.params is looked.params
-    assert step(looked, group())[0] == before
-    mx.eval(trees_of(pickled))
-    assert pickle.loads(pickle.dumps(attrs.evolve(pickled, params={}, buffers={}, opt={}))).step == 1
-    assert copy(copied) == looked
-    assert attrs.evolve(changed, step=5) == attrs.evolve(looked, step=5)
-    with pytest.raises(AttributeError, match="'TrainState' object has no attribute 'weights'"):
-        _ = hidden.weights
-    assert (hidden.step, hidden.seed, flat_of(hidden) is None) == (1, 0, False)
-
-
-def test_many_threads_may_ask_for_the_trees_of_one_state():
-    step, state = setting()
-    for _ in range(20):
-        state, _ = step(state, group())
-        made = flat_state(*flat_of(state), state.step, state.seed)
-        with ThreadPoolExecutor(8) as pool:
-            sizes = list(pool.map(lambda name, made=made: len(flatten(getattr(made, name))[1]), ["params", "opt"] * 8))
-        assert set(sizes) == {6, 14}
 
 
 def test_training_changes_neither_the_model_nor_the_optimizer_that_it_began_with():

@@ -176,6 +176,7 @@ def test_a_training_that_diverges_says_so(tmp_path):
         ended(data, "optimizer.learning_rate=1e30", "optimizer.clip_norm=null")
 
 
+@pytest.mark.filterwarnings("ignore:There is no row to read")
 def test_other_rows_may_come_without_ids_and_must_not_be_none(tmp_path):
     data = single(tmp_path / "data", lambda place: place % 2, {"y": 0})
     ended(data)

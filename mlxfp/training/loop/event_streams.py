@@ -63,5 +63,5 @@ def stop_interrupted(function: str, events: Iterable[Event], returned: Event) ->
         f"The run was interrupted, and {function} returns the event after step {returned.step}: what comes next in the program happens. "
         "To go on with the run, pass its state, cursor and running to fit; to end the program, interrupt it again.",
         RuntimeWarning,
-        stacklevel=3,
+        stacklevel=4,
     )

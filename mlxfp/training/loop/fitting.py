@@ -169,7 +169,7 @@ class _Run:
         if self.epochs is not None and begin.cursor is not None and begin.epoch >= self.epochs:
             where = f"The cursor is in epoch {begin.epoch}, counted from 0"
             raise ArgumentError(f"{where}, and epochs={self.epochs} ends before it; epochs counts from the start of training.")
-        check_epochs(self.batches, self.epochs, self.steps, stacklevel=4)
+        check_epochs(self.batches, self.epochs, self.steps, stacklevel=5)
 
     @property
     def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:

@@ -86,5 +86,7 @@ def test_columns_of_tensors_need_no_pandas():
 
 
 def test_nothing_calls_what_needs_pandas():
-    found = [str(path) for path in SOURCES if re.search(r"\.(to_pandas|to_pandas_dtype|from_pandas)\(", path.read_text("utf-8"))]
+    """But `lift`, which makes a DataFrame of pandas where it was given one."""
+    others = [path for path in SOURCES if path.name != "lifting.py"]
+    found = [str(path) for path in others if re.search(r"\.(to_pandas|to_pandas_dtype|from_pandas)\(", path.read_text("utf-8"))]
     assert found == []

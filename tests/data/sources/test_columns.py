@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mlxfp.core.describing import explain, schema
+from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.filtering import filter_by
@@ -190,14 +190,6 @@ def test_columns_that_some_files_lack_are_null_where_they_are_scanned_or_declare
 def test_conditions_are_not_compared_with_statistics_of_another_type(tmp_path: Path):
     columns_in(tmp_path, pa.array([Decimal("1.5")], pa.decimal128(7, 5)), pa.array([Decimal("2.5")], pa.decimal128(7, 5)))
     assert [row["n"] for row in pipe(read_parquet(tmp_path, schema={"n": pa.float64()}), filter_by([("n", ">", 2.0)]))] == [2.5]
-
-
-def test_partition_folders_are_no_columns_and_explain_says_so(tmp_path: Path):
-    (tmp_path / "year=2024").mkdir()
-    columns_in(tmp_path / "year=2024", pa.array([1]))
-    dataset = read_parquet(str(tmp_path / "**" / "*.parquet"))
-    assert list(dataset) == [{"n": 1}]
-    assert "the folder names, as in 'year=2024', do not become columns" in explain(dataset)
 
 
 def test_arrow_files_take_the_types_of_the_first(tmp_path: Path):

@@ -139,7 +139,7 @@ class _Vision(Stacking):
         return batch | carried(view, self.carry, _NAME)
 
     def arrays(self, schema: Schema) -> Arrays | None:
-        kinds = {name: schema.field(name).type for name in (self.image, *names_of(self.label), *self.carry) if name in schema.names}
+        kinds = {name: schema.field(name).type for name in {self.image, *names_of(self.label), *self.carry} & {*schema.names}}
         made: dict[str, Any] = {name: (name, fixed_numbers(kind)) for name, kind in kinds.items()}
         if not is_tensor(kinds.get(self.image)) or not all(make for _, make in made.values()):
             return None

@@ -159,7 +159,8 @@ def _open(path: str, schema: Schema | None = None) -> _Mapped:
             return _Mapped(data, pa.ipc.open_stream(data), is_stream=True)
         reader = pa.ipc.open_file(data)
         if schema is not None and len(schema) < len(reader.schema):
-            own = [name for name in schema.names if name in reader.schema.names] or reader.schema.names[:1]
+            present = dict.fromkeys(reader.schema.names)
+            own = [name for name in schema.names if name in present] or [next(iter(present))]
             fields = [reader.schema.get_field_index(name) for name in own]
             reader = pa.ipc.open_file(data, options=pa.ipc.IpcReadOptions(included_fields=fields))
         return _Mapped(data, reader, is_stream=False)
@@ -171,7 +172,8 @@ def _index(files: tuple[FileStamp, ...], schema: Schema) -> Rows:
     for file in files:
         opened = _open(file.path, schema)
         with reading("Arrow IPC", file.path):
-            own = [name for name in schema.names if name in opened.reader.schema.names]
+            present = set(opened.reader.schema.names)
+            own = [name for name in schema.names if name in present]
             for number, batch in enumerate(fit(batch, schema, file.partition, file.path) for batch in opened.batches()):
                 mapped = _is_mapped(batch.select(own), opened.data)
                 all_mapped = all_mapped and mapped

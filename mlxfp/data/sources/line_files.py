@@ -129,7 +129,8 @@ class LineSource(FileSource):
 
     def whole_schema(self, schema: Schema, files: tuple[FileStamp, ...]) -> Schema:
         """Append the columns in the names of folders to those of the files."""
-        return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in schema.names)])
+        present = set(schema.names)
+        return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in present)])
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""

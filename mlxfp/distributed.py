@@ -100,29 +100,39 @@ class Ranks:
 
 @define(eq=False)
 class _Watch:
-    """A thread that ends the process at a deadline."""
+    """A thread that ends the process at a deadline. It ends itself where there is none, and begins again with the next."""
 
     limit: float  # seconds
     _deadline: float | None = None
     _thread: threading.Thread | None = None
+    _lock: threading.Lock = field(factory=threading.Lock)
 
     @contextmanager
     def set(self, *, watching: bool) -> Iterator[None]:
         """Set a deadline for the code within, or none; after it the limit begins again for what is around it."""
-        before, self._deadline = self._deadline, monotonic() + self.limit if watching else None
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._look, name="mlxfp-ranks", daemon=True)
-            self._thread.start()
+        before = self._deadline is not None
+        self._begin(watching=watching)
         try:
             yield
         finally:
-            self._deadline = None if before is None else monotonic() + self.limit
+            self._begin(watching=before)
+
+    def _begin(self, *, watching: bool) -> None:
+        with self._lock:
+            self._deadline = monotonic() + self.limit if watching else None
+            if watching and self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="mlxfp-ranks", daemon=True)
+                self._thread.start()
 
     def _look(self) -> None:
         while True:
             sleep(min(1.0, self.limit / 10))
-            deadline = self._deadline
-            if deadline is not None and monotonic() > deadline:
+            with self._lock:
+                deadline = self._deadline
+                if deadline is None:
+                    self._thread = None
+                    return
+            if monotonic() > deadline:
                 print(  # noqa: T201  # the thread that could raise an error waits in MLX
                     f"mlxfp: this rank has waited {self.limit:g} seconds for another one, and ends: a rank has ended, or hangs. Its own "
                     "output says why. Where a rank may take that long, as for an evaluation, pass connect(limit=...), in seconds.",

@@ -30,7 +30,7 @@ from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.distributed import Ranks, connect
+from mlxfp.distributed import Ranks, _Watch, connect
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.loop.rank_agreement import RankError, in_step, same_number
@@ -479,3 +479,13 @@ def test_a_feed_that_fails_ends_all_ranks_before_its_steps_are_read(count, fails
 def test_ranks_with_other_numbers_of_batches_end_together(own, others, every):
     first, second = meet((own, None), (others, None), size=None, every=every)
     assert first[:2] == second[:2] == ("end", min(own, others))
+
+
+def test_the_thread_that_watches_ends_where_nobody_waits():
+    watch = _Watch(limit=0.2)
+    for _ in range(2):
+        with watch.set(watching=True):
+            thread = watch._thread
+            assert thread.is_alive()
+        thread.join(10)
+        assert not thread.is_alive()

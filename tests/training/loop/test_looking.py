@@ -90,7 +90,7 @@ def test_a_look_takes_one_batch_and_the_run_is_that_without_it():
 def test_a_look_leaves_no_thread():
     events = pipe(fit(STEP, FIRST, dataset()), observers.evaluate_every(lambda state: CHECK(state, pipe(rows(), prefetch(1)))))
     next(events)
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp")]
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("mlxfp") and thread.name != "mlxfp-ranks"]
 
 
 def test_a_function_that_names_no_evaluation_is_called_only_when_it_is_due():

@@ -82,7 +82,7 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(
     places=st.lists(st.tuples(VALUES | st.none(), VALUES | st.none()), min_size=1, max_size=3, unique=True),
     counts=st.lists(st.integers(1, 4), min_size=3, max_size=3),

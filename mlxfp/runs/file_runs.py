@@ -12,9 +12,8 @@ from mlx import nn
 
 from mlxfp.collators.collating import collate
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.checks import check_types
 from mlxfp.core.describing import length
-from mlxfp.core.errors import CheckpointError, ConfigError
+from mlxfp.core.errors import ConfigError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -23,13 +22,13 @@ from mlxfp.kaggle.specs.reading import hash_file
 from mlxfp.kaggle.validation.out_of_fold import Score
 from mlxfp.models.weights import save
 from mlxfp.runs import folders
-from mlxfp.runs.events import Began, Ended, FoldEnded, Noted, RunEvent
+from mlxfp.runs.events import Began, Ended, FoldEnded, RunEvent
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.outcomes import claim_environment, environment
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.runs.problems import file_problems
-from mlxfp.runs.training import Work, load_weights, train
+from mlxfp.runs.training import Work, load_weights, naming_the_cure, train, without_damage
 from mlxfp.settings.structuring import unstructure
 from mlxfp.tasks.file_tasks import LanguageModel, Pictures, Sounds, check_classes, read_parts, read_texts
 from mlxfp.text.tokenizers.files import load_tokenizer
@@ -57,11 +56,8 @@ class FileRun:
 
     def model(self, config: RunConfig, seed: int) -> nn.Module:
         """Make the model, or let the user's own function make it."""
-        if self.own.model is None:
-            made: nn.Module = self.task.model(config.model.size, dropout=config.model.dropout, seed=seed)
-            return made
-        made = self.own.model(self.task, seed)
-        check_types(nn.Module, **{f"what {config.own.model} returns": made})
+        own: nn.Module | None = self.own.make_model(config.own.model, self.task, seed)
+        made: nn.Module = self.task.model(config.model.size, dropout=config.model.dropout, seed=seed) if own is None else own
         return made
 
     def work(self, config: RunConfig) -> Work:
@@ -110,17 +106,11 @@ def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]
     folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), "files": _listing(str(config.data.path)), **modules})
     folders.update_paths(folder, config)
     yield from claim_environment(folder)
-    for path in files.damaged():
-        yield Noted(folder, f"{path} is missing or damaged, and is made again.")
-        path.unlink(missing_ok=True)
-        (files / folders.RESULT).unlink(missing_ok=True)
+    yield from without_damage(folder, files)
     yield Began(folder, 1, int(files.done))
     if not (files.done and (folder / folders.METRICS).is_file()):
-        try:
+        with naming_the_cure():
             yield from _train_and_evaluate(config, prepared, folder, files)
-        except CheckpointError as error:
-            error.add_note("Remove that file and run again: whatever is missing is made again.")
-            raise
     result = files.result()
     yield FoldEnded(folder, 1, result["metric"], result["score"])
     write_json(

@@ -7,7 +7,7 @@ from mlx import nn
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.describing import length
-from mlxfp.core.errors import CheckpointError, DataError
+from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle.validation.cross_validation import unseen
 from mlxfp.kaggle.validation.folds import Fold
@@ -19,7 +19,7 @@ from mlxfp.runs.from_config import model_of, stops_by
 from mlxfp.runs.own_parts import OwnParts
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.quickstart import budget, prepare_fold
-from mlxfp.runs.training import DIVERGED, Work, load_weights
+from mlxfp.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.runs.training import train as train_model
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.objectives import Predictor
@@ -32,16 +32,10 @@ def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.O
 
     Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file, for a damaged checkpoint.
     """
-    for path in files.damaged():
-        yield Noted(plan.folder, f"{path} is missing or damaged, and is made again.")
-        path.unlink(missing_ok=True)
-        (files / RESULT).unlink(missing_ok=True)
+    yield from without_damage(plan.folder, files)
     if not files.done:
-        try:
+        with naming_the_cure():
             yield from _train_and_predict(plan, fold, files, extra)
-        except CheckpointError as error:
-            error.add_note("Remove that file and run again: whatever is missing of a fold is made again.")
-            raise
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 

@@ -9,7 +9,6 @@ from mlx import nn
 from mlx.optimizers import Optimizer
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.kaggle.ensembling import ensembles
@@ -104,10 +103,9 @@ def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed:
 def model_of(config: RunConfig, recipe: Recipe, own: OwnParts = _NONE, *, seed: int) -> nn.Module:
     """Make the model, with the head that the recipe's target needs."""
     model = config.model
-    if own.model is not None:
-        made = own.model(recipe, seed)
-        check_types(nn.Module, **{f"what {config.own.model} returns": made})
-        return made  # type: ignore[no-any-return]  # checked
+    made: nn.Module | None = own.make_model(config.own.model, recipe, seed)
+    if made is not None:
+        return made
     if model.path is not None:
         return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
     return make_model(recipe, model.name or "modernbert", size=model.size, dropout=model.dropout, seed=seed)

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from attrs import field, frozen
+from mlx import nn
 
 from mlxfp.config.classes import RunConfig
+from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentError, ConfigError, unknown_name
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.tasks.competition_data import ReadRows
@@ -29,6 +31,14 @@ class OwnParts:
     rows: ReadRows | None = None
     observers: tuple[Observer, ...] = ()
     files: dict[str, Path] = field(factory=dict)
+
+    def make_model(self, name: str | None, task: Any, seed: int) -> Any:
+        """Call the function for the model, which the configuration has by this name; None where there is none."""
+        if self.model is None:
+            return None
+        made = self.model(task, seed)
+        check_types(nn.Module, **{f"what {name} returns": made})
+        return made
 
 
 def own_parts(config: RunConfig, code: Code) -> OwnParts:

@@ -1,6 +1,7 @@
 """The training of one model in a run: from its last checkpoint to the file of its weights."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -12,9 +13,10 @@ from mlx.optimizers import SGD
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
+from mlxfp.core.errors import CheckpointError
 from mlxfp.core.pipelines import pipe
-from mlxfp.runs.events import FoldBegan, RunEvent, Trained
-from mlxfp.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, FoldFolder
+from mlxfp.runs.events import FoldBegan, Noted, RunEvent, Trained
+from mlxfp.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.runs.from_config import observers_of, optimizer_of, step_of, stops_by
 from mlxfp.tasks.objectives import Goal, evaluation_state
 from mlxfp.training import observers
@@ -88,6 +90,24 @@ def train(config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Se
     # There is no best state where the time was up before the first evaluation.
     state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
     save_state(files / MODEL, _weights(state))
+
+
+def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:
+    """Remove the files of finished work that are missing or have changed, and its result with them; say which are made again."""
+    for path in files.damaged():
+        yield Noted(run, f"{path} is missing or damaged, and is made again.")
+        path.unlink(missing_ok=True)
+        (files / RESULT).unlink(missing_ok=True)
+
+
+@contextmanager
+def naming_the_cure() -> Iterator[None]:
+    """Say what to do about a checkpoint that cannot be read."""
+    try:
+        yield
+    except CheckpointError as error:
+        error.add_note("Remove that file and run again: whatever is missing is made again.")
+        raise
 
 
 def load_weights(files: FoldFolder, model: nn.Module) -> TrainState:

@@ -6,7 +6,7 @@ learn. The folder has a part for training and one for validation (`train`, and `
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from attrs import frozen
@@ -23,13 +23,14 @@ from mlxfp.core.randomness import fold_in, generator
 from mlxfp.data.lengths.cropping import crop_waveforms
 from mlxfp.data.rows.columns import rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import take
 from mlxfp.data.rows.selecting import Splits, select, train_valid_test
 from mlxfp.data.sources.csv_files import read_csv
-from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.files import packed
 from mlxfp.data.sources.media_files import read_audio, read_images
-from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.text_files import read_text
 from mlxfp.evaluation.metrics import perplexity
+from mlxfp.kaggle.specs.reading import TYPED
 from mlxfp.models.catalogue import create
 from mlxfp.models.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
 from mlxfp.tasks.objectives import Loss, Objective
@@ -39,23 +40,43 @@ from mlxfp.training.losses.classification import cross_entropy
 from mlxfp.training.losses.language import causal_lm
 
 _VALID = ("valid", "val", "validation", "test")  # names of the folder that validates
-_TEXTS: tuple[tuple[tuple[str, ...], Callable[..., Dataset[Any]]], ...] = (
-    ((".jsonl", ".ndjson", ".jsonl.gz"), read_jsonl),
-    ((".csv", ".csv.gz"), read_csv),
-    ((".parquet",), read_parquet),
-)
+_READERS = {**dict.fromkeys(packed(".csv"), read_csv), **TYPED}  # of texts in a column, by suffix; other files are texts themselves
 
 
 @frozen
-class Pictures:
+class FileClasses:
+    """Classes of files, for a `ConvNet` of pictures of so many `channels`."""
+
+    classes: tuple[str, ...]
+    channels: ClassVar[int]
+
+    def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
+        """Return the rows as they are read for validation and for predictions."""
+        return rows
+
+    def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
+        """Make a `ConvNet`; raises `ArgumentError` for an unknown size."""
+        if size not in CONVNET_SIZES:
+            raise ArgumentError(f"A ConvNet has the sizes {', '.join(CONVNET_SIZES)}, got model.size={size!r}. Choose one.")
+        settings: dict[str, Any] = {**CONVNET_SIZES[size], **({} if dropout is None else {"dropout": dropout})}
+        return ConvNet(ConvNetConfig(outputs=len(self.classes), num_channels=self.channels, **settings), seed=seed)
+
+    @property
+    def goal(self) -> Objective:
+        """What to learn."""
+        return Objective("class", absolute=False)
+
+
+@frozen
+class Pictures(FileClasses):
     """Classes of pictures, which are resized to `side` x `side`.
 
     >>> Pictures(("cat", "dog"), side=32).model("tiny", dropout=None, seed=0).config.outputs
     2
     """
 
-    classes: tuple[str, ...]
     side: int
+    channels = 3
 
     def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
         """Make batches of the parts of `read_images`, to train and to evaluate with."""
@@ -75,22 +96,9 @@ class Pictures:
         """Read the pictures in a folder."""
         return read_images(path)
 
-    def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Return the rows as they are."""
-        return rows
-
-    def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
-        """Make a `ConvNet`."""
-        return _convnet(size, self.classes, 3, dropout, seed)
-
-    @property
-    def goal(self) -> Objective:
-        """What to learn."""
-        return Objective("class", absolute=False)
-
 
 @frozen
-class Sounds:
+class Sounds(FileClasses):
     """Classes of sounds: the log-mel spectrogram of `seconds` of each, at `rate` samples per second.
 
     Training takes another cut of a longer sound in each epoch, validation the middle.
@@ -99,15 +107,15 @@ class Sounds:
     (1, 101, 20)
     """
 
-    classes: tuple[str, ...]
     rate: int
     seconds: float
     mels: int
+    channels = 1
 
     def batches(self, parts: Splits, *, size: int, seed: int, prefetched: int) -> Splits:
         """Make batches of the parts of `read_audio`, to train and to evaluate with."""
         cut = crop_waveforms(self._samples, seed=seed)
-        parts = Splits(cut(parts.train), valid=None if parts.valid is None else self._middle(parts.valid))
+        parts = Splits(cut(parts.train), valid=None if parts.valid is None else self.to_predict(parts.valid))
         return train_valid_batches(parts, self.collator("label"), size=size, seed=seed, prefetched=prefetched)
 
     def collator(self, label: str | None) -> Collator:
@@ -121,22 +129,8 @@ class Sounds:
         return read_audio(path, rate=self.rate)
 
     def to_predict(self, rows: Dataset[Any]) -> Dataset[Any]:
-        """Return the middle of each sound, as for validation."""
-        middle: Dataset[Any] = self._middle(rows)
-        return middle
-
-    def model(self, size: str, *, dropout: float | None, seed: int) -> nn.Module:
-        """Make a `ConvNet` of spectrograms."""
-        return _convnet(size, self.classes, 1, dropout, seed)
-
-    @property
-    def goal(self) -> Objective:
-        """What to learn."""
-        return Objective("class", absolute=False)
-
-    @property
-    def _middle(self) -> Any:
-        return crop_waveforms(self._samples)
+        """Return the middle of each sound."""
+        return crop_waveforms(self._samples)(rows)
 
     @property
     def _samples(self) -> int:
@@ -187,7 +181,7 @@ def read_texts(path: str, column: str) -> Dataset[Any]:
     """Read texts, of files with a suffix of JSON lines, CSV or Parquet from a column, of others the lines; the column is then `text`."""
     place = Path(path)
     names = [file.name for file in sorted(place.rglob("*")) if file.is_file()] if place.is_dir() else [path]
-    read = next((read for suffixes, read in _TEXTS if any(name.endswith(suffixes) for name in names)), None)
+    read = next((read for suffix, read in _READERS.items() if any(name.lower().endswith(suffix) for name in names)), None)
     rows = read_text(path) if read is None else select_columns([column])(read(path))
     named = rows if read is None or column == "text" else rename_columns({column: "text"})(rows)
     return filter_by([("text", "!=", "")])(named)
@@ -196,8 +190,9 @@ def read_texts(path: str, column: str) -> Dataset[Any]:
 def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
     """Read the part of a folder that trains and the one that validates, and the names of the class folders, if there are any.
 
-    Without such parts, a tenth of the rows validates, of each class. `limit` keeps that many training rows, drawn by `seed`. Raises
-    `DataError` for a folder `train` without one that validates, and for parts of different classes.
+    Without such parts, a tenth of the rows validates, of each class. `limit` keeps that many training rows, drawn by `seed`, or the first
+    ones where it is not known how many there are. Raises `DataError` for a folder `train` without one that validates, and for parts of
+    different classes.
     """
     place, other = Path(path), None
     if (place / "train").is_dir():
@@ -217,7 +212,9 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
                 "same class folders."
             )
     count = length(parts.train)
-    if limit is not None and count is not None and limit < count:
+    if limit is not None and count is None:
+        parts = Splits(take(limit)(parts.train), valid=parts.valid)
+    elif limit is not None and count is not None and limit < count:
         chosen = np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit])
         parts = Splits(select(chosen)(parts.train), valid=parts.valid)
     return parts, classes
@@ -235,11 +232,3 @@ def check_classes(classes: tuple[str, ...], what: str, path: str) -> tuple[str, 
 
 def _classes(rows: Dataset[Any] | None) -> tuple[str, ...]:
     return tuple(getattr(rows.source, "classes", ())) if rows is not None else ()
-
-
-def _convnet(size: str, classes: tuple[str, ...], channels: int, dropout: float | None, seed: int) -> nn.Module:
-    if size not in CONVNET_SIZES:
-        raise ArgumentError(f"A ConvNet has the sizes {', '.join(CONVNET_SIZES)}, got model.size={size!r}. Choose one.")
-    settings: dict[str, Any] = {**CONVNET_SIZES[size], **({} if dropout is None else {"dropout": dropout})}
-    config = ConvNetConfig(outputs=len(classes), num_channels=channels, **settings)
-    return ConvNet(config, seed=seed)

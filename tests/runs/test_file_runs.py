@@ -10,6 +10,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.cli import main
+from mlxfp.runs.file_runs import prepare_files
 from mlxfp.runs.files import csv_text
 
 PIL = pytest.importorskip("PIL.Image")
@@ -100,8 +101,14 @@ def test_a_language_model_is_trained_and_exported(texts):
 def test_a_language_model_learns_the_lines_of_a_text_file(texts):
     path = texts.parent / "book.txt"
     path.write_text("\n\n".join(f"{place} times {place} is {place * place}" for place in range(300)))
-    *_, end = fp.runs.run(configured("language_model", path, "text.vocab_size=300", "text.max_length=16", "name=book"))
+    few = ("text.vocab_size=300", "text.max_length=16")
+    *_, end = fp.runs.run(configured("language_model", path, *few, "name=book"))
     assert 1 < end.score.overall < 150
+    steps = [
+        prepare_files(configured("language_model", path, *few, *limit), None).work(configured("language_model", path)).batches
+        for limit in ((), ("data.limit=40",))
+    ]
+    assert fp.length(steps[1]) < fp.length(steps[0])  # also where it is not known how many lines there are
 
 
 def test_a_run_over_files_that_stops_continues_to_the_same_weights(pictures):

@@ -67,7 +67,7 @@ def stated(text: str | None, kind: pa.DataType, name: str, path: str) -> pa.Arra
     """Return the value that a partition states for a column, as an array of one; raise where it does not fit the type of the column."""
     try:
         return pa.array([text], pa.string()).cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:  # Arrow: no such value, and a type that no text becomes
         raise SchemaError(
             f"The name of a folder does not fit the column {name!r} of {kind}: got {text!r}, in {path}. Declare another type for the "
             "column, or rename the folder."

@@ -18,7 +18,7 @@ MEASURED := tests/core tests/data mlxfp/core mlxfp/data
 # With other versions of the packages that mlxfp needs, its own extras and the tests of these folders are enough. Those of training compare
 # numbers that are all rounding, such as the update of a bias before BatchNorm, and NaN in compiled losses: MLX before 0.32.4 differs in both.
 # Pillow before 13 does not read the YCbCr files that it writes.
-EXTRAS := testing vision chat remote
+EXTRAS := testing vision chat remote processes
 empty  :=
 comma  := ,
 INSTALL_TESTS = ".[$(BACKEND),$(subst $(empty) $(empty),$(comma),$(EXTRAS))]" pytest pytest-randomly pytest-cov pytest-xdist
@@ -41,8 +41,8 @@ else
 	$(PYTEST) $(ARGS)
 endif
 
-test-thorough: $(VENV)/installed-dev  ## the same with many more random examples (an hour or more)
-	$(PYTEST) $(PARALLEL) --hypothesis-profile=thorough $(ARGS)
+test-thorough: $(VENV)/installed-dev  ## the tests that draw examples, with many more of them (an hour or more)
+	$(PYTEST) $(PARALLEL) --hypothesis-profile=thorough -m hypothesis -o faulthandler_timeout=0 $(ARGS)
 
 test-lowest:  ## run tests with the lowest versions of other packages that pyproject.toml allows, in .venv-lowest
 	@$(MAKE) --no-print-directory VENV=.venv-lowest .venv-lowest/installed-lowest

@@ -33,6 +33,9 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "memory": "memory.rows",
     "step": "steps.rows",
     "stall": "stalls.rows",
+    "python-map": "workers.python_map",
+    "cores": "workers.cores",
+    "runner": "workers.runner",
 }
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data", "mlx-lm")
 _README = Path(__file__).with_name("README.md")

@@ -39,6 +39,7 @@ from mlxfp.core.errors import MlxfpError as MlxfpError
 from mlxfp.core.errors import PipelineError as PipelineError
 from mlxfp.core.errors import SchemaError as SchemaError
 from mlxfp.core.errors import UnknownNameError as UnknownNameError
+from mlxfp.core.errors import WorkerError as WorkerError
 from mlxfp.core.examples import Examples as Examples
 from mlxfp.core.execution import aiterate as aiterate
 from mlxfp.core.execution import iterate as iterate

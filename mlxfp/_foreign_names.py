@@ -68,7 +68,7 @@ ARGUMENTS: Mapping[str, str] = {
     "fp.load_latest(folder) gives the state and the cursor to go on from": "resume_from_checkpoint ckpt_path resume",
     "the collator pads, as in fp.collators.text(pad_id=0)": "padding pad_to_max_length return_tensors",
     "random choices depend on the seed, the epoch and the row alone": "worker_init_fn deterministic",
-    "threads do the work here, and end with the loop": "persistent_workers multiprocessing_context timeout",
+    "workers begin and end with the loop here": "persistent_workers multiprocessing_context timeout",
     "MLX runs on the device of this machine": "device pin_memory use_cuda no_cuda gpus accelerator",
     "nothing is downloaded; give a folder or a file": "revision trust_remote_code cache_dir use_fast token",
 }
@@ -90,7 +90,7 @@ _PLACES: Mapping[str, str] = {
     "size": "fp.batch(size) groups examples",
     "warmup": "a schedule has it, as in fp.schedules.cosine_decay(1e-3, steps=100, warmup=10)",
     "weight_decay": "the optimizer has it, as in fp.optimizers.adamw(1e-3, weight_decay=0.01)",
-    "workers": "fp.map(function, workers=4) runs a function in threads, and fp.prefetch(2) prepares batches in one",
+    "workers": 'fp.prefetch(2, workers=4) shares the work of all stages before it among threads, or processes with kind="processes"',
 }
 
 # By what to write here, the names of functions, classes and methods in other libraries.

@@ -30,10 +30,12 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import known_length, length, schema
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError
 from mlxfp.core.examples import Examples
-from mlxfp.core.execution import NO_HOOKS, AsWritten, Hooks, Plan, in_a_thread, iterate, read_all, row_count, take_rows
+from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
 from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, flat_parts, label
 from mlxfp.core.planning import Resolved, head, plan, resolve
+from mlxfp.core.running.segments import Segment
+from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan
 from mlxfp.core.sources import Position, Source, check_ends
 from mlxfp.core.stages import LEVELS, Level, Stage, check_level
 
@@ -94,6 +96,11 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def plan(self) -> Plan:
         """What runs in place of this. Found once."""
         return plan(self, self.columns)
+
+    @cached_property
+    def through(self) -> Segment:
+        """The steps that rows go through which are taken by number."""
+        return Segment(self.plan.steps, self.hooks)
 
     @cached_property
     def identity(self) -> Identity:

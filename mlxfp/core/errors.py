@@ -144,6 +144,16 @@ class ConfigError(MlxfpError, ValueError):
     """
 
 
+class WorkerError(MlxfpError, RuntimeError):
+    """A worker process of `prefetch` ended, or cannot be given its work.
+
+    >>> import mlxfp as fp
+    >>> raise fp.WorkerError("A worker process ended while it read rows 0 to 63 of read_images('photos').")
+    Traceback (most recent call last):
+    mlxfp.core.errors.WorkerError: A worker process ended while it read rows 0 to 63 of read_images('photos').
+    """
+
+
 class MissingExtraError(MlxfpError, ModuleNotFoundError):
     """An optional package is not installed; the message names the extra of mlxfp that installs it.
 

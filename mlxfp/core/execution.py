@@ -8,140 +8,36 @@ A function that watches a run, or changes how the parts are called (`profile`, `
 """
 
 import asyncio
-import warnings
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
-from math import inf
-from time import monotonic
 from typing import Any
 
+import attrs
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_not_negative
-from mlxfp.core.chunks import RecordBatch, Schema, number_as, number_rows, to_rows
+from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
-from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
-from mlxfp.core.stages import Level, Stage, State
+from mlxfp.core.running.runners import RUNNER, Runner
+from mlxfp.core.running.segments import Job, Segment, Through, keep_nothing, leading, on_groups
+from mlxfp.core.running.silence import Silence
+from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
+from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
+from mlxfp.core.stages import State
 
 __tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
-ALL_STAGES = 1 << 30  # more than any pipeline has
-_SILENT_ROWS, _SILENT_SECONDS = 100_000, 20.0  # without an item, after which a stage that leaves all rows out is named: a second or more
+# Chunks to feed, to these calls; the rows read for them, and the position after; what reads them again, if the first calls are done.
+_Read = tuple[Sequence[Any], Calls, int, Any, Callable[[], Any] | None]
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
-
-Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
-Take = Callable[[int, NDArray[np.int64]], RecordBatch]
-Fed = tuple[State, Iterable[Any]]
-Calls = Sequence[tuple["Step", Callable[[State, Any], Fed]]]
-Rows = Callable[[], Iterator[RecordBatch]]
-
-
-@frozen
-class Step:
-    """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
-
-    `place` and `stop` say which stages of the pipeline these are; the state is kept at `place`. `schema` is what comes out if nothing
-    is left out. `text` is how these stages were written.
-    """
-
-    stage: Stage
-    place: int
-    stop: int
-    schema: Schema
-    text: str
-
-
-@frozen(eq=False)
-class Plan:
-    """What runs in place of a pipeline as it was written; with the same items and cursors. See `planning.py`.
-
-    `stages` are those of the pipeline, each with its schema declared: their states are what a cursor holds, whatever the steps are.
-    """
-
-    source: Source
-    steps: tuple[Step, ...]
-    stages: tuple[Stage, ...]
-    level: Level
-    schema: Schema  # of the chunks that come out; after `collate`: of the groups that go in
-    text: str  # the source as it was written, for errors
-    rewrites: tuple[str, ...] = ()  # what was changed, for `explain`
-
-
-@frozen
-class Hooks:
-    """How the parts of a pipeline are called while it runs: each method returns the function to call.
-
-    These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
-    """
-
-    inner: "Hooks | None" = None
-
-    @property
-    def as_written(self) -> int:
-        """How many stages, from the first, run as they were written: each a step, on all columns of the source."""
-        return 0 if self.inner is None else self.inner.as_written
-
-    @property
-    def fuses(self) -> bool:
-        """Whether stages in a row that turn each row into one row may run as one step."""
-        return self.inner is None or self.inner.fuses
-
-    @property
-    def marks(self) -> str:
-        """The hidden column that they add to rows: rows that are kept with it are kept apart from those without."""
-        return "" if self.inner is None else self.inner.marks
-
-    def schema(self, source: Source) -> Callable[[], Schema]:
-        """Return what finds the schema of a source."""
-        return source.schema if self.inner is None else self.inner.schema(source)
-
-    def read(self, source: Source) -> Read:
-        """Return what reads a source."""
-        return source.read if self.inner is None else self.inner.read(source)
-
-    def take(self, source: Source) -> Take:
-        """Return what takes rows of a source by number."""
-        return source.take if self.inner is None else self.inner.take(source)
-
-    def exact_length(self, source: Source) -> Callable[[], int | None]:
-        """Return what counts the rows of a source, reading those that are kept if need be."""
-        return source.exact_length if self.inner is None else self.inner.exact_length(source)
-
-    def head(self, source: Source) -> Callable[[], Iterator[RecordBatch]]:
-        """Return what reads the first rows of a source, which schemas are inferred from."""
-        return source.head if self.inner is None else self.inner.head(source)
-
-    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
-        """Return what declares the schema of the stage at a place."""
-        return stage.infer if self.inner is None else self.inner.infer(stage, place)
-
-    def step(self, step: Step) -> Callable[[State, Any], Fed]:
-        """Return what feeds a chunk to a step."""
-        return step.stage.step if self.inner is None else self.inner.step(step)
-
-    def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
-        """Return what ends a step."""
-        return step.stage.finish if self.inner is None else self.inner.finish(step)
-
-
-@frozen
-class AsWritten(Hooks):
-    """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
-
-    @property
-    def as_written(self) -> int:
-        """All of them."""
-        return ALL_STAGES
-
-
-NO_HOOKS = Hooks()
 
 
 def iterate(dataset: Pipeline[Item], cursor: Cursor | None = None, *, epoch: int = 0) -> Iterator[tuple[Item, Cursor]]:
@@ -212,31 +108,116 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
 
 def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tuple[Any, Cursor]]:
     """Run a plan from a cursor on: yield chunks (batches after `collate`), each with the cursor after it."""
-    source, steps = plan.source, plan.steps
+    runner = RUNNER.get()
+    if runner is not None and (segment := on_groups(plan, hooks)) is not None:
+        return _execute_groups(runner, plan, segment, cursor, hooks)
+    return _execute(plan, cursor, hooks)
+
+
+def _execute(plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
     base, done, owner = cursor.base, cursor.done, cursor.owner
-    by_row, arrow = plan.level == "examples", source.level != "batches"
+    by_row, whole = plan.level == "examples", not plan.steps and plan.level != "examples"
     states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
-    calls = [(step, hooks.step(step)) for step in steps]
-    rows, silence = base.rows, _Silence(calls)
-    for chunk, after in hooks.read(source)(base.epoch, base.position):
-        numbered = number_rows(chunk, base.epoch, rows) if arrow else chunk
-        rows += chunk.num_rows if arrow else 0
-        before, base = base, Snapshot(base.epoch, after, rows, tuple(states))
-        if steps or by_row or done:
+    calls = [(step, hooks.step(step)) for step in plan.steps]
+    silence = Silence(plan, calls)
+    with closing(_read(_Run(plan, hooks, calls, states), base)) as chunks:
+        for made, left, count, after, again in chunks:
+            if whole and not done:  # one chunk is one item, so the cursor is the position itself
+                base = Snapshot(base.epoch, after, base.rows + count, base.states)
+                yield made[0], Cursor(base, 0, owner)
+                continue
+            before = tuple(states)
             try:
-                came = yield from _emit(_push(silence.calls, states, (numbered,)), before, done, owner, by_row=by_row)
+                came = yield from _emit(push(left, states, made), base, done, owner, by_row=by_row)
                 if came:
                     done, silence.rows = max(0, done - came), 0
                 else:
-                    silence.lasts(numbered, plan, base.epoch)
+                    silence.lasts(count or 1, again or partial(_first, made), before, base.epoch)
             except Exception as error:
-                if (file := source.file_of(before.position)) is not None:
+                if (file := plan.source.file_of(base.position)) is not None:
                     error.add_note(f"with rows of {file}")
                 raise
-            base = Snapshot(base.epoch, after, rows, tuple(states))
-        else:  # one chunk is one item, so the cursor is the position itself
-            yield numbered, Cursor(base, 0, owner)
+            base = Snapshot(base.epoch, after, base.rows + count, tuple(states))
     yield from _emit(_flush(calls, states, hooks), base, done, owner, by_row=by_row)
+
+
+@frozen
+class _Run:
+    """A plan while it runs: what each step calls, and its state."""
+
+    plan: Plan
+    hooks: Hooks
+    calls: Calls
+    states: list[State]
+
+
+def _read(run: _Run, base: Snapshot) -> Generator[_Read, None, None]:
+    """Yield chunks of the source: those to feed to the calls that are left, the rows read for them, the position after these."""
+    runner, source = RUNNER.get(), run.plan.source
+    if runner is not None and source.level != "batches":
+        segment = leading(run.plan.steps, run.hooks)
+        if segment.costly or (source.costly and type(source).tasks is not Source.tasks):
+            yield from _read_ahead(run, base, runner, segment)
+            return
+    epoch, rows, arrow = base.epoch, base.rows, source.level != "batches"
+    for chunk, after in run.hooks.read(source)(epoch, base.position):
+        count = chunk.num_rows if arrow else 0
+        yield (number_rows(chunk, epoch, rows) if arrow else chunk,), run.calls, count, after, None
+        rows += count
+
+
+def _read_ahead(run: _Run, base: Snapshot, runner: Runner, segment: Segment) -> Generator[_Read, None, None]:
+    """Let a runner read the tasks of the source, and do the work of the first steps.
+
+    What a worker fails on is done again here, whole, so an error is raised where and how it is without workers. So is what comes after a
+    chunk of which a step has kept something.
+    """
+    epoch, rows, told = base.epoch, base.rows, base.rows
+
+    def job_of(task: Task, *, measured: bool) -> Job:
+        nonlocal told
+        job = Job(task, epoch, told, segment, measured)
+        told += task.rows
+        return job
+
+    whole, source = run.plan.source.level != "examples", run.plan.source
+    with closing(runner.map(run.hooks.tasks(source)(epoch, base.position), job_of, whole=whole)) as found:
+        for task, after, made, error in found:
+            again = partial(_numbered, task, epoch, rows)
+            if made is not None and keep_nothing(run.states[step.place] for step in segment.steps):
+                yield made, run.calls[len(segment.steps) :], task.rows, after, again
+            else:
+                yield (again(),), run.calls, task.rows, after, None
+                if error is not None:
+                    raise error
+            rows += task.rows
+
+
+def _execute_groups(
+    runner: Runner, plan: Plan, segment: Segment, cursor: Cursor, hooks: Hooks
+) -> Generator[tuple[Any, Cursor], None, None]:
+    """Let a runner do the work of the steps that turn each group into one, and do here what comes before and after them."""
+    first = segment.steps[0].place
+    before = [step for step in plan.steps if step.stop <= first]
+    calls = [(step, hooks.step(step)) for step in plan.steps[len(before) :]]
+    with closing(_execute(attrs.evolve(plan, steps=tuple(before), level="groups"), cursor, hooks)) as groups:
+        tasks = ((Held(group), after) for group, after in groups)
+        jobs = runner.map(tasks, partial(Job, epoch=cursor.epoch, first=0, segment=segment), whole=True)
+        with closing(jobs) as found:
+            for task, after, made, error in found:
+                left = calls[len(segment.steps) :] if made else calls
+                for item in push(left, defaultdict(tuple), made or (task.read(),)):  # type: ignore[arg-type]  # read by place
+                    yield item, after
+                if error is not None:
+                    raise error
+
+
+def _first(chunks: Sequence[Any]) -> Any:
+    return chunks[0]
+
+
+def _numbered(task: Task, epoch: int, first: int) -> RecordBatch:
+    return number_rows(task.read(), epoch, first)
 
 
 def start(epoch: int, position: Cursor | None) -> Cursor:
@@ -254,16 +235,14 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0) -> Generator[Any, None, 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
     """Return rows of an indexable dataset by number, int64[N], through its stages, with the hidden columns."""
+    return row_task(dataset, epoch, indices).read()
+
+
+def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> Task:
+    """Return the task of taking rows of an indexable dataset by number, int64[N], through its stages."""
     plan: Plan = dataset.plan
-    try:
-        chunk = number_as(dataset.hooks.take(plan.source)(epoch, indices), epoch, indices)
-        states = [stage.start(epoch) for stage in plan.stages]
-        (chunk,) = _push([(step, dataset.hooks.step(step)) for step in plan.steps], states, (chunk,))
-    except Exception as error:
-        if not children(plan.source):  # the innermost source is named, once
-            error.add_note(f"reading from {plan.text}, epoch {epoch}")
-        raise
-    return chunk
+    text = "" if children(plan.source) else plan.text  # the innermost source is named, once
+    return Through(dataset.hooks.task(plan.source)(epoch, indices), epoch, indices, dataset.through, text)
 
 
 def row_count(dataset: Pipeline[Any]) -> int:
@@ -274,37 +253,10 @@ def row_count(dataset: Pipeline[Any]) -> int:
     return count
 
 
-def blame(error: Exception, stages: str) -> None:
-    """Add a note to an error that names the stages it was raised in, unless it has one."""
-    if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
-        error.add_note(f"while running {stages}")
-
-
-def _push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
-    """Feed chunks to the first step, and what comes out to the steps after it; `states` is updated in place.
-
-    Lazy: a chunk is fed to a step when what comes out of it is asked for.
-    """
-    for step, call in calls:
-        chunks = _feed(step, call, states, chunks)
-    return chunks
-
-
-def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], chunks: Iterable[Any]) -> Iterator[Any]:
-    place = step.place
-    for chunk in chunks:
-        try:
-            states[place], out = call(states[place], chunk)
-        except Exception as error:
-            blame(error, step.text)
-            raise
-        yield from out
-
-
 def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
     """Finish every step in turn, feeding what it still held to the steps after it."""
     for number, (step, _) in enumerate(calls, 1):
-        yield from _push(calls[number:], states, hooks.finish(step)(states[step.place]))
+        yield from push(calls[number:], states, hooks.finish(step)(states[step.place]))
 
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
@@ -317,54 +269,6 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
             fresh = min(size, done - skip)
             yield chunk if fresh == size else chunk.slice(size - fresh), Cursor(base, done, owner)
     return done
-
-
-class _Silence:
-    """Notices that no item comes out for long, and finds out why. Running machinery, never part of a value."""
-
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls  # what to feed the next chunk to
-        self.rows = 0  # read since the last item came out
-        self._plain, self._counts, self._since = calls, list[list[int]](), 0.0
-        self._rows, self._seconds = float(_SILENT_ROWS), _SILENT_SECONDS
-
-    def lasts(self, chunk: Any, plan: Plan, epoch: int) -> None:
-        """Take note of a chunk of which nothing came out. After many or much time, count what each step makes of one chunk, and say it."""
-        now = monotonic()
-        self._since = self._since if self.rows else now
-        self.rows += _size(chunk)
-        if self._counts:
-            self._explain(plan, epoch)
-            self.calls, self._counts = self._plain, []
-        elif self.rows >= self._rows or now - self._since >= self._seconds:
-            self._counts = [[0, 0] for _ in self._plain]
-            self.calls = [(step, partial(_counted, call, count)) for (step, call), count in zip(self._plain, self._counts, strict=True)]
-
-    def _explain(self, plan: Plan, epoch: int) -> None:
-        """Warn once, if a step leaves out all rows; if one holds them instead, look again when it took twice as long."""
-        found = next((pair for pair in zip(self._plain, self._counts, strict=True) if pair[1][0] and not pair[1][1]), None)
-        if found is None or found[0][0].stage.start(epoch) != ():
-            self._rows, self._seconds = 2 * self._rows, 2 * self._seconds
-            return
-        self._rows = self._seconds = inf
-        warnings.warn(
-            f"Nothing came out of the last {self.rows:,} rows of {plan.text}, in epoch {epoch}: of the last {found[1][0]:,} that "
-            f"reached it, {found[0][0].text} kept 0. Reading goes on to the end of the data; if rows should pass, preview those before it.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
-def _counted(call: Callable[[State, Any], Fed], count: list[int], state: State, chunk: Any) -> Fed:
-    """Make a call, and add the rows that go in and come out to a count."""
-    state, out = call(state, chunk)
-    made = list(out)
-    count[:] = count[0] + _size(chunk), count[1] + sum(map(_size, made))
-    return state, made
-
-
-def _size(chunk: Any) -> int:
-    return int(getattr(chunk, "num_rows", 1))  # a batch has none, and counts as one
 
 
 def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:

@@ -1,21 +1,41 @@
 """Parts of pipelines: frozen attrs values that print as the call that makes them."""
 
+import pickle
 import re
+import sys
 from collections.abc import Iterator
 from functools import partial
+from types import FunctionType
 from typing import Any, Generic, TypeVar
 
 import attrs
 
+from mlxfp.core._optional import optional
 from mlxfp.core.errors import ArgumentTypeError
 
 Item = TypeVar("Item")  # invariant: a batch is a mapping too, and must not pass for an example
 
 
 class Part:
-    """A stage or a source."""
+    """A stage or a source. Functions that cannot be imported, such as lambdas, are pickled by value (extra `processes`: cloudpickle)."""
 
     __slots__ = ()
+
+    def __copy__(self) -> Any:
+        return self  # it never changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        kind: Any = type(self)
+        values = {f.name: getattr(self, f.name) for f in attrs.fields(kind) if f.init}
+        local = [name for name, value in values.items() if _is_local(value)]
+        if not local:
+            return super().__reduce_ex__(protocol)
+        needed_by = f"Pickling {self!r}, whose function has no name to be imported by (define it with def in a module, or install it):"
+        cloudpickle = optional("cloudpickle", extra="processes", needed_by=needed_by)
+        return _rebuilt, (kind, values | {name: cloudpickle.dumps(values[name]) for name in local}, tuple(local))
 
     def __repr__(self) -> str:
         kind: Any = type(self)
@@ -36,7 +56,8 @@ class Pipeline(Generic[Item]):
     redraws: Any
     identity: Any  # see `identity.py`
     resolved: Any  # see `planning.py`
-    plan: Any  # see `execution.py`
+    plan: Any  # these two: see `running/`
+    through: Any
     hooks: Any
 
 
@@ -90,6 +111,22 @@ def check_dataset(dataset: object, stage: object) -> None:
             f"{brief(stage)} works on a dataset, got {type(dataset).__name__}: {dataset!r:.60}. "
             "Start with a source, as in pipe(from_examples(rows), ...)."
         )
+
+
+def _is_local(value: object) -> bool:
+    """Return whether a value is a function that pickle could not find by its name."""
+    if not isinstance(value, FunctionType):
+        return False
+    found: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is not value
+
+
+def _rebuilt(kind: Any, values: dict[str, Any], local: tuple[str, ...]) -> Any:
+    """Make a part of what was pickled: of functions, what cloudpickle has written."""
+    made = {name: pickle.loads(value) if name in local else value for name, value in values.items()}  # noqa: S301  # within a pickle
+    return kind(**{f.alias: made[f.name] for f in attrs.fields(kind) if f.init})
 
 
 def _same(value: object, default: object) -> bool:

@@ -22,8 +22,9 @@ from attrs import frozen
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
-from mlxfp.core.execution import NO_HOOKS, Hooks, Plan, Step, blame, execute, start
+from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import Pipeline, children
+from mlxfp.core.running.steps import NO_HOOKS, Hooks, Plan, Step, blame
 from mlxfp.core.sources import Source
 from mlxfp.core.stages import LEVELS, Projection, RowWise, Stage
 
@@ -232,6 +233,7 @@ class Project(RowWise):
     """Columns of those that come in, in this order and with these names. Only plans have it."""
 
     columns: Projection
+    instant = True
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         """Choose the columns; the hidden ones stay."""

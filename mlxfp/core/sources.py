@@ -2,20 +2,101 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import EPOCH, ROW, RecordBatch, Schema
 from mlxfp.core.errors import PipelineError
 from mlxfp.core.nodes import Part, Pipeline, children
 from mlxfp.core.stages import CACHE_ADVICE, Level
 
 Position = Any
+Tasks = Generator[tuple[Any, Position], Any, None]  # a `Task` and the position after it: see `Source.tasks`
+
+
+class Task(ABC):
+    """Rows that are to be read: a frozen value, whose `read` may run in another thread or process."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def rows(self) -> int:
+        """How many rows there are."""
+
+    @abstractmethod
+    def read(self) -> RecordBatch:
+        """Read them. Pure: it may be called again, anywhere."""
+
+    def part(self, first: int, stop: int) -> "Task | None":
+        """Return the task of the rows from `first` to before `stop`, counted within this one; None: it cannot be cut."""
+        return None
+
+    def sent_to(self, workers: str) -> "Task":
+        """Return the task as workers of a kind ("threads", "processes") can run it: what they cannot read is read here."""
+        return self
+
+
+@frozen(eq=False)
+class Held(Task):
+    """Rows that have been read already."""
+
+    chunk: RecordBatch
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(self.chunk.num_rows)
+
+    def read(self) -> RecordBatch:
+        """Return them."""
+        return self.chunk
+
+    def part(self, first: int, stop: int) -> Task:
+        """Cut the chunk."""
+        return Held(self.chunk.slice(first, stop - first))
+
+
+@frozen(eq=False)
+class Taken(Task):
+    """Rows of a source with random access, by number."""
+
+    source: Any  # a `Source`, or what takes its rows
+    epoch: int
+    indices: NDArray[np.int64]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(self.indices)
+
+    def read(self) -> RecordBatch:
+        """Take them."""
+        return self.source.take(self.epoch, self.indices)
+
+    def part(self, first: int, stop: int) -> Task:
+        """Take fewer."""
+        return Taken(self.source, self.epoch, self.indices[first:stop])
+
+    def sent_to(self, workers: str) -> Task:
+        """Take them here, unless the source says that they may be taken there."""
+        return self if workers in self.source.taken_in else Held(self.read())
+
+
+def read_tasks(tasks: Tasks) -> Iterator[tuple[RecordBatch, Position]]:
+    """Run tasks here, one after the other: the `read` of a source that is written as tasks."""
+    with closing(tasks):
+        for task, after in tasks:
+            chunk = task.read()
+            yield chunk, tasks.send(content_bits(chunk))[1] if after is None else after
 
 
 class Source(Part, ABC):
@@ -81,6 +162,21 @@ class Source(Part, ABC):
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
         raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")
+
+    taken_in: ClassVar[frozenset[str]] = frozenset()  # the kinds of workers ("threads", "processes") where `take` works, several at once
+    costly: Any = False  # whether reading is worth a worker of its own, as decoding files is
+
+    def tasks(self, epoch: int, position: Position) -> Tasks:
+        """Yield tasks from `position` on, each with the position after it; together they read what `read` reads.
+
+        A position of None asks for the content of the rows of this task, in bits: it is sent, and (None, the position) comes for it.
+        """
+        for chunk, after in self.read(epoch, position):
+            yield Held(chunk), after
+
+    def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
+        """Return the task of taking the rows at `indices`, int64[N]. Indexable sources only."""
+        return Taken(self, epoch, indices)
 
     def length(self) -> int | None:
         """Return the number of rows, groups or batches if it is known without reading the data."""

@@ -91,6 +91,7 @@ class Stage(Part, ABC):
     emits: ClassVar[Level | None] = None  # None: the level that came in
     rowwise: ClassVar[bool] = False  # one row in, one row out, whatever the other rows are: random access passes through
     reorders: ClassVar[bool] = False  # rows come out in another order in each epoch
+    instant: ClassVar[bool] = False  # it takes no time worth speaking of, as choosing columns does: no worker is asked to do only that
     lengthens: ClassVar[bool] = True  # whether rows of tokens may come out longer than the longest that went in
     advice: ClassVar[str] = ""  # what `profile` says where this stage takes the most time
 

@@ -9,12 +9,12 @@ from mlxfp.core.chunks import number_rows
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.calling import call
 from mlxfp.data.rows.map_filter import filter, flat_map, map
 from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.rows.thread_map import call
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
@@ -39,9 +39,22 @@ def notes(dataset, *, epoch=0):
     return caught.value.__notes__
 
 
+class InThreads:
+    """A stage whose work threads share, and that prints as the stage."""
+
+    def __init__(self, stage):
+        self.stage = stage
+
+    def __call__(self, dataset):
+        return prefetch(1, workers=2)(self.stage(dataset))
+
+    def __repr__(self):
+        return repr(self.stage)
+
+
 STAGES = {
     "map": map(inverse, schema=FLOATS),
-    "map in threads": map(inverse, schema=FLOATS, workers=2),
+    "map in threads": InThreads(map(inverse, schema=FLOATS)),
     "filter": filter(failing),
     "flat_map": flat_map(lambda row: [inverse(row)], schema=FLOATS),
 }

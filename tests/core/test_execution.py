@@ -16,9 +16,10 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.errors import PipelineError
-from mlxfp.core.execution import Hooks, Step, iterate
+from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.running.steps import Hooks, Step
 from mlxfp.core.stages import RowWise, Stage
 from mlxfp.data.inspection.checksums import checksum
 from mlxfp.data.inspection.column_stats import column_stats, column_stats_at

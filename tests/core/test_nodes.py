@@ -1,6 +1,9 @@
 """Parts print as the call that makes them."""
 
+import copy
 import functools
+import pickle
+import sys
 from typing import Any
 
 import attrs
@@ -9,9 +12,11 @@ import pytest
 from attrs import frozen
 
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import MissingExtraError
 from mlxfp.core.nodes import Part, brief, children, flat_parts, label, leaves
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows import map_filter
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.map_filter import filter, skip, take
 from mlxfp.data.rows.mixing import concat
@@ -106,3 +111,18 @@ class _Padding:
 def test_an_object_without_a_repr_prints_without_its_address():
     assert brief(_Padding()) == "<_Padding object>"
     assert brief(functools.partial(_Padding(), 3)) == "partial(<_Padding object>, 3)"
+
+
+def test_pipelines_pickle_with_functions_of_any_kind(monkeypatch):
+    factor = 3
+    pipeline = pipe(A, map_filter.map(lambda row: {"x": row["x"] * factor}), filter(lambda row: True), take(2))
+    copied = pickle.loads(pickle.dumps(pipeline))
+    assert list(copied) == list(pipeline)
+    assert copied == pipeline
+    assert copy.deepcopy(pipeline).source is pipeline.source
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    assert list(pickle.loads(pickle.dumps(pipe(A, map_filter.map(dict))))) == list(A)
+    with pytest.raises(
+        MissingExtraError, match=r"Pickling map\(function=.*<lambda>\), whose function .* needs cloudpickle. Install it with"
+    ):
+        pickle.dumps(pipeline)

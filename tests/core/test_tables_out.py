@@ -115,7 +115,7 @@ def fails(row: Any) -> Any:
 def test_an_error_in_a_stream_comes_out_with_its_text_and_the_row_and_in_a_table_as_it_is():
     broken = pipe(ROWS, each(fails, schema=pa.schema({"x": pa.int64()})))
     stream = reader(broken)
-    assert stream.read_next_batch().num_rows == 4096
+    assert sum(stream.read_next_batch().num_rows for _ in range(4)) == 4096
     with pytest.raises(pa.ArrowInvalid, match="The value 5000 is not a price") as caught:
         stream.read_next_batch()
     assert "DataError" in str(caught.value)

@@ -59,6 +59,7 @@ COLUMNS = pa.schema(
 EVERYTHING = 1000  # rows of look-ahead where a stage says that it reads all
 FOLDER = mkdtemp(prefix="mlxfp-battery-")
 SHUFFLE = shuffle(seed=0)
+AHEAD = prefetch(2, workers=2)
 atexit.register(rmtree, FOLDER)
 
 
@@ -150,7 +151,6 @@ MEMBERS = [
     Member("map", map(Double(), schema=MAPPED), map(Double(3), schema=MAPPED)),
     Member("map, inferred", map(Double()), map(Double(3))),
     Member("map, random", map(Draw(), seed=0), map(Draw(), seed=1)),
-    Member("map, workers", map(Double(), workers=2), map(Double(3), workers=2)),
     Member("map of groups", compose(batch(2), map(Double(), schema=MAPPED)), compose(batch(3), map(Double(), schema=MAPPED))),
     Member("map_chunks", map_chunks(OneColumn()), map_chunks(OneColumn("value"))),
     Member("filter", filter(Divisible()), filter(Divisible(3))),
@@ -168,6 +168,7 @@ MEMBERS = [
     Member("repeat", repeat(2), repeat(3), ahead=None, replays=False),
     Member("repeat of groups", compose(batch(2), repeat(2)), compose(batch(2), repeat(3)), ahead=None, replays=False),
     Member("prefetch", compose(prefetch(2), take(9)), compose(prefetch(2), take(8)), ahead=EVERYTHING, replays=False),
+    Member("prefetch, workers", compose(map(Double()), AHEAD, take(9)), compose(map(Double(3)), AHEAD, take(9)), EVERYTHING, replays=False),
     Member("prefetch of groups", compose(batch(2), prefetch(1)), compose(batch(3), prefetch(1)), ahead=EVERYTHING, replays=False),
     Member("batch", batch(2), batch(3)),
     Member("batch, whole", batch(3, drop_last=True), batch(3)),

@@ -23,6 +23,7 @@ from mlxfp.data.rows.map_filter import filter, flat_map, map, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.parquet_files import read_parquet
@@ -109,7 +110,7 @@ def test_mixtures_resume_where_a_part_ends_and_starts_again(stop: Any, weights: 
 # https://github.com/google/grain/issues/1129
 def test_no_row_is_lost_whatever_the_number_of_workers():
     rows = from_table({"x": range(1000)})
-    found = [list(pipe(rows, map(dict, workers=workers), batch(7, drop_last=True))) for workers in range(1, 5)]
+    found = [list(pipe(rows, map(dict), batch(7, drop_last=True), prefetch(2, workers=workers))) for workers in range(1, 5)]
     assert [len(groups) for groups in found] == [142] * 4
     assert found[0] == found[1] == found[2] == found[3]
     assert [row["x"] for group in found[0] for row in group] == list(range(994))
@@ -125,7 +126,7 @@ def slow(row):
     return row
 slow.__fingerprint__ = "slow"
 rows = fp.from_examples([{{"x": i}} for i in range(400)])
-data = fp.pipe(rows, fp.map(slow, workers=2), fp.cache({str(tmp_path)!r}), fp.batch(4), fp.prefetch(2))
+data = fp.pipe(rows, fp.map(slow), fp.cache({str(tmp_path)!r}), fp.batch(4), fp.prefetch(2, workers=2))
 if sys.argv[-1] == "stop":
     threading.Timer(0.1, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 print(sum(len(group) for group in data))

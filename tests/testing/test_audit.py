@@ -96,8 +96,8 @@ def test_our_pipelines_break_no_law_whatever_is_in_them():
         return fp.pipe(fp.from_table(table), fp.filter(bool), fp.shuffle(seed=seed, buffer=5), fp.batch(5), fp.prefetch(workers + 1))
 
     def indexed(seed: int, workers: int) -> Any:
-        doubled = fp.map(lambda row: {"x": row["x"]}, workers=workers or 1)
-        return fp.pipe(fp.from_table(table), fp.shuffle(seed=seed), doubled, fp.batch(5))
+        copied = fp.map(lambda row: {"x": row["x"]})
+        return fp.pipe(fp.from_table(table), fp.shuffle(seed=seed), copied, fp.batch(5), fp.prefetch(2, workers=workers or 1))
 
     for make in (stream, indexed):
         assert audit.examine(audit.pipeline(make, rows=ROWS)) == ()

@@ -3,9 +3,8 @@
 A copy of the pipeline runs with hooks that look at the clock. What they add up is kept in meters made for that one run.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
 from time import perf_counter
 from typing import Any
@@ -18,12 +17,15 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset, with_hooks
-from mlxfp.core.execution import Hooks, Step, iterate
+from mlxfp.core.execution import iterate
 from mlxfp.core.nodes import check_dataset, children
-from mlxfp.core.sources import Source
+from mlxfp.core.running.steps import Hooks, Step
+from mlxfp.core.sources import Source, Task, Tasks
 from mlxfp.core.stages import State
+from mlxfp.data.running.meters import Meter, QueueMeter
 from mlxfp.data.running.prefetching import Prefetch
 
+_BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # a share of the time of threads, and cores, that show that they wait for Python's lock
 _STALLED = 0.02  # the share of its time that a consumer may wait before loading is said to limit it
 
 _REST = "run loop"  # what none of the parts takes; for examples, turning rows into dicts
@@ -47,7 +49,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     check_positive(items=items)
     if consume is not None:
         check_callable(consume=consume)
-    timed = with_hooks(dataset, lambda held: _Timed(held.hooks))
+    timed = with_hooks(dataset, lambda held: _Timed(held.hooks, steps=tuple(Meter() for _ in held.stages)))
     for each in _datasets(timed):  # planning may read the first rows, which is not a part of the run
         _clock(each).reset()
     begin, consumed, first, count = perf_counter(), 0.0, 0.0, 0
@@ -71,7 +73,8 @@ class PartProfile:
     """What one part of a pipeline did: how many rows, groups or batches came out of it, and how long it worked on them.
 
     For a `prefetch`, `waited` is how long the next part waited for it, and `queue` how many items stood ready when one was asked for,
-    on average, of at most `depth`.
+    on average, of at most `depth`; where it has several workers, `busy` is the share of their time in which they worked, and `cores` how
+    many processor cores that took, on average.
     """
 
     part: str
@@ -80,6 +83,9 @@ class PartProfile:
     waited: float | None = None
     queue: float | None = None
     depth: int | None = None
+    workers: int | None = None
+    busy: float | None = None
+    cores: float | None = None
     advice: str = field(default="", eq=False, repr=False)  # what would make it faster
 
 
@@ -109,7 +115,7 @@ class Profile:
         if self.consumed and self.stall <= _STALLED:
             return f"The consumer limits: it waits {self.stall:.1%} of the time. A faster pipeline would change nothing."
         slowest = max(self.parts, key=lambda part: part.seconds)
-        advice = [slowest.advice]
+        advice = [next((part.advice for part in self.parts if part.depth and part.advice), slowest.advice)]
         if self.consumed and not any(part.depth for part in self.parts):
             advice.append("prefetch(2) at the end prepares the next item while the consumer works.")
         return (
@@ -132,59 +138,30 @@ class Profile:
         name = text if len(text) <= 60 else f"{text[:57]}..."
         rate = f"{part.count / part.seconds:,.0f}" if part.seconds else ""
         note = "" if part.depth is None else f"{part.queue:.1f} of {part.depth} ready; {part.waited:.3g} s waited for"
+        note += "" if part.busy is None else f"; {part.workers} workers busy {part.busy:.0%} of the time, on {part.cores:.1f} cores"
         return name, f"{part.count:,}", rate, f"{part.seconds:.3f}", f"{part.seconds / self.seconds:.0%}", note
-
-
-class _Meter:
-    """What a part adds up while it runs. Running machinery, never part of a value."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Start again from nothing."""
-        self.seconds, self.rows, self.items, self.asked, self.ready = 0.0, 0, 0, 0, 0
-
-    def watch(self, ready: int) -> None:
-        """Add how many items stand ready when one is asked for."""
-        self.asked, self.ready = self.asked + 1, self.ready + ready
-
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Add the time of a call."""
-        begin = perf_counter()
-        try:
-            return function(*arguments)
-        finally:
-            self.seconds += perf_counter() - begin
-
-    def pass_on(self, items: Iterable[Any], chunk_of: Callable[[Any], Any] = lambda item: item) -> Iterator[Any]:
-        """Pass items on, adding their number and the time that making them takes."""
-        source, end = iter(items), object()
-        while (item := self.call(next, source, end)) is not end:
-            self.rows += getattr(chunk_of(item), "num_rows", 0)
-            self.items += 1
-            yield item
 
 
 @frozen(eq=False)
 class _Timed(Hooks):
     """Looks at the clock around every part of one dataset. Stages that are rows to rows run apart, so that each has its own time."""
 
-    source: _Meter = field(factory=_Meter)
-    steps: dict[int, _Meter] = field(factory=lambda: defaultdict(_Meter))  # by place
+    source: Meter = field(factory=Meter)
+    steps: tuple[Meter, ...] = ()  # by place
+    queue: QueueMeter = field(factory=QueueMeter)  # where the source is a `prefetch`
 
     def reset(self) -> None:
         """Start again from nothing."""
-        self.source.reset()
-        self.steps.clear()
+        for meter in (self.source, *self.steps):
+            meter.reset()
+        self.queue.reset()
 
     @property
     def fuses(self) -> bool:
         return False
 
     def read(self, source: Source) -> Any:
-        watched = attrs.evolve(source, watch=self.source.watch) if isinstance(source, Prefetch) else source
-        call = super().read(watched)
+        call = super().read(self._watched(source))
         return lambda epoch, position: self.source.pass_on(call(epoch, position), lambda item: item[0])
 
     def take(self, source: Source) -> Any:
@@ -192,10 +169,21 @@ class _Timed(Hooks):
 
         def take(epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
             chunk: RecordBatch = self.source.call(call, epoch, indices)
-            self.source.rows += chunk.num_rows
+            self.source.add(0.0, chunk.num_rows)
             return chunk
 
         return take
+
+    def tasks(self, source: Source) -> Any:
+        call = super().tasks(self._watched(source))
+        return lambda epoch, position: _timed_tasks(call(epoch, position), self.source)
+
+    def task(self, source: Source) -> Any:
+        call = super().task(source)
+        return lambda epoch, indices: _TimedTask(call(epoch, indices), self.source)
+
+    def _watched(self, source: Source) -> Source:
+        return attrs.evolve(source, watch=self.queue) if isinstance(source, Prefetch) else source
 
     def exact_length(self, source: Source) -> Any:
         call = super().exact_length(source)  # of rows that are kept: reads them
@@ -215,6 +203,40 @@ class _Timed(Hooks):
         return lambda state: meter.pass_on(meter.call(call, state))
 
 
+@frozen(eq=False)
+class _TimedTask(Task):
+    """A task that looks at the clock, wherever it is run."""
+
+    task: Task
+    meter: Meter
+
+    @property
+    def rows(self) -> int:
+        return self.task.rows
+
+    def read(self) -> RecordBatch:
+        chunk: RecordBatch = self.meter.call(self.task.read)
+        self.meter.add(0.0, chunk.num_rows, 1)
+        return chunk
+
+    def part(self, first: int, stop: int) -> Task | None:
+        part = self.task.part(first, stop)
+        return None if part is None else _TimedTask(part, self.meter)
+
+    def sent_to(self, workers: str) -> Task:
+        sent = self.meter.call(self.task.sent_to, workers)
+        return _TimedTask(sent, self.meter)
+
+
+def _timed_tasks(tasks: Tasks, meter: Meter) -> Tasks:
+    """Look at the clock around what makes tasks, and in them."""
+    answer = None
+    with closing(tasks), suppress(StopIteration):
+        while True:
+            task, after = meter.call(tasks.send, answer)
+            answer = yield None if task is None else _TimedTask(task, meter), after
+
+
 def _datasets(dataset: Dataset[Any]) -> Iterator[Dataset[Any]]:
     """Yield what runs: the datasets that sources hold first."""
     for child in children(dataset.plan.source):
@@ -227,6 +249,16 @@ def _clock(dataset: Dataset[Any]) -> _Timed:
     return dataset.hooks
 
 
+def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter) -> PartProfile:
+    part = PartProfile(repr(source), count, 0.0, waited, queue.ready / max(1, queue.asked), source.depth)
+    if not queue.wall:
+        return part
+    busy, cores = queue.busy / queue.wall / source.workers, queue.cpu / queue.wall
+    waits = source.kind == "threads" and source.workers > 1 and busy > _BUSY and _ONE_CORE[0] < cores < _ONE_CORE[1]
+    advice = 'The threads wait for Python\'s lock: processes do not, prefetch(..., kind="processes").' if waits else ""
+    return attrs.evolve(part, workers=source.workers, busy=busy, cores=cores, advice=advice)
+
+
 def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     """Return what each part did, and the seconds that reading the dataset took in the thread that reads it."""
     source, timed = dataset.plan.source, _clock(dataset)
@@ -235,7 +267,7 @@ def _measured(dataset: Dataset[Any]) -> tuple[list[PartProfile], float]:
     meter, seconds = timed.source, timed.source.seconds
     count = meter.rows if source.level == "examples" else meter.items
     if isinstance(source, Prefetch):
-        parts.append(PartProfile(repr(source), count, 0.0, seconds, meter.ready / max(1, meter.asked), source.depth))
+        parts.append(_of_prefetch(source, count, seconds, timed.queue))
     else:
         parts.append(PartProfile(repr(source), count, max(0.0, seconds - within), advice=source.advice))
     for step in dataset.plan.steps:

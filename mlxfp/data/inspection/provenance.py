@@ -15,10 +15,11 @@ from mlxfp.core.chunks import LEAF_BITS, RecordBatch, Schema, number_as, number_
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
-from mlxfp.core.execution import ALL_STAGES, Hooks, Plan, Step, execute, iterate, run, start
+from mlxfp.core.execution import execute, iterate, run, start
 from mlxfp.core.nodes import check_dataset, children, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
+from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Level
 from mlxfp.data.inspection.previews import show_value

@@ -38,36 +38,31 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.sources import Position
 from mlxfp.core.stages import RowWise, Stage, State
+from mlxfp.data.rows.calling import call, generators
 from mlxfp.data.rows.row_views import ByPlace
-from mlxfp.data.rows.thread_map import call, generators, in_order
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
 
 @overload
-def map(
-    function: Callable[[dict[str, Any]], Example], *, schema: Schema | None = None, workers: int = 1
-) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
+def map(function: Callable[[dict[str, Any]], Example], *, schema: Schema | None = None) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
 @overload
 def map(
-    function: Callable[[dict[str, Any], np.random.Generator], Example], *, seed: int, schema: Schema | None = None, workers: int = 1
+    function: Callable[[dict[str, Any], np.random.Generator], Example], *, seed: int, schema: Schema | None = None
 ) -> Callable[[Dataset[Row]], Dataset[Row]]: ...
 @explain_call
 def map(
-    function: Callable[..., Example], *, schema: Schema | None = None, seed: int | None = None, workers: int = 1
+    function: Callable[..., Example], *, schema: Schema | None = None, seed: int | None = None
 ) -> Callable[[Dataset[Row]], Dataset[Row]]:
     """Turn every example into another one: what `function` returns replaces it.
 
     `function` must be pure: it may run again after a resume. Without `schema`, the types are those of what it returns for the first 128
     rows; a later value of another type raises `SchemaError` naming the row. An exception in `function` keeps its traceback and gains the
-    row. Per-row Python: for speed over whole columns, use `map_chunks`.
+    row. Per-row Python: for speed over whole columns, use `map_chunks`; several workers share it under `prefetch(2, workers=4)`.
 
     With `seed`, for augmentation, `function` also gets a numpy generator for this row, valid during this call: what it draws depends on
     the seed, the epoch and the row only. Two stages with one seed draw the same numbers.
-
-    `workers` threads share the rows of a chunk: faster where `function` releases Python's lock, as reading files and decoding images do,
-    slower otherwise. The results do not depend on it, so it is not part of the fingerprint: a run may continue with another number.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
@@ -78,11 +73,10 @@ def map(
     [{'y': 32}, {'y': 55}]
     """
     check_callable(function=function)
-    check_positive(workers=workers)
     check_schema(schema)
     if seed is not None:
         check_integer(seed=seed)
-    return _Map(function, schema, seed, workers)
+    return _Map(function, schema, seed)
 
 
 @explain_call
@@ -183,22 +177,18 @@ class _UserFunction(Stage):
 
 @frozen(repr=False)
 class _Map(_UserFunction, RowWise):
-    advice = "map(workers=4) helps if the function releases Python's lock, as reading files and decoding do; else map_chunks, for columns."
+    advice = 'map_chunks works on whole columns; or let several workers do it, with prefetch(2, workers=4, kind="processes") at the end.'
     seed: int | None = None
-    workers: int = field(default=1, eq=False)  # how it runs, not what it gives
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
         numbers, rows = source_rows(chunk), to_rows(chunk)
-        keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "map", self.seed)
-
-        def work(some: slice) -> list[Example]:
-            __tracebackhide__ = True
-            drawn = repeat(()) if keys is None else ((random,) for random in generators(keys[some]))
-            cases = zip(rows[some], numbers[some], drawn)  # noqa: B905  # there may be no end to what is drawn
-            return [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
-
-        return with_hidden_of(from_rows(in_order(work, len(rows), workers=self.workers), self._schema, numbers), chunk)
+        drawn: Iterable[tuple[Any, ...]] = repeat(())
+        if self.seed is not None:
+            drawn = ((random,) for random in generators(fold_into_rows(row_keys(chunk), "map", self.seed)))
+        cases = zip(rows, numbers, drawn)  # noqa: B905  # there may be no end to what is drawn
+        made = [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
+        return with_hidden_of(from_rows(made, self._schema, numbers), chunk)
 
 
 @frozen(repr=False)

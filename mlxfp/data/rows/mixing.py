@@ -17,10 +17,10 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import known_length, length
 from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError
-from mlxfp.core.execution import row_count, run, start, take_rows
+from mlxfp.core.execution import row_count, row_task, run, start
 from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import head
-from mlxfp.core.sources import Position, Source, check_ends, warn_redrawn
+from mlxfp.core.sources import Position, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import Level
 from mlxfp.data.rows.repeating import FOREVER
 
@@ -131,9 +131,11 @@ class _Joined(Source):
 
     def marked(self, chunk: Any, place: int) -> Any:
         """Say in the hidden columns which dataset a chunk comes from."""
-        if isinstance(chunk, dict):  # a batch
-            return chunk
-        return number_joined(chunk, place, sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset)))
+        return chunk if isinstance(chunk, dict) else number_joined(chunk, place, self.first_leaf(place))  # a batch has no such columns
+
+    def first_leaf(self, place: int) -> int:
+        """Count the leaf sources of the datasets before one."""
+        return sum(1 for dataset in self.datasets[:place] for _ in leaves(dataset))
 
 
 @frozen(repr=False)
@@ -150,17 +152,23 @@ class _Concat(_Joined):
                     yield self.marked(chunk, place), (place, cursor)
             cursor = None
 
+    @property
+    def costly(self) -> bool:
+        return any(dataset.plan.source.costly or dataset.through.costly for dataset in self.datasets)
+
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        return self.task(epoch, indices).read()
+
+    def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
         ends = np.cumsum([row_count(dataset) for dataset in self.datasets])
         places = np.searchsorted(ends, indices, side="right")
         order = np.argsort(places, kind="stable")
         asked = np.unique(places).tolist() or [0]
         starts = np.concatenate([[0], ends])
-        parts = [take_rows(self.datasets[p], epoch, indices[order][places[order] == p] - starts[p]) for p in asked]
-        found = concat_chunks([self.marked(part, place) for part, place in zip(parts, asked, strict=True)])
+        parts = tuple(row_task(self.datasets[p], epoch, indices[order][places[order] == p] - starts[p]) for p in asked)
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
-        return found.take(pa.array(back))
+        return _Gathered(parts, tuple(asked), tuple(map(self.first_leaf, asked)), back)
 
     def children_at(self, position: Position) -> tuple[tuple[Dataset[Any], Cursor], ...]:
         return () if position is None or position[1] is None else ((self.datasets[position[0]], position[1]),)
@@ -170,6 +178,27 @@ class _Concat(_Joined):
 
     def exact_length(self) -> int | None:
         return _sum(length(dataset) for dataset in self.datasets)
+
+
+@frozen(eq=False)
+class _Gathered(Task):
+    """Rows of several datasets, in another order."""
+
+    parts: tuple[Task, ...]
+    places: tuple[int, ...]  # which of the datasets each part is of
+    leaves: tuple[int, ...]  # the number of its first leaf source
+    order: Indices  # of the rows of all parts, one after the other
+
+    @property
+    def rows(self) -> int:
+        return len(self.order)
+
+    def read(self) -> RecordBatch:
+        parts = zip(self.parts, self.places, self.leaves, strict=True)
+        return concat_chunks([number_joined(part.read(), place, leaf) for part, place, leaf in parts]).take(pa.array(self.order))
+
+    def sent_to(self, workers: str) -> Task:
+        return _Gathered(tuple(part.sent_to(workers) for part in self.parts), self.places, self.leaves, self.order)
 
 
 @frozen(repr=False)

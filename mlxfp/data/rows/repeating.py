@@ -10,7 +10,8 @@ from attrs import frozen
 from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.errors import DataError
-from mlxfp.core.execution import NO_HOOKS, run, start
+from mlxfp.core.execution import run, start
+from mlxfp.core.running.steps import NO_HOOKS
 from mlxfp.core.sources import Position, Source, warn_redrawn
 
 Item = TypeVar("Item")

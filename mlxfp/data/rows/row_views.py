@@ -1,40 +1,31 @@
 """Views by number: sources whose row i is another row of the dataset that they hold."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from attrs import field, frozen
 
+from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import CHUNK_ROWS, Indices, RecordBatch
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, Wrapper
-from mlxfp.core.execution import NO_HOOKS, run, start, take_rows
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.execution import row_task, run, start
+from mlxfp.core.running.steps import NO_HOOKS
+from mlxfp.core.sources import Position, Source, Task, Tasks, read_tasks
 from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
 _FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full
 _GROWTH = 4  # at most so many times the rows of the chunk before: rows that become larger on the way are noticed in time
+_MEASURED_ONCE_IN = 16  # chunks: until one is measured, workers cannot begin the next
 
 
-def rows_at_once(chunk: RecordBatch) -> int:
-    """Return how many rows like those of a chunk are to be read at once: few where they are large, as images and sounds are."""
-    size, count = sum(map(_bytes, chunk.columns)), int(chunk.num_rows)
-    return max(_FIRST_ROWS, min(CHUNK_ROWS, _BYTES_AT_ONCE * count // max(1, size)))
-
-
-def _bytes(column: pa.Array) -> int:
-    """Count the bytes of the rows of a column, without those that it shares with other rows of its buffers."""
-    if pa.types.is_dictionary(column.type):
-        return int(column.indices.nbytes)
-    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
-        views = np.frombuffer(column.buffers()[1], np.int32)[4 * column.offset : 4 * (column.offset + len(column))]
-        return views.nbytes + int(views[::4].sum(dtype=np.int64))  # the first number of a view is the length
-    return int(column.nbytes)
+def rows_at_once(content: int, count: int) -> int:
+    """Return how many rows are to be read at once, of which `count` hold so many bits: few where they are large, as images and sounds."""
+    return max(_FIRST_ROWS, min(CHUNK_ROWS, 8 * _BYTES_AT_ONCE * count // max(1, content)))
 
 
 @frozen(repr=False)
@@ -68,33 +59,50 @@ class View(Wrapper):
         """Whether the dataset that is held is."""
         return self.dataset.indexable
 
+    @property
+    def costly(self) -> bool:
+        """Whether that of the dataset's source is, or the stages after that are."""
+        return bool(self.dataset.plan.source.costly or self.dataset.through.costly)
+
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""
-        if not self.indexable:
-            return self.in_order(epoch, position)
-        return self.by_number(epoch, position or (0, _FIRST_ROWS), self.take, rows_at_once)
+        return read_tasks(self.by_number(epoch, position or (0, _FIRST_ROWS))) if self.indexable else self.in_order(epoch, position)
+
+    def tasks(self, epoch: int, position: Position) -> Tasks:
+        """Yield tasks of rows by number where that is possible."""
+        return self.by_number(epoch, position or (0, _FIRST_ROWS)) if self.indexable else super().tasks(epoch, position)
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return the rows at `indices`, int64[N]."""
-        return take_rows(self.dataset, epoch, self.rows(indices, epoch))
+        return self.task(epoch, indices).read()
 
-    def by_number(
-        self, epoch: int, position: tuple[int, int], take: Callable[[int, Indices], RecordBatch], at_once: Callable[[RecordBatch], int]
-    ) -> Iterator[tuple[RecordBatch, Position]]:
-        """Yield what `take` returns for all rows from a position on, in chunks of as many rows as `at_once` says after each."""
+    def task(self, epoch: int, indices: Indices) -> Task:
+        """Return the task of taking the rows at `indices`, int64[N]."""
+        return row_task(self.dataset, epoch, self.rows(indices, epoch))
+
+    def by_number(self, epoch: int, position: tuple[int, int]) -> Tasks:
+        """Yield tasks for all rows from a position on.
+
+        The content of some rows says how many rows come at a time from there on: those of each task while there are few, then one of many.
+        """
         first, size = position
         count = self.exact_length() or 0
         while first < count:
-            upto = (first // size + 1) * size  # not first + size: where chunks end at round numbers, so do batches
-            chunk = take(epoch, np.arange(first, min(upto, count)))
-            first, size = first + chunk.num_rows, min(_GROWTH * size, at_once(chunk))
-            yield chunk, (first, size)
+            upto = min((first // size + 1) * size, count)  # not first + size: where chunks end at round numbers, so do batches
+            task = self.task(epoch, np.arange(first, upto))
+            if first // size % _MEASURED_ONCE_IN:
+                yield task, (upto, size)
+            else:
+                content = yield task, None
+                size = min(_GROWTH * size, rows_at_once(content, upto - first))
+                yield None, (upto, size)
+            first = upto
 
     @property
     def table_holder(self) -> Any:
         """What holds the table of the dataset, if its rows come as they are in the table."""
         held = self.dataset
-        as_they_are = self.indexable and type(self).take is View.take and held.hooks == NO_HOOKS and not held.plan.steps
+        as_they_are = self.indexable and type(self).task is View.task and held.hooks == NO_HOOKS and not held.plan.steps
         return held.plan.source.table_holder if as_they_are else None
 
     def table_places(self, epoch: int, indices: Indices) -> RecordBatch:
@@ -114,8 +122,14 @@ class _Places(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         held = self.view.table_holder.rows
-        size = rows_at_once(held.chunks[0]()) if held.chunks else CHUNK_ROWS  # a run that resumes makes the batches of one chunk again
-        return self.view.by_number(epoch, position or (0, size), self.view.table_places, lambda _: size)
+        first_chunk = held.chunks[0]() if held.chunks else None  # a run that resumes makes the batches of one chunk again
+        size = CHUNK_ROWS if first_chunk is None else rows_at_once(content_bits(first_chunk), first_chunk.num_rows)
+        first, size = position or (0, size)
+        count = self.view.exact_length() or 0
+        while first < count:
+            upto = min((first // size + 1) * size, count)
+            yield self.view.table_places(epoch, np.arange(first, upto)), (upto, size)
+            first = upto
 
     def __repr__(self) -> str:
         return repr(self.view)

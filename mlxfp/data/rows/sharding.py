@@ -6,12 +6,14 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, check_integer, check_positive, explain_call
 from mlxfp.core.chunks import Example, Indices, RecordBatch, Schema, concat_chunks, set_column, set_field
 from mlxfp.core.datasets import Combinator, Dataset
 from mlxfp.core.errors import ArgumentError
-from mlxfp.core.execution import row_count, take_rows
+from mlxfp.core.execution import row_count
+from mlxfp.core.sources import Task
 from mlxfp.core.stages import Stage
 from mlxfp.data.rows.row_views import View
 
@@ -95,9 +97,9 @@ class _Shard(View):
     def rows(self, indices: Indices, epoch: int) -> Indices:
         return np.minimum(indices * self.count + self.index, row_count(self.dataset) - 1)
 
-    def take(self, epoch: int, indices: Indices) -> RecordBatch:
-        chunk = take_rows(self.dataset, epoch, self.rows(indices, epoch))
-        return _weighted(chunk, indices * self.count + self.index < row_count(self.dataset)) if self.ends == "pad" else chunk
+    def task(self, epoch: int, indices: Indices) -> Task:
+        task = super().task(epoch, indices)
+        return _Weighted(task, indices * self.count + self.index < row_count(self.dataset)) if self.ends == "pad" else task
 
     def head(self) -> Iterator[RecordBatch]:
         chunks = super().head()
@@ -110,6 +112,26 @@ class _Shard(View):
 
     def streamed(self) -> Stage:
         return _EveryNth(self.index, self.count, self.ends)
+
+
+@frozen(eq=False)
+class _Weighted(Task):
+    task: Task
+    real: NDArray[np.bool_]
+
+    @property
+    def rows(self) -> int:
+        return len(self.real)
+
+    def read(self) -> RecordBatch:
+        return _weighted(self.task.read(), self.real)
+
+    def part(self, first: int, stop: int) -> Task | None:
+        part = self.task.part(first, stop)
+        return None if part is None else _Weighted(part, self.real[first:stop])
+
+    def sent_to(self, workers: str) -> Task:
+        return _Weighted(self.task.sent_to(workers), self.real)
 
 
 @frozen(repr=False)

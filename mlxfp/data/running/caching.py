@@ -16,12 +16,12 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.conditions import Condition
+from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.arrow.gathering import Rows, large_chunks, rows_of
 from mlxfp.core.arrow.messages import is_compressed
 from mlxfp.core.atomic_files import written_whole
 from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import (
-    CHUNK_ROWS,
     HIDDEN,
     KEY,
     Example,
@@ -40,10 +40,12 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.rows.row_views import rows_at_once
+from mlxfp.data.sources.row_chunks import chunk_end
 
 Item = TypeVar("Item")
 Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
+_FEWEST = 64  # rows looked at, of which a chunk has as many as are to be read at once
 _MAGIC_BYTES = 8  # of an Arrow file, before its first message
 
 
@@ -101,6 +103,7 @@ class _Stored(Wrapper):
     """Rows in a table with their hidden columns, as they were in epoch 0."""
 
     gathers = True
+    taken_in = frozenset({"threads"})  # other processes would each read all rows
     reorders = False  # nor do they change with the epoch, whatever stands before
     redraws = False
 
@@ -121,8 +124,8 @@ class _Stored(Wrapper):
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         first = position or 0
         while first < self.table.num_rows:
-            held = self.table.slice(first, CHUNK_ROWS).to_batches()[0]
-            chunk = held.slice(0, rows_at_once(held))
+            held = self.table.slice(first, max(_FEWEST, chunk_end(first) - first)).to_batches()[0]
+            chunk = held.slice(0, rows_at_once(content_bits(held), held.num_rows))
             first += chunk.num_rows
             yield _in_epoch(chunk, epoch), first
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, number_as, visible
 from mlxfp.core.errors import PipelineError, SchemaError
-from mlxfp.core.execution import ALL_STAGES, Hooks, Rows, Step
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.running.steps import ALL_STAGES, HookedTake, Hooks, Rows, Step, held_tasks
+from mlxfp.core.sources import Position, Source, Taken
 from mlxfp.core.stages import Stage, State
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.row_chunks import ERROR, REASON
@@ -100,6 +100,16 @@ class MarkFailed(Hooks):
             return concat_chunks([take(epoch, indices[:half]), take(epoch, indices[half:])])
 
         return take
+
+    def tasks(self, source: Source) -> Any:
+        """Let the tasks of datasets that a source holds be their own; what is read of others is read here."""
+        if children(source):
+            return super().tasks(_marking(source))
+        return lambda epoch, position: held_tasks(self.read(source)(epoch, position))
+
+    def task(self, source: Source) -> Any:
+        """Return what makes the task of taking rows as `take` does."""
+        return super().task(source) if children(source) else lambda epoch, indices: Taken(HookedTake(self, source), epoch, indices)
 
     def head(self, source: Source) -> Any:
         """Read the first rows as `read` does."""

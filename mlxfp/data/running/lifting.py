@@ -22,9 +22,10 @@ from mlxfp.core.checks import check_callable, check_columns, check_not_negative,
 from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, columns_text, one_chunk, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
-from mlxfp.core.execution import Hooks, Plan, Rows, execute, start
+from mlxfp.core.execution import execute, start
 from mlxfp.core.nodes import brief, flat_parts
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
+from mlxfp.core.running.steps import Hooks, Plan, Rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage
 from mlxfp.data.sources.in_memory import from_table

@@ -4,41 +4,68 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from sys import getsizeof
-from typing import Any, TypeVar
+from time import perf_counter
+from typing import Any, Literal, TypeVar
 
 from attrs import field, frozen
 
-from mlxfp.core.checks import check_positive, explain_call
+from mlxfp.core._optional import optional
+from mlxfp.core.checks import check_choice, check_positive, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
+from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
+from mlxfp.core.nodes import children
+from mlxfp.core.running.runners import RUNNER
+from mlxfp.core.running.segments import leading
 from mlxfp.core.sources import Position
-from mlxfp.data.rows.thread_map import context_until
+from mlxfp.data.rows.calling import context_until
+from mlxfp.data.running.meters import QueueMeter
+from mlxfp.data.running.pools import Pool, Threads
+from mlxfp.data.running.processes import Processes
 
 Item = TypeVar("Item")
+Kind = Literal["threads", "processes"]
+
+_POOLS: dict[str, Callable[[int], Pool]] = {"threads": Threads, "processes": Processes}
 
 
 @explain_call
-def prefetch(depth: int, *, max_bytes: int | None = None) -> Callable[[Dataset[Item]], Dataset[Item]]:
-    """Prepare up to `depth` items (before `batch`: chunks) ahead, in one thread.
+def prefetch(
+    depth: int, *, workers: int = 1, kind: Kind = "threads", max_bytes: int | None = None
+) -> Callable[[Dataset[Item]], Dataset[Item]]:
+    """Prepare up to `depth` items (before `batch`: chunks) ahead, in one thread, or with several workers.
+
+    With more than one of `workers`, or with `kind="processes"`, they share the work of everything before this stage that has no state:
+    reading files that are rows (images, sounds), `map`, `filter`, `template`, `tokenize` and the like, wherever they stand: below a
+    shuffle or a mixture, and while `cache` is written. What has a state, as `batch` and `pack` have, runs in one thread. Threads are for
+    functions that release Python's lock (decoding, numpy, Arrow) or wait for a network, as in `prefetch(64, workers=32)`; processes are for
+    Python code (extra `processes`: loky and cloudpickle). Functions are sent to processes by value where they cannot be imported, so
+    lambdas work, and a script needs no `if __name__ == "__main__"`. Workers start when iterating begins, and end with it.
 
     With `max_bytes`, nothing more is prepared while the items that wait hold that many bytes: so at most one item goes beyond it.
-    Values, order and cursors are the same as without it; an error comes out at the same place. Neither argument is part of the
-    fingerprint: a run may continue with others. The thread ends when the consumer stops, fails or lets go of the iterator, and before
-    Python exits.
+    Values, order and cursors are the same as without it; an error comes out at the same place. No argument is part of the
+    fingerprint: a run may continue with others. Threads and processes end when the consumer stops, fails or lets go of the iterator, and
+    before Python exits. Raises `WorkerError` where a process ends, as when the system kills it for its memory, naming the rows that it
+    worked on, and for what cannot be sent to one, naming the stage.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> list(pipe(from_examples([{"x": 1}, {"x": 2}]), prefetch(2)))
     [{'x': 1}, {'x': 2}]
 
-    See also: `profile`, which says how full the queue was; `map(workers=)` for several threads.
+    See also: `profile`, which says how full the queue was and how busy the workers were.
     """
-    check_positive(depth=depth)
+    check_positive(depth=depth, workers=workers)
+    check_choice(tuple(_POOLS), kind=kind)
     if max_bytes is not None:
         check_positive(max_bytes=max_bytes)
-    return Combinator(Prefetch, {"depth": depth} | ({} if max_bytes is None else {"max_bytes": max_bytes}))
+    if kind == "processes":
+        optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
+    given = {"workers": (workers, 1), "kind": (kind, "threads"), "max_bytes": (max_bytes, None)}
+    return Combinator(Prefetch, {"depth": depth} | {name: value for name, (value, default) in given.items() if value != default})
 
 
 @frozen(repr=False)
@@ -46,23 +73,32 @@ class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
     keeps_rows = True
-    depth: int = field(eq=False)  # how it runs, not what it gives
+    depth: int = field(eq=False)  # how it runs, not what it gives: so are the others
+    workers: int = field(default=1, eq=False)
+    kind: Kind = field(default="threads", eq=False)
     max_bytes: int | None = field(default=None, eq=False)
-    watch: Callable[[int], None] | None = field(default=None, eq=False, repr=False)  # told how many items wait when one is asked for
+    watch: QueueMeter | None = field(default=None, eq=False, repr=False)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Start the thread, and yield what it makes."""
         _ = self.dataset.plan  # schemas are found here, not while the thread reads: they may need the first rows of the same source
         __tracebackhide__ = True  # pytest and IPython leave this frame out: what failed comes after it
         line = _Line(self.depth, self.max_bytes, self.watch)
-        work = context_until(line.is_closed).run  # the caller's context: numpy's errstate, the precision of decimals
-        worker = threading.Thread(target=work, args=(_work, self.dataset, start(epoch, position), line), name="mlxfp-prefetch", daemon=True)
-
-        consumer = threading.get_ident()
+        pool = self._pool()
+        context = context_until(line.is_closed)  # the caller's context: numpy's errstate, the precision of decimals
+        if pool is not None:
+            context.run(RUNNER.set, pool)
+        job = context.run, _work, self.dataset, start(epoch, position), line
+        worker = threading.Thread(target=job[0], args=job[1:], name="mlxfp-prefetch", daemon=True)
+        consumer, begin = threading.get_ident(), perf_counter()
 
         def stop() -> None:
             line.close()
+            if pool is not None:  # before the thread that waits for it
+                pool.close()
             worker.join()
+            if pool is not None and self.watch is not None:
+                self.watch.worked(perf_counter() - begin, pool.busy, pool.cpu)
 
         worker.start()
         atexit.register(stop)  # a thread in Arrow or MLX while Python takes itself down would abort the process
@@ -72,12 +108,35 @@ class Prefetch(Wrapper):
             atexit.unregister(stop)
             line.close()
             if threading.get_ident() == consumer:  # not so where the garbage collector runs in another thread, maybe in that very worker
-                worker.join()
+                stop()
+            elif pool is not None:
+                threading.Thread(target=stop, name="mlxfp-prefetch-end").start()
+
+    def _pool(self) -> Pool | None:
+        """Make the workers, if there is more than the one thread."""
+        return _POOLS[self.kind](self.workers) if self.workers > 1 or self.kind == "processes" else None
 
     def notes(self) -> tuple[str, ...]:
-        """Say how much is held."""
+        """Say how much is held, and what workers do."""
         held = "1 item" if self.depth == 1 else f"{self.depth:,} items"
-        return (f"holds up to {held} ahead" + ("" if self.max_bytes is None else f", or {self.max_bytes:,} bytes and one more"),)
+        ahead = f"holds up to {held} ahead" + ("" if self.max_bytes is None else f", or {self.max_bytes:,} bytes and one more")
+        if self.workers == 1 and self.kind == "threads":
+            return (ahead,)
+        shared = "nothing: no stage before it works without a state"
+        with suppress(MlxfpError, OSError):  # the lines about columns say what is wrong
+            shared = ", ".join(_shared(self.dataset)) or shared
+        who = f"{self.workers} {self.kind} share" if self.workers > 1 else "a process does"
+        return (ahead, f"{who} {shared}")
+
+
+def _shared(dataset: Dataset[Any]) -> Iterator[str]:
+    """Yield what workers do of a dataset: of those that its source holds, its source, its first stages."""
+    source = dataset.plan.source
+    for held in children(source):
+        yield from _shared(held)
+    if not children(source) and source.costly:
+        yield repr(source)
+    yield from (step.text for step in leading(dataset.plan.steps, dataset.hooks).steps)
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
@@ -97,7 +156,7 @@ def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:
 class _Line:
     """A bounded queue between two threads that either side can end. Running machinery, never part of a value."""
 
-    def __init__(self, depth: int, max_bytes: int | None, watch: Callable[[int], None] | None) -> None:
+    def __init__(self, depth: int, max_bytes: int | None, watch: QueueMeter | None) -> None:
         self._items: deque[tuple[Any, int]] = deque()
         self._depth, self._max_bytes, self._bytes = depth, max_bytes, 0
         self._watch = watch
@@ -149,7 +208,7 @@ class _Line:
     def _next(self) -> Any:
         with self._changed:
             if self._watch is not None:
-                self._watch(len(self._items))
+                self._watch.watch(len(self._items))
             # Who waits while the line is closed is in another thread than the main one as Python exits: it ends there, without an error.
             self._changed.wait_for(lambda: not self._closed and (self._items or self._ended))
             if not self._items:

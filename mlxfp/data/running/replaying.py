@@ -10,9 +10,10 @@ from typing import Any
 from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.execution import Hooks, Step, execute, iterate
+from mlxfp.core.execution import execute, iterate
 from mlxfp.core.nodes import Pipeline
 from mlxfp.core.planning import as_written
+from mlxfp.core.running.steps import Hooks, Step
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage, State
 

@@ -96,6 +96,7 @@ class _ReadArrow(ColumnSource):
     suffixes = (".arrow", ".feather", ".ipc")
     kind = "Arrow IPC"
     indexable = True
+    taken_in = frozenset({"threads", "processes"})
 
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
         return _without_hidden(file), _read_header(file)[1]

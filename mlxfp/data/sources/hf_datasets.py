@@ -21,8 +21,8 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError, CursorError, FingerprintError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import brief
-from mlxfp.core.sources import Position, Source
-from mlxfp.data.sources.row_chunks import ROWS_PULLED, check_example, count_rows, infer_schema, read_table, rows_to_chunks, take_in_order
+from mlxfp.core.sources import Position, Source, read_tasks
+from mlxfp.data.sources.row_chunks import ROWS_PULLED, check_example, count_rows, infer_schema, read_table, rows_to_chunks, tasks_in_order
 from mlxfp.data.sources.torch_datasets import FromItems
 
 # Streams whose `state_dict` is exact. It is not for others: after a resume, a shuffle buffer is filled with other rows, and mapping by
@@ -111,7 +111,7 @@ class _FromHf(Source):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         first = position or 0
-        yield from read_table(self.table, first) if self.chosen is None else take_in_order(self, epoch, first, CHUNK_ROWS)
+        yield from read_table(self.table, first) if self.chosen is None else read_tasks(tasks_in_order(self, epoch, first, CHUNK_ROWS))
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         return self.rows.take(indices if self.chosen is None else self.chosen.take(pa.array(indices)).to_numpy().astype(np.int64))

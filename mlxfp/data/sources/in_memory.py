@@ -93,6 +93,7 @@ def from_iterable(examples: Iterable[Example] | Callable[[], Iterable[Example]],
 class _FromTable(Source):
     table: pa.Table = field(eq=fingerprint)  # by content, with nan equal to nan: a pickled copy is the same value
     indexable = True
+    taken_in = frozenset({"threads"})  # other processes would each get a copy of the table
 
     @cached_property
     def rows(self) -> Rows:

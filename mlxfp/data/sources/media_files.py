@@ -16,10 +16,10 @@ from mlxfp.core.checks import check_positive, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, Tasks, read_tasks
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
-from mlxfp.data.sources.row_chunks import take_in_order
+from mlxfp.data.sources.row_chunks import tasks_in_order
 from mlxfp.data.sources.wave_files import MOST_RATE, read_wave, resample
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
@@ -98,6 +98,8 @@ class _MediaSource(Source):
     suffixes: ClassVar[tuple[str, ...]]
     columns: ClassVar[dict[str, pa.DataType]]
     indexable = True
+    costly = True
+    taken_in = frozenset({"threads", "processes"})
 
     @abstractmethod
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
@@ -139,14 +141,17 @@ class _MediaSource(Source):
         return pa.schema({**self.columns, "path": pa.string(), **labels})
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
+        return read_tasks(self.tasks(epoch, position))
+
+    def tasks(self, epoch: int, position: Position) -> Tasks:
         first, count = (0, len(self.names)) if position is None else position
         if count != len(self.names):
             raise CursorError(
                 f"The files have changed since the cursor was made: there were {count}, now {len(self.names)}, in {self!r}. Restore them, "
                 "or start over."
             )
-        for chunk, stop in take_in_order(self, epoch, first, _FILES_AT_ONCE):
-            yield chunk, (stop, count)
+        for task, stop in tasks_in_order(self, epoch, first, _FILES_AT_ONCE):
+            yield task, (stop, count)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         names = [self.names[index] for index in indices.tolist()]

@@ -9,7 +9,7 @@ import pyarrow as pa
 from mlxfp.core.chunks import CHUNK_ROWS, Example, RecordBatch, Schema, chunked, from_rows
 from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, Tasks
 
 ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
@@ -40,7 +40,16 @@ def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Itera
 
 def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Position]]:
     """Yield the chunks of a table from a row on, as `Source.read` does."""
-    return count_rows(table.slice(first).to_batches(max_chunksize=CHUNK_ROWS), first)
+    while first < table.num_rows:
+        upto = min(chunk_end(first), table.num_rows)
+        yield from count_rows(table.slice(first, upto - first).to_batches(), first)
+        first = upto
+
+
+def chunk_end(first: int) -> int:
+    """Return before which row a chunk that begins at a row ends: the first chunks are short, so that the first rows come soon."""
+    size = next((size for size in (64, 256, 1024) if first < size), CHUNK_ROWS)
+    return (first // size + 1) * size
 
 
 def count_rows(chunks: Iterable[RecordBatch], first: int) -> Iterator[tuple[RecordBatch, int]]:
@@ -50,9 +59,9 @@ def count_rows(chunks: Iterable[RecordBatch], first: int) -> Iterator[tuple[Reco
         yield chunk, first
 
 
-def take_in_order(source: Source, epoch: int, first: int, size: int) -> Iterator[tuple[RecordBatch, int]]:
+def tasks_in_order(source: Source, epoch: int, first: int, size: int) -> Tasks:
     """Yield the rows of a source with random access from `first` on, `size` at a time, each with the number of the row after it."""
     count = source.length() or 0
     for at in range(first, count, size):
         stop = min(at + size, count)
-        yield source.take(epoch, np.arange(at, stop)), stop
+        yield source.task(epoch, np.arange(at, stop)), stop

@@ -5,6 +5,7 @@ from functools import cached_property
 from types import FunctionType
 from typing import Any
 
+import attrs
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
@@ -15,10 +16,10 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.identity import comparable
-from mlxfp.core.sources import Position, Source
+from mlxfp.core.sources import Position, Source, Taken, Task, Tasks, read_tasks
 from mlxfp.data.sources.columns import as_columns
 from mlxfp.data.sources.in_memory import FromIterable
-from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, take_in_order
+from mlxfp.data.sources.row_chunks import ROWS_PULLED, infer_schema, tasks_in_order
 
 
 @explain_call
@@ -112,6 +113,8 @@ class FromItems(Source):
     items: Any = field(eq=comparable)
     declared: Schema | None = None
     indexable = True
+    costly = True
+    taken_in = frozenset({"processes"})  # not in threads: items need not expect several calls at once
 
     @cached_property
     def inferred(self) -> Schema:
@@ -124,7 +127,19 @@ class FromItems(Source):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield chunks of items."""
-        yield from take_in_order(self, epoch, position or 0, ROWS_PULLED)
+        yield from read_tasks(self.tasks(epoch, position))
+
+    def tasks(self, epoch: int, position: Position) -> Tasks:
+        """Yield tasks of items."""
+        return tasks_in_order(self, epoch, position or 0, ROWS_PULLED)
+
+    def task(self, epoch: int, indices: NDArray[np.int64]) -> Task:
+        """Return the task of asking for items, with a schema: each process would infer it again."""
+        return Taken(self._declared, epoch, indices)
+
+    @cached_property
+    def _declared(self) -> "FromItems":
+        return self if self.declared is not None else attrs.evolve(self, declared=self.inferred)
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         """Ask for items, one by one."""

@@ -22,6 +22,7 @@ from mlxfp.testing.laws.cursors import assert_plans_agree as assert_plans_agree
 from mlxfp.testing.laws.cursors import assert_refused as assert_refused
 from mlxfp.testing.laws.cursors import assert_replay_is_bounded as assert_replay_is_bounded
 from mlxfp.testing.laws.cursors import assert_resumable as assert_resumable
+from mlxfp.testing.laws.cursors import assert_runners_agree as assert_runners_agree
 from mlxfp.testing.laws.cursors import assert_transparent as assert_transparent
 from mlxfp.testing.laws.datasets import assert_built_lazily as assert_built_lazily
 from mlxfp.testing.laws.datasets import assert_described as assert_described

@@ -8,6 +8,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, unoptimized
 from mlxfp.core.errors import CursorMismatchError
 from mlxfp.core.execution import iterate
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.laws.datasets import Transform, collect, logged
 
@@ -113,6 +114,29 @@ def assert_transparent(transform: Transform, dataset: Dataset[Any], *, epoch: in
             early = [item for _, (item, _) in zip(range(place), stopped, strict=False)]
             stopped.close()  # type: ignore[attr-defined]  # a generator
             assert_same(early, expected[:place], f"{wrapped!r} gives the first {place} items to a consumer that then stops")
+
+
+def assert_runners_agree(dataset: Dataset[Any], workers: Transform, *, epoch: int = 0) -> None:
+    """Law: with any workers, items, cursors and errors are the same, and a run may go on with other workers.
+
+    `workers` is a `prefetch` with several, as in `prefetch(4, workers=2, kind="processes")`.
+
+    >>> import mlxfp as fp
+    >>> rows = fp.pipe(fp.from_examples([{"x": 1}, {"x": 2}]), fp.map(dict), fp.batch(2))
+    >>> assert_runners_agree(rows, fp.prefetch(4, workers=2))
+    """
+    alone, shared = prefetch(1)(dataset), workers(dataset)
+    plain, found = _outcomes(iterate(alone, epoch=epoch)), _outcomes(iterate(shared, epoch=epoch))
+    said = f"{shared!r} gives what one thread gives"
+    assert_same([outcome for outcome, _ in found], [outcome for outcome, _ in plain], f"{said}, errors included")
+    for place, ((_, one), (_, other)) in enumerate(zip(plain, found, strict=True)):
+        assert one == other, f"law broken: {said}, with the same cursor after item {place}: got {other!r} instead of {one!r}"
+    middle = sum(cursor is not None for _, cursor in found) // 2
+    for began, then in ((plain, shared), (found, alone)):
+        cursor = began[middle][1] if began else None
+        if cursor is not None:
+            rest = [outcome for outcome, _ in _outcomes(iterate(then, _copied(cursor)))]
+            assert_same(rest, [outcome for outcome, _ in plain[middle + 1 :]], f"{then!r} continues what others began")
 
 
 def _outcomes(items: Iterator[tuple[Any, Cursor]]) -> list[tuple[Any, Cursor | None]]:

@@ -189,7 +189,7 @@ def test_the_verdict_names_the_slowest_part_and_what_helps(advice, consumed, say
     ("dataset", "part", "advice"),
     [
         (numbers(9), 0, "cache(path) after it"),
-        (pipe(numbers(9), map(dict)), 1, "map(workers=4) helps"),
+        (pipe(numbers(9), map(dict)), 1, 'prefetch(2, workers=4, kind="processes") at the end'),
         (pipe(numbers(9), filter(bool)), 1, "filter before the expensive stages"),
         (pipe(numbers(9), shuffle(seed=0)), 1, "load() or cache(path) before it"),
         (numbers(9), -1, "Rows become dicts one by one"),

@@ -1,6 +1,5 @@
 """`map` with a seed and with workers; what it does without them is tested with the other stages over elements."""
 
-import pickle
 import time
 from functools import partial
 
@@ -8,15 +7,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from attrs import frozen
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.execution import iterate
-from mlxfp.core.identity import fingerprint
-from mlxfp.core.pipelines import compose, pipe
+from mlxfp.core.pipelines import pipe
 from mlxfp.core.randomness import fold_in, generator
 from mlxfp.core.stages import RowWise
 from mlxfp.data.lengths.batching import batch
@@ -28,14 +25,11 @@ from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_table
 from mlxfp.testing.laws import (
     assert_chunks_do_not_matter,
-    assert_pure_stages,
     assert_resumable,
     assert_told_apart,
-    assert_transparent,
     assert_value,
 )
 from mlxfp.testing.strategies import rechunkings
-from tests.data.left_running import no_thread_left
 
 
 def numbers(count):
@@ -51,10 +45,10 @@ def fails_at_seven(row):
     return {"x": 1 / (row["x"] - 7)}
 
 
-@given(data=st.data(), seed=st.integers(-5, 2**70), epoch=st.integers(0, 3), workers=st.integers(1, 4))
-def test_noise_depends_on_the_row_the_epoch_and_the_seed_alone(data, seed, epoch, workers):
+@given(data=st.data(), seed=st.integers(-5, 2**70), epoch=st.integers(0, 3))
+def test_noise_depends_on_the_row_the_epoch_and_the_seed_alone(data, seed, epoch):
     table = pa.table({"x": range(10)})
-    transform = map(noisy, seed=seed, workers=workers)
+    transform = map(noisy, seed=seed)
     assert_chunks_do_not_matter(transform, data.draw(rechunkings(table)), data.draw(rechunkings(table)), epoch=epoch)
     expected = [generator(fold_in(fold_in(fold_in(0, epoch), x), "map", seed)).random() for x in range(10)]
     found = [row for row, _ in iterate(transform(numbers(10)), epoch=epoch)]
@@ -90,58 +84,24 @@ def test_noise_that_depends_on_chunks_would_be_caught():
         assert_chunks_do_not_matter(ByChunk(), [whole], [whole.slice(0, 1), whole.slice(1)])
 
 
-@settings(max_examples=20)
-@given(workers=st.integers(2, 5), count=st.integers(0, 30), data=st.data())
-def test_workers_change_nothing_that_can_be_seen(workers, count, data):
-    chunks = data.draw(rechunkings(pa.table({"x": pa.array(range(count), pa.int64())})))
-    schema = pa.schema({"x": pa.float64()})
-
-    def outcome(dataset):
-        rows = []
-        try:
-            rows.extend(iterate(dataset))
-        except ZeroDivisionError as error:
-            return [row for row, _ in rows], str(error), error.__notes__[:1]
-        return [row for row, _ in rows]
-
-    from mlxfp.testing.probing import from_chunks
-
-    one, many = (pipe(from_chunks(chunks), map(fails_at_seven, schema=schema, workers=n)) for n in (1, workers))
-    with no_thread_left():
-        assert outcome(one) == outcome(many)
-        assert_transparent(compose(), many)
-        assert_pure_stages(pipe(numbers(5), map(fails_at_seven, schema=schema, workers=workers)))
-
-
-def test_a_run_may_continue_with_another_number_of_workers():
-    one, many = (pipe(numbers(20), map(noisy, seed=0, workers=n), batch(3)) for n in (1, 3))
-    assert one == many
-    assert hash(one) == hash(many)
-    assert fingerprint(one) == fingerprint(many)
-    whole = list(iterate(one))
-    rest = [item for item, _ in iterate(many, Cursor.from_bytes(whole[2][1].to_bytes()))]
-    assert rest == [item for item, _ in whole[3:]]
-
-
-def test_seeds_and_workers_are_part_of_how_it_prints():
-    assert repr(map(noisy, seed=1, workers=2)) == "map(function=noisy, seed=1, workers=2)"
+def test_seeds_are_part_of_how_it_prints():
+    assert repr(map(noisy, seed=1)) == "map(function=noisy, seed=1)"
     assert repr(map(dict)) == "map(function=dict)"
-    assert_value(map(noisy, seed=1, workers=2))
-    assert pickle.loads(pickle.dumps(map(noisy, seed=1, workers=2))).workers == 2
+    assert_value(map(noisy, seed=1))
     assert_told_apart(map(noisy, seed=1), map(noisy, seed=2))
     assert_told_apart(map(noisy, seed=1), map(noisy))
 
 
 def test_noise_resumes_exactly():
-    assert_resumable(pipe(numbers(12), shuffle(seed=1), map(noisy, seed=5, workers=2), batch(5)), epoch=1)
+    assert_resumable(pipe(numbers(12), shuffle(seed=1), map(noisy, seed=5), batch(5)), epoch=1)
 
 
-def test_an_error_names_row_and_stage_with_a_seed_and_workers():
+def test_an_error_names_row_and_stage_with_a_seed():
     def fails(row, random):
         raise KeyError("missing")
 
     with pytest.raises(KeyError) as caught:
-        list(pipe(numbers(3), map(fails, seed=1, workers=2, schema=pa.schema({"x": pa.int64()}))))
+        list(pipe(numbers(3), map(fails, seed=1, schema=pa.schema({"x": pa.int64()}))))
     assert caught.value.__notes__[0] == "on source row 0: {'x': 0}"
 
 
@@ -150,8 +110,6 @@ def test_an_error_names_row_and_stage_with_a_seed_and_workers():
     [
         ({"seed": "0"}, ArgumentTypeError, "seed must be an int, got seed='0'."),
         ({"seed": 0.5}, ArgumentTypeError, "seed must be an int, got seed=0.5."),
-        ({"workers": 0}, ArgumentError, "workers must be at least 1, got workers=0."),
-        ({"workers": None}, ArgumentTypeError, "workers must be an int, got workers=None."),
     ],
 )
 def test_messages(options, kind, message):

@@ -104,7 +104,7 @@ time.sleep(0.3)
 """,
     "workers": """
 items = opened(
-    fp.pipe(stream, fp.map(slow, workers=4)), fp.pipe(rows, fp.map(slow, workers=2), fp.batch(3), fp.prefetch(2)),
+    fp.pipe(stream, fp.map(slow), fp.prefetch(1, workers=4)), fp.pipe(rows, fp.map(slow), fp.batch(3), fp.prefetch(2, workers=2)),
 )
 """,
     "batches": """

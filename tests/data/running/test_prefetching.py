@@ -24,6 +24,7 @@ from mlxfp.data.rows.map_filter import map, take
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running import prefetching
+from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.testing.laws import assert_lazy, assert_resumable, assert_transparent, assert_value
@@ -202,12 +203,13 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.collators.collating import collate
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
+from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.sources.in_memory import from_examples
 
 busy = collate(lambda group: {"x": (mx.ones((200, 200)) @ mx.ones((200, 200))).sum()})
-dataset = pipe(from_examples([{"x": 1}] * 64), map(dict, workers=2), repeat(None), prefetch(2), batch(4), busy, prefetch(1000))
+dataset = pipe(from_examples([{"x": 1}] * 64), map(dict), repeat(None), prefetch(2), batch(4), busy, prefetch(1000, workers=2))
 items = iterate(dataset)
 next(items)
 """
@@ -235,6 +237,7 @@ import pyarrow as pa
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.map_filter import map
+from mlxfp.data.running.meters import QueueMeter
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_iterable
 
@@ -303,9 +306,10 @@ def test_the_thread_sees_the_context_of_the_consumer():
 
 
 def test_it_can_be_watched():
-    seen = []
+    seen, queue = [], QueueMeter()
+    queue.watch = seen.append
     watched = prefetch(2)(one_by_one(5))
-    watched = evolve(watched, source=evolve(watched.source, watch=seen.append))
+    watched = evolve(watched, source=evolve(watched.source, watch=queue))
     assert len(list(watched)) == 5
     assert len(seen) == 6
     assert set(seen) <= {0, 1, 2}

@@ -92,7 +92,7 @@ def test_chunks_of_a_table_are_not_copied():
     address = table["x"].chunk(0).buffers()[1].address
     chunk, position = next(from_table(table).source.read(0, None))
     assert chunk.column(0).buffers()[1].address == address
-    assert (chunk.num_rows, position) == (4096, 4096)
+    assert (chunk.num_rows, position) == (64, 64)  # the first ones are short, so that the first rows come soon
 
 
 def test_an_iterable_is_pulled_as_it_is_needed():

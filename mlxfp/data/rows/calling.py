@@ -1,20 +1,14 @@
-"""Calling a user's function on many rows: in order, in threads, with a generator of each row's own, and no longer than it is wanted."""
+"""Calling a user's function on rows: with a generator of each row's own, and no longer than it is wanted."""
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, ContextVar, copy_context
-from threading import Event
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from mlxfp.core.chunks import LEAF_BITS, Example
 from mlxfp.core.nodes import brief
 from mlxfp.core.randomness import Keys
-
-Result = TypeVar("Result")
-
-_LARGEST_BLOCK = 16  # rows: a block costs about 25 µs, and threads should finish together
 
 
 class UnwantedWork(BaseException):
@@ -44,27 +38,6 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
             f"on {'a row' if leaf < 0 else f'source row {place}'}{f' of joined source {leaf}' if leaf > 0 else ''}: {brief(row)}"
         )
         raise
-
-
-def in_order(work: Callable[[slice], list[Result]], count: int, *, workers: int) -> list[Result]:
-    """Return `work` of the rows 0 to `count`, done block by block in `workers` threads; the same as `work(slice(0, count))` in one.
-
-    The error that comes out is the first in the order of the rows, and no thread is left when this returns or raises: threads live as
-    long as one chunk is worked on. They see the context variables of the caller (numpy's `errstate`, the precision of decimals).
-    """
-    __tracebackhide__ = True
-    if workers == 1:
-        return work(slice(0, count))
-    size = max(1, min(_LARGEST_BLOCK, count // (4 * workers)))
-    blocks, failed = [slice(first, min(first + size, count)) for first in range(0, count, size)], Event()
-    with ThreadPoolExecutor(workers, "mlxfp-map") as pool:
-        try:
-            tasks = [pool.submit(context_until(failed.is_set).run, work, block) for block in blocks]
-            return [result for task in tasks for result in task.result()]
-        except BaseException:  # an interrupt too
-            failed.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
 
 
 def generators(keys: Keys) -> Iterator[np.random.Generator]:

@@ -1,0 +1,181 @@
+"""What runs in place of a pipeline, and how its parts are called."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.sources import Held, Position, Source, Task, Tasks
+from mlxfp.core.stages import Level, Stage, State
+
+__tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
+ALL_STAGES = 1 << 30  # more than any pipeline has
+
+Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
+Take = Callable[[int, NDArray[np.int64]], RecordBatch]
+Fed = tuple[State, Iterable[Any]]
+Calls = Sequence[tuple["Step", Callable[[State, Any], Fed]]]
+Rows = Callable[[], Iterator[RecordBatch]]
+
+
+@frozen
+class Step:
+    """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
+
+    `place` and `stop` say which stages of the pipeline these are; the state is kept at `place`. `schema` is what comes out if nothing
+    is left out. `text` is how these stages were written.
+    """
+
+    stage: Stage
+    place: int
+    stop: int
+    schema: Schema
+    text: str
+
+
+@frozen(eq=False)
+class Plan:
+    """What runs in place of a pipeline as it was written; with the same items and cursors. See `planning.py`.
+
+    `stages` are those of the pipeline, each with its schema declared: their states are what a cursor holds, whatever the steps are.
+    """
+
+    source: Source
+    steps: tuple[Step, ...]
+    stages: tuple[Stage, ...]
+    level: Level
+    schema: Schema  # of the chunks that come out; after `collate`: of the groups that go in
+    text: str  # the source as it was written, for errors
+    rewrites: tuple[str, ...] = ()  # what was changed, for `explain`
+
+
+@frozen
+class Hooks:
+    """How the parts of a pipeline are called while it runs: each method returns the function to call.
+
+    These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
+    One that overrides `read` also overrides `tasks`, and one that overrides `take` also `task`.
+    """
+
+    inner: "Hooks | None" = None
+
+    @property
+    def as_written(self) -> int:
+        """How many stages, from the first, run as they were written: each a step, on all columns of the source."""
+        return 0 if self.inner is None else self.inner.as_written
+
+    @property
+    def fuses(self) -> bool:
+        """Whether stages in a row that turn each row into one row may run as one step."""
+        return self.inner is None or self.inner.fuses
+
+    @property
+    def marks(self) -> str:
+        """The hidden column that they add to rows: rows that are kept with it are kept apart from those without."""
+        return "" if self.inner is None else self.inner.marks
+
+    def schema(self, source: Source) -> Callable[[], Schema]:
+        """Return what finds the schema of a source."""
+        return source.schema if self.inner is None else self.inner.schema(source)
+
+    def read(self, source: Source) -> Read:
+        """Return what reads a source."""
+        return source.read if self.inner is None else self.inner.read(source)
+
+    def take(self, source: Source) -> Take:
+        """Return what takes rows of a source by number."""
+        return source.take if self.inner is None else self.inner.take(source)
+
+    def tasks(self, source: Source) -> Callable[[int, Position], Tasks]:
+        """Return what cuts the reading of a source into tasks."""
+        return source.tasks if self.inner is None else self.inner.tasks(source)
+
+    def task(self, source: Source) -> Callable[[int, NDArray[np.int64]], Task]:
+        """Return what makes a task of taking rows of a source by number."""
+        return source.task if self.inner is None else self.inner.task(source)
+
+    def exact_length(self, source: Source) -> Callable[[], int | None]:
+        """Return what counts the rows of a source, reading those that are kept if need be."""
+        return source.exact_length if self.inner is None else self.inner.exact_length(source)
+
+    def head(self, source: Source) -> Callable[[], Iterator[RecordBatch]]:
+        """Return what reads the first rows of a source, which schemas are inferred from."""
+        return source.head if self.inner is None else self.inner.head(source)
+
+    def infer(self, stage: Stage, place: int) -> Callable[[Schema, Rows], Stage]:
+        """Return what declares the schema of the stage at a place."""
+        return stage.infer if self.inner is None else self.inner.infer(stage, place)
+
+    def step(self, step: Step) -> Callable[[State, Any], Fed]:
+        """Return what feeds a chunk to a step."""
+        return step.stage.step if self.inner is None else self.inner.step(step)
+
+    def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
+        """Return what ends a step."""
+        return step.stage.finish if self.inner is None else self.inner.finish(step)
+
+
+@frozen(eq=False)
+class HookedTake:
+    """A source as hooks take its rows."""
+
+    hooks: Hooks
+    source: Source
+
+    @property
+    def taken_in(self) -> frozenset[str]:
+        """The kinds of workers where rows may be taken: see `Source`."""
+        return self.source.taken_in
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        """Take rows."""
+        return self.hooks.take(self.source)(epoch, indices)
+
+
+def held_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:
+    """Yield chunks that are read here as tasks."""
+    for chunk, after in chunks:
+        yield Held(chunk), after
+
+
+@frozen
+class AsWritten(Hooks):
+    """Runs every stage as a step of its own, in the order and with the columns of the pipeline as it was written."""
+
+    @property
+    def as_written(self) -> int:
+        """All of them."""
+        return ALL_STAGES
+
+
+NO_HOOKS = Hooks()
+
+
+def blame(error: Exception, stages: str) -> None:
+    """Add a note to an error that names the stages it was raised in, unless it has one."""
+    if not any(note.startswith("while running ") for note in getattr(error, "__notes__", ())):
+        error.add_note(f"while running {stages}")
+
+
+def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[Any]:
+    """Feed chunks to the first step, and what comes out to the steps after it; `states` is updated in place.
+
+    Lazy: a chunk is fed to a step when what comes out of it is asked for.
+    """
+    for step, call in calls:
+        chunks = _feed(step, call, states, chunks)
+    return chunks
+
+
+def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], chunks: Iterable[Any]) -> Iterator[Any]:
+    place = step.place
+    for chunk in chunks:
+        try:
+            states[place], out = call(states[place], chunk)
+        except Exception as error:
+            blame(error, step.text)
+            raise
+        yield from out

@@ -1,0 +1,293 @@
+"""Workers in other processes: loky starts them, cloudpickle sends functions, and rows travel as Arrow IPC in shared memory.
+
+What several jobs share, the stages and the sources, is pickled once into the folder of the run, and each worker reads it once. Small chunks
+go through the pipe, large ones through files of that folder, which lies in memory (`/dev/shm`) where there is room; who reads a file maps
+and removes it. The folder is removed when the pool closes, by the workers if this process is killed, and by the next pool if they are, too.
+"""
+
+import os
+import pickle
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from functools import lru_cache
+from io import BytesIO
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+import pyarrow as pa
+from attrs import define
+
+from mlxfp.core._optional import optional
+from mlxfp.core.errors import WorkerError
+from mlxfp.core.nodes import brief
+from mlxfp.core.running.segments import Job, Made, Segment
+from mlxfp.core.sources import Source
+from mlxfp.data.running.meters import Counts, add_counts, take_counts
+from mlxfp.data.running.pools import Pool, Work, timed
+
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder of a run has a name of its own, and is nobody else's to read
+_ROOM = 1 << 30  # bytes that must be free there: in a container it may be as small as 64 MB
+_THROUGH_PIPE = 1 << 16  # bytes of a message, above which it goes through a file
+_LOOK = 1.0  # seconds between two looks at whether the process that waits for a worker is still there
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "RAYON_NUM_THREADS": "1"}  # each worker has a core
+
+
+class Processes(Pool):
+    """Workers in other processes. They import neither MLX nor the main module of the program."""
+
+    kind = "processes"
+
+    def __init__(self, workers: int) -> None:
+        """Start with nothing."""
+        super().__init__(workers)
+        loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
+        self._folder = _make_folder()
+        self._shared: dict[int, tuple[Any, str]] = {}  # by id: what was written to a file, and its name
+        self._jobs, self._texts = 0, dict[str, str]()
+        self._sending = threading.Lock()
+        self._executor = loky.ProcessPoolExecutor(workers, initializer=_begin, initargs=(str(self._folder),), env=_ONE_THREAD, timeout=None)
+
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+        """Send a job to a process. Raises `WorkerError`, naming the stage, for what cannot be sent."""
+        with self._sending:
+            self._jobs += 1
+            name = str(self._jobs)
+            data = self._pickled(job)
+            self._texts[name] = _text(job)
+            try:
+                sent: Future[Any] = self._executor.submit(_work, str(self._folder), name, data)
+            except (BrokenProcessPool, RuntimeError) as error:
+                raise self._ended(error) from error
+        received: Future[Work] = Future()
+        received.set_running_or_notify_cancel()  # a worker that has begun cannot be stopped but by killing it
+        sent.add_done_callback(lambda done: self._receive(done, name, received))
+        return received
+
+    def close(self) -> None:
+        """Kill the processes, and remove what they have written."""
+        self._executor.shutdown(wait=True, kill_workers=True)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _receive(self, sent: "Future[Any]", name: str, received: "Future[Work]") -> None:
+        try:
+            (content, kept, *times), data, counts = sent.result()
+            add_counts(counts)
+            made = Made(_read_chunks(self._folder, data), content, kept)
+            self._texts.pop(name, None)
+            received.set_result(Work(made, *times))
+        except BrokenProcessPool as error:
+            received.set_exception(self._ended(error))
+        except BaseException as error:  # noqa: BLE001  # of the job: it is done again in this process, where it is raised as it is
+            received.set_exception(error)
+
+    def _ended(self, error: Exception) -> WorkerError:
+        """Say on what the workers worked that have ended."""
+        at = sorted(path.name.removeprefix(_RUNNING) for path in self._folder.glob(f"{_RUNNING}*"))
+        texts = [self._texts[name] for name in at if name in self._texts]
+        what = "; ".join(texts) or "nothing yet: it may not have started"
+        reason = " ".join(str(error).split())
+        return WorkerError(
+            f"A worker process has ended. The workers were working on: {what}. {reason[:300]} If the system killed it for memory, "
+            'use fewer workers or smaller rows; if a function crashes, kind="threads" shows where.'
+        )
+
+    def _pickled(self, job: Job) -> bytes:
+        try:
+            return _dumps(job, self._share, self._folder)
+        except Exception as error:
+            for step in job.segment.steps:
+                try:
+                    _dumps(step.stage, lambda value: None, self._folder)
+                except Exception as cause:
+                    raise WorkerError(
+                        f"A stage cannot be sent to another process: {cause}, in {step.text}. Make what it uses in the function (open "
+                        'files, locks), or use kind="threads".'
+                    ) from cause
+            raise WorkerError(
+                f'A task cannot be sent to another process: {error}, in {_text(job)}. Use kind="threads", or put load() or cache(path) '
+                "after the source."
+            ) from error
+
+    def _share(self, value: Any) -> str | None:
+        """Return the name of a value that several jobs share, which is written when it is first asked for."""
+        if not isinstance(value, Segment | Source):
+            return None
+        if id(value) not in self._shared:
+            name = f"shared-{len(self._shared)}"
+            data = _dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
+            self._shared[id(value)] = (value, name)  # with the value, so that no other one gets its id
+            (self._folder / name).write_bytes(data)
+        return self._shared[id(value)][1]
+
+
+def _text(job: Job) -> str:
+    stages = ", ".join(step.text for step in job.segment.steps)
+    return f"{job.task.rows} rows from row {job.first} on" + (f" in {stages}" if stages else f" of {brief(job.task)}")
+
+
+# --- in this process and in workers: messages
+
+
+def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path) -> Any:
+    cloudpickle = optional("cloudpickle", extra="processes", needed_by='prefetch(kind="processes")')
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]  # the package is imported where it is used
+        def persistent_id(self, value: Any) -> str | None:
+            return shared(value)
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, pa.RecordBatch):  # its own pickles hold all rows of the buffers that it is a slice of
+                return _read_chunk, (str(folder), _write_chunks(folder, [value]))
+            if isinstance(value, FunctionType | type) and not _is_found(value.__module__):
+                cloudpickle.register_pickle_by_value(sys.modules[value.__module__])
+            return super().reducer_override(value)
+
+    return Pickler(file)
+
+
+@lru_cache(maxsize=1024)
+def _is_found(module: str) -> bool:
+    """Return whether a fresh process can import a module by its name; one that was made in this process may exist here only."""
+    top = module.partition(".")[0]
+    return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)
+
+
+def _dumps(value: Any, shared: Callable[[Any], str | None], folder: Path) -> bytes:
+    file = BytesIO()
+    _pickler(file, shared, folder).dump(value)
+    return file.getvalue()
+
+
+def _read_chunk(folder: str, data: "bytes | str") -> pa.RecordBatch:
+    return _read_chunks(Path(folder), data)[0]
+
+
+def _write_chunks(folder: Path, chunks: list[pa.RecordBatch]) -> bytes | str:
+    """Write chunks, to bytes or, if they are many, to a file, whose name is returned."""
+    size = sum(chunk.nbytes for chunk in chunks)
+    if size < _THROUGH_PIPE:
+        sink = pa.BufferOutputStream()
+        _write(chunks, sink)
+        written: bytes = sink.getvalue().to_pybytes()
+        return written
+    handle, path = tempfile.mkstemp(dir=folder)
+    os.close(handle)
+    with pa.OSFile(path, "wb") as file:
+        _write(chunks, file)
+    return path
+
+
+def _write(chunks: list[pa.RecordBatch], sink: Any) -> None:
+    for chunk in chunks:
+        with pa.ipc.new_stream(sink, chunk.schema) as writer:
+            writer.write_batch(chunk)
+
+
+def _read_chunks(folder: Path, data: bytes | str) -> list[pa.RecordBatch]:
+    """Read what was written; a file stays mapped as long as anything that was read from it."""
+    if isinstance(data, bytes):
+        return list(_read(pa.BufferReader(data)))
+    with suppress(FileNotFoundError):
+        mapped = pa.memory_map(data)
+        os.unlink(data)  # noqa: PTH108  # a string
+        return list(_read(mapped))
+    raise WorkerError(f"What a worker has made is gone: there is no file {data}. Something else removes files from {folder.parent}.")
+
+
+def _read(source: Any) -> Iterator[pa.RecordBatch]:
+    end = source.size()
+    while source.tell() < end:
+        with pa.ipc.open_stream(source) as reader:
+            yield from reader
+
+
+# --- in this process: the folder
+
+_PREFIX = "mlxfp-"
+_RUNNING = "running-"
+
+
+def _make_folder() -> Path:
+    """Make the folder of a run, and remove those of processes that were killed."""
+    parent = Path(tempfile.gettempdir())
+    with suppress(OSError):
+        if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _ROOM:
+            parent = _IN_MEMORY
+    for left in parent.glob(f"{_PREFIX}*-*"):
+        number = left.name.removeprefix(_PREFIX).partition("-")[0]
+        if number.isdecimal() and not _is_running(int(number)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
+
+
+# --- in workers
+
+
+@define
+class _Worker:
+    """What a worker process keeps."""
+
+    shared: dict[tuple[str, str], Any]
+
+
+_worker = _Worker({})  # of this process, which does one job at a time
+
+
+def _begin(folder: str) -> None:
+    """Prepare a worker: interrupts are for the process that waits for it, and when that is gone it ends, too."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pa.set_cpu_count(1)
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:  # another one adopts orphans
+            time.sleep(_LOOK)
+        shutil.rmtree(folder, ignore_errors=True)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="mlxfp-watch", daemon=True).start()
+
+
+def _work(folder: str, name: str, data: bytes) -> tuple[tuple[int, bool, float, float], bytes | str, dict[int, Counts]]:
+    """Do a job; a file says meanwhile that it is being done."""
+    mark = Path(folder, f"{_RUNNING}{name}")
+    mark.touch()
+    job = _Unpickler(BytesIO(data), folder).load()
+    (chunks, content, kept), seconds, cpu = timed(job)
+    out = (content, kept, seconds, cpu), _write_chunks(Path(folder), chunks), take_counts()
+    mark.unlink(missing_ok=True)
+    return out
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what this program has pickled for its own workers."""
+
+    def __init__(self, file: BytesIO, folder: str) -> None:
+        """Start with nothing."""
+        super().__init__(file)
+        self._folder = folder
+
+    def persistent_load(self, name: str) -> Any:
+        key = self._folder, name
+        if key not in _worker.shared:
+            _worker.shared[key] = _Unpickler(BytesIO(Path(self._folder, name).read_bytes()), self._folder).load()
+        return _worker.shared[key]

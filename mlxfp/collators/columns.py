@@ -23,7 +23,7 @@ from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
-from mlxfp.core.row_names import PATH, file_of, row_at
+from mlxfp.core.row_names import file_of, row_at
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]

@@ -20,9 +20,10 @@ def color_jitter(  # noqa: PLR0913  # all are named
 ) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Change brightness, contrast, saturation and hue of each image, in a random order.
 
-    As torchvision's `ColorJitter` does with Pillow's images (torchvision/transforms/_functional_pil.py): each image is mixed with black by a
-    factor that is uniform from max(0, 1 - brightness) to 1 + brightness, with its mean grey for the contrast, with its grey self for the
-    saturation; the hue is turned by a share from -hue to hue of the circle, hue at most 0.5. Saturation and hue of grey images stay.
+    As torchvision's `ColorJitter` does with Pillow's images (torchvision/transforms/_functional_pil.py): each image is mixed with black, by
+    a factor that is uniform from max(0, 1 - brightness) to 1 + brightness; in the same way with its mean grey for the contrast, and with
+    its grey version for the saturation. The hue is turned by a share of the circle from -hue to hue, which is at most 0.5. Saturation and
+    hue of grey images stay.
     What is drawn depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
 
     >>> import numpy as np

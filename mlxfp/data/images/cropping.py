@@ -169,8 +169,8 @@ def _spare(pixels: Pixels, size: Size) -> tuple[int, int]:
     height, width = pixels.shape[0] - size[0], pixels.shape[1] - size[1]
     if height < 0 or width < 0:
         raise UnusableImageError(
-            f"has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. Put resize or "
-            "resize_short_side before it, or filter such rows out."
+            f"has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. Put resize "
+            "or resize_short_side before it, or filter such rows out."
         )
     return height, width
 

@@ -38,17 +38,21 @@ class ImageStage(RowWise):
         return kind
 
     def schema(self, schema: Schema) -> Schema:
+        """Return the schema with the type of such images."""
         return set_field(schema, self.image, self.kind(kind_in(schema, self.image, name_of(self))).type)
 
     def columns_read(self) -> tuple[str, ...]:
+        """Return the column of images, and that of files, which messages name."""
         return self.image, PATH
 
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
+        """Return one stage for this and those before it that change the same images."""
         if isinstance(before, ImageStage) and before.image == self.image:
             return _Edits((before, self))
         return _Edits((*before.stages, self)) if isinstance(before, _Edits) and before.stages[0].image == self.image else None
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Change the images of a chunk."""
         return _edited(chunk, (self,))
 
 

@@ -47,7 +47,7 @@ def _read_jpeg(data: bytes, turbo: Any, own: Any) -> tuple[Pixels, int] | None:
 
 
 def _read(data: bytes, mode: Mode | None, own: Any) -> tuple[Pixels, int]:
-    """The same for a file of any format, by Pillow, and in the mode."""
+    """Do the same for a file of any format, with Pillow, and convert to the mode."""
     with own.open(BytesIO(data)) as image:
         _check_size(image.size, own.MAX_IMAGE_PIXELS)
         image.load()

@@ -20,7 +20,8 @@ def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image
     """Bring all images to one size, (height, width), by a bilinear filter: tensors uint8 [height, width, C].
 
     With `antialias`, as in Pillow, torchvision and mlx-data, all pixels that a new one covers count, and values are Pillow's within 1.
-    Without, a new pixel comes from the four old ones around it, as in OpenCV and TensorFlow: details smaller than a new pixel make patterns.
+    Without, a new pixel comes from the four old ones around it, as in OpenCV and TensorFlow, and values are OpenCV's within 1: details that
+    are smaller than a new pixel make patterns.
 
     The column is as for `decode`, and files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another
     type, and `DataError` naming the row and its file for one that cannot be decoded.
@@ -44,8 +45,8 @@ def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image
 def resize_short_side(length: int, *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Resize images so that the shorter side has `length` pixels, and keep their proportions.
 
-    The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`); `center_crop` after it gives them one.
-    The filter, the column and the errors are those of `resize`.
+    The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`); `center_crop` after it gives them
+    one. The filter, the column and the errors are those of `resize`.
 
     >>> import numpy as np
     >>> from mlxfp.core.pipelines import pipe

@@ -18,7 +18,7 @@ from tests.data.images.pictures import PIXELS, as_image, as_pixels, drawn, image
 def test_the_middle_is_the_one_of_torchvision(pixels, data):
     height, width = (data.draw(st.integers(1, side)) for side in pixels.shape[:2])
     (found,) = pixels_of(pipe(rows_of([pixels]), center_crop((height, width))))
-    top, left = int(round((pixels.shape[0] - height) / 2.0)), int(round((pixels.shape[1] - width) / 2.0))
+    top, left = round((pixels.shape[0] - height) / 2.0), round((pixels.shape[1] - width) / 2.0)
     assert np.array_equal(found, pixels[top : top + height, left : left + width])
 
 
@@ -45,15 +45,15 @@ def torchvision_part(height, width, scale, ratio, numbers):
     for first in range(0, 20, 2):
         target_area = height * width * (scale[0] + numbers[first] * (scale[1] - scale[0]))
         aspect_ratio = exp(log(ratio[0]) + numbers[first + 1] * (log(ratio[1]) - log(ratio[0])))
-        w, h = int(round(sqrt(target_area * aspect_ratio))), int(round(sqrt(target_area / aspect_ratio)))
+        w, h = round(sqrt(target_area * aspect_ratio)), round(sqrt(target_area / aspect_ratio))
         if 0 < w <= width and 0 < h <= height:
             return int(numbers[20] * (height - h + 1)), int(numbers[21] * (width - w + 1)), h, w
     in_ratio = width / height
     w, h = width, height
     if in_ratio < min(ratio):
-        h = int(round(w / min(ratio)))
+        h = round(w / min(ratio))
     elif in_ratio > max(ratio):
-        w = int(round(h * max(ratio)))
+        w = round(h * max(ratio))
     return (height - h) // 2, (width - w) // 2, h, w
 
 

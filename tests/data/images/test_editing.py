@@ -1,6 +1,7 @@
 """All stages of images: the laws of stages, and neighbours that run as one."""
 
 import pickle
+import sys
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -86,7 +87,7 @@ def test_neighbours_that_run_as_one_give_what_they_give_one_after_the_other(name
 
 def test_an_error_names_the_stage_that_failed_though_several_run_as_one():
     dataset = pipe(FILES, decode(), resize_short_side(3), center_crop((3, 4)))
-    message = r"images\.center_crop: column 'image' of source row 2 \(2\.png\) has 3 x 3 pixels \(height x width\), too few .* 3 x 4\."
+    message = r"images\.center_crop: column 'image' of source row 0 \(0\.png\) has 3 x 3 pixels \(height x width\), too few .* 3 x 4\."
     with pytest.raises(DataError, match=message):
         list(dataset)
 
@@ -162,11 +163,9 @@ def test_arguments_that_cannot_be_are_refused_at_once(call: Any, error: type[Exc
 
 
 def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
-    import sys
-
     for name in ("PIL", "PIL.Image"):
         monkeypatch.setitem(sys.modules, name, None)
-    for call in (lambda: decode(), lambda: resize((2, 2)), lambda: resize_short_side(2), lambda: random_resized_crop((2, 2), seed=0)):
+    for call in (decode, lambda: resize((2, 2)), lambda: resize_short_side(2), lambda: random_resized_crop((2, 2), seed=0)):
         with pytest.raises(MissingExtraError, match=r'images\.\w+ needs PIL\. Install it with: pip install "mlxfp\[vision\]"'):
             call()
     cropped = pipe(from_table({"image": PIXELS}), random_crop((2, 2), seed=0), random_flip(seed=0))

@@ -193,9 +193,12 @@ def test_changed_bytes_give_an_image_or_an_error_that_names_the_row(kind, change
     data = bytearray(encoded(as_image(smooth((12, 10, 3), 0)), kind))
     for place, value in changes:
         data[place % len(data)] = value
+    assert outcome(bytes(data[: max(1, len(data) - cut % len(data))])) in ("an image", "images.decode: column 'image' of source row 0")
+
+
+def outcome(data: bytes) -> str:
     try:
-        found = shown(bytes(data[: max(1, len(data) - cut % len(data))]))
+        assert shown(data).ndim == 3
     except DataError as error:
-        assert str(error).startswith("images.decode: column 'image' of source row 0 ")
-    else:
-        assert found.ndim == 3
+        return str(error)[:45]
+    return "an image"

@@ -56,7 +56,7 @@ def four_around(pixels, size):
 @given(pixels=images(), size=SIZES)
 def test_without_antialiasing_the_four_pixels_around_count(pixels, size):
     (found,) = pixels_of(pipe(rows_of([pixels]), resize(size, antialias=False)))
-    assert np.abs(found - four_around(pixels, size)).max() <= 1
+    assert np.abs(found - four_around(pixels, size)).max() <= 1.001  # Pillow rounds down
 
 
 @settings(deadline=None)

@@ -84,16 +84,16 @@ def vision(  # noqa: PLR0913  # all have defaults, and are named
 ) -> Collator:
     """Make the collator for images.
 
-    The column `image` holds tensors uint8 or float [H, W] or [H, W, C] with C = 1 or 3, or files such as JPEG and PNG, as `binary` or in a
-    field `bytes`, as in Hugging Face datasets; Pillow decodes them (extra `vision`), and they are turned upright as their EXIF data say.
-    The batch holds `images` float32[B, H, W, C], the order of axes of MLX's convolutions; `labels` and the columns in `carry` are as for
-    `text`.
+    The column `image` holds what the stages of `fp.images` give: tensors uint8 [H, W] or [H, W, C] with C = 1 or 3, or pixels of different
+    sizes. It may also hold float tensors, or files such as JPEG and PNG, as `binary` or in a field `bytes`, as in Hugging Face datasets,
+    which are decoded as `images.decode` does (extra `vision`). The batch holds `images` float32[B, H, W, C], the order of axes of MLX's
+    convolutions; `labels` and the columns in `carry` are as for `text`.
 
-    uint8 is scaled to 0 to 1, and floats stay as they are; then `normalization` subtracts the mean and divides by the standard deviation of
-    each channel. `mode` converts all images to RGB or to grey (ITU-R BT.601 luma, as Pillow does): files as a browser shows them, what is
-    transparent over white, 16 bits as the upper 8, the first picture of several; colour profiles are ignored. `size` is (height, width):
-    images are resized with Pillow's bilinear filter, which does not alias. Raises `DataError` for a file that cannot be decoded or has more
-    than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and for images of different sizes or channels, naming the row and the file.
+    Pixels are copied to MLX as they are, and MLX scales uint8 to 0 to 1; floats stay as they are. Then `normalization` subtracts the mean
+    and divides by the standard deviation of each channel. `mode` converts all images to RGB or to grey, as `images.decode`, and `size`,
+    (height, width), resizes them as `images.resize`: as stages, both can be done by the workers of `prefetch`. Raises `DataError` for a
+    file that cannot be decoded or has more than `PIL.Image.MAX_IMAGE_PIXELS` pixels, and for images of different sizes or channels, naming
+    the row and the file.
 
     >>> collator = vision(normalization=NORMALIZATIONS["mnist"], label="digit")
     >>> batch = collator([{"image": np.zeros((28, 28), np.uint8), "digit": 7}])

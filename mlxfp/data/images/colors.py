@@ -45,7 +45,7 @@ def color_jitter(  # noqa: PLR0913  # all are named
         raise ArgumentError("color_jitter changes nothing without an amount. Give brightness, contrast, saturation or hue.")
     if hue:
         pillow("images.color_jitter")
-    return _ColorJitter(seed, *map(float, amounts.values()), image=image)
+    return _ColorJitter(seed, float(brightness), float(contrast), float(saturation), float(hue), image)
 
 
 @frozen(repr=False)

@@ -9,7 +9,6 @@ from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageEr
 
 _ORIENTATION = 0x0112  # the number of the tag in EXIF
 _JPEG = b"\xff\xd8\xff"
-_TURNING = b"Exif\0\0", b"tiff:Orientation"  # one of them is in every JPEG file that says how to turn it: in EXIF or in XMP
 _TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}  # colours of JPEG files that simplejpeg decodes as Pillow does, and to what
 
 
@@ -40,10 +39,20 @@ def _read_jpeg(data: bytes, turbo: Any, own: Any) -> tuple[Pixels, int] | None:
         pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors])  # strict: an error where Pillow may see damage, too
     except ValueError:
         return None
-    if not any(mark in data for mark in _TURNING):
+    if not _has_metadata(data):
         return pixels, 1
     with own.open(BytesIO(data)) as image:
         return pixels, _orientation(image)
+
+
+def _has_metadata(data: bytes) -> bool:
+    """Whether a JPEG file may have EXIF or XMP, which say how to turn it: both are in segments APP1, before the pixels."""
+    at = 2
+    while data[at : at + 2] not in (b"\xff\xda", b""):  # SOS: here the pixels begin
+        if data[at] != 0xFF or data[at + 1] == 0xE1:  # where segments are laid out in another way, Pillow shall look
+            return True
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return False
 
 
 def _read(data: bytes, mode: Mode | None, own: Any) -> tuple[Pixels, int]:

@@ -23,6 +23,7 @@ _PLACES = {  # rows and columns of each segment in a field of 17 by 11 pixels, w
     "f": (0, 10, 0, 3),
     "g": (7, 10, 0, 11),
 }
+_SHAPES = ("cross", "disc", "frame", "stripes")
 _PRAISE = ("moving", "funny", "clever", "gripping", "wonderful", "charming")
 _BLAME = ("dull", "tedious", "clumsy", "shallow", "lifeless", "dreadful")
 _REVIEWS = (
@@ -47,6 +48,17 @@ def write_passengers(path: Path, *, count: int, seed: int) -> None:
         writer = csv.DictWriter(file, passengers[0])
         writer.writeheader()
         writer.writerows(passengers)
+
+
+def write_photographs(folder: Path, *, count: int, seed: int) -> None:
+    """Write `count` JPEG files of 32 by 32 pixels in class folders: coloured shapes, each with noise on a colour of its own."""
+    from PIL import Image
+
+    rng = np.random.default_rng(seed)
+    for number in range(count):
+        name = _SHAPES[number % len(_SHAPES)]
+        (folder / name).mkdir(exist_ok=True)
+        Image.fromarray(_photograph(name, rng)).save(folder / name / f"{number:04}.jpg", quality=90)
 
 
 def write_digits(folder: Path, *, count: int, seed: int) -> None:
@@ -90,6 +102,22 @@ def _passenger(number: int, rng: np.random.Generator) -> dict[str, object]:
         "Cabin": cabin,
         "Embarked": "" if rng.random() < 0.003 else str(rng.choice(["S", "C", "Q"], p=[0.72, 0.19, 0.09])),
     }
+
+
+def _photograph(name: str, rng: np.random.Generator) -> np.ndarray:
+    """Draw a shape somewhere on a picture, uint8[32, 32, 3]."""
+    rows, columns = np.mgrid[:32, :32] - rng.integers(11, 21, 2)[:, None, None]
+    radius = rng.integers(6, 11)
+    far = np.maximum(abs(rows), abs(columns))
+    inside = {
+        "cross": (far <= radius) & (np.minimum(abs(rows), abs(columns)) < radius / 3),
+        "disc": rows**2 + columns**2 <= radius**2,
+        "frame": (far <= radius) & (far > radius - 3),
+        "stripes": (far <= radius) & (rows % 6 < 3),
+    }[name]
+    colors = rng.integers(0, 256, (2, 3))
+    picture = np.where(inside[..., None], *colors) + rng.normal(0, 20, (32, 32, 3))
+    return picture.clip(0, 255).astype(np.uint8)
 
 
 def _digit(label: int, rng: np.random.Generator) -> np.ndarray:

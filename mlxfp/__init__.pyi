@@ -5,6 +5,7 @@ from mlxfp import collators as collators
 from mlxfp import config as config
 from mlxfp import distributed as distributed
 from mlxfp import events as events
+from mlxfp import images as images
 from mlxfp import kaggle as kaggle
 from mlxfp import losses as losses
 from mlxfp import metrics as metrics

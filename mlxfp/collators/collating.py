@@ -171,7 +171,8 @@ class _CollatePlaces(_CollateCuts):
         try:
             return self.idle.pop()  # of those that several threads may use, each is taken once
         except IndexError:
-            return stacking(self.arrays, lambda name: self.holder.rows.reader(name, self.grouping.missing(None)))
+            read = self.holder.rows.reader
+            return stacking(self.arrays, lambda name: read(name, self.grouping.missing(None)), self.collate.collator.finished)
 
     def _gathered(self, chunk: RecordBatch) -> RecordBatch:
         places, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()

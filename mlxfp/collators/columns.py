@@ -23,12 +23,11 @@ from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
-from mlxfp.core.row_names import row_at
+from mlxfp.core.row_names import file_of, row_at
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
 GROUP = "group"  # what messages call the rows that a collator is given
-PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
 
 
 class Choosing(Part):
@@ -100,17 +99,7 @@ def names_of(*columns: str | None) -> tuple[str, ...]:
 
 def at_place(examples: Examples, name: str, place: int, wanted_by: str) -> str:
     """Begin a message about the value of a column in one row of a group; it names the file of the row, if that is known."""
-    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}{_file_of(examples, name, place)}"
-
-
-def _file_of(examples: Examples, name: str, place: int) -> str:
-    chunk = examples.chunk
-    paths = [chunk.column(PATH)] if PATH in chunk.schema.names else []
-    index = chunk.schema.get_field_index(name)
-    if index >= 0 and pa.types.is_struct(chunk.schema.types[index]) and chunk.schema.types[index].get_field_index(PATH) >= 0:
-        paths.append(chunk.column(index).field(PATH))  # as in Hugging Face datasets
-    found = [path[place].as_py() for path in paths if is_text(path.type)]
-    return "".join(f" ({path})" for path in found if path)
+    return f"{wanted_by}: column {name!r} of {row_at(examples.chunk, place, of=GROUP)}{file_of(examples.chunk, name, place)}"
 
 
 def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, Ends]:

@@ -9,7 +9,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import PATH, Choosing, Collator, as_view, at_place, labels_of, names_of, numbers_of, ragged_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, numbers_of, ragged_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, pad_rows, padded_places
 from mlxfp.collators.spectrograms import Floats, LogMel
@@ -19,6 +19,7 @@ from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
+from mlxfp.core.row_names import PATH
 
 
 @explain_call

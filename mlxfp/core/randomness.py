@@ -41,6 +41,11 @@ def fold_into_rows(keys: Keys, *parts: int | str) -> Keys:
     return keys
 
 
+def uniform(keys: Keys) -> NDArray[np.float64]:
+    """Turn keys into numbers from 0 to 1, excluding 1: float64 in the shape of the keys."""
+    return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
+
+
 def generator(key: int) -> np.random.Generator:
     """Make a numpy generator (Philox) that is a pure function of the key."""
     return np.random.Generator(np.random.Philox(key=key))

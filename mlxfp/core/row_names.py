@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import pyarrow as pa
 from attrs import frozen
 
+from mlxfp.core.arrow.types import is_text
 from mlxfp.core.chunks import LEAF_BITS, RecordBatch, source_rows
 from mlxfp.core.nodes import Pipeline, leaves
 from mlxfp.core.sources import Source
+
+PATH = "path"  # the column of files that `read_images` and `read_audio` make, for messages
 
 
 @frozen
@@ -38,3 +42,14 @@ def row_at(chunk: RecordBatch, place: int, *, of: str = "chunk") -> str:
     """Name the row at `place` of a chunk: by its row in the source, or where that is not known by its place in `of`."""
     row = int(source_rows(chunk)[place])
     return f"source row {row_name(row)}" if row >= 0 else f"row {place} of the {of}"
+
+
+def file_of(chunk: RecordBatch, name: str, place: int) -> str:
+    """Name the file that the value of a column comes from in the row at `place`, in parentheses; nothing where it is not known."""
+    names, kinds = chunk.schema.names, chunk.schema.types
+    paths = [chunk.column(PATH)] if PATH in names else []
+    index = chunk.schema.get_field_index(name)
+    if index >= 0 and pa.types.is_struct(kinds[index]) and kinds[index].get_field_index(PATH) >= 0:
+        paths.append(chunk.column(index).field(PATH))  # as in Hugging Face datasets
+    found = [path[place].as_py() for path in paths if is_text(path.type)]
+    return "".join(f" ({path})" for path in found if path)

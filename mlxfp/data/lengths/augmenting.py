@@ -14,7 +14,7 @@ from mlxfp.core.checks import as_strings, check_columns, check_integer, check_te
 from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, SchemaError
-from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
+from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows, uniform
 from mlxfp.core.stages import RowWise
 from mlxfp.data.lengths.tokens import TOKENS, aligned_schema, check_tokens, read_aligned, read_tokens
 
@@ -113,7 +113,7 @@ class _DropFields(RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         keys = fold_into_rows(row_keys(chunk), "drop_fields", self.seed)
         for name in self.columns:
-            dropped = _uniform(fold_into_rows(keys, name)) < self.rate
+            dropped = uniform(fold_into_rows(keys, name)) < self.rate
             kept = pa.array(np.arange(chunk.num_rows), mask=dropped)  # taking a null place gives a null, in a column of any type
             chunk = set_column(chunk, name, chunk.column(name).take(kept))
         return chunk
@@ -179,13 +179,8 @@ def _draws(keys: Keys, ends: Ends) -> Keys:
 
 def _chosen(tokens: NDArray[np.int32], ends: Ends, keys: Keys, rate: float, keep: Sequence[int]) -> NDArray[np.bool_]:
     """Choose each token that is not in `keep` with probability `rate`: bool[T]."""
-    chosen: NDArray[np.bool_] = _uniform(_draws(keys, ends)) < rate
+    chosen: NDArray[np.bool_] = uniform(_draws(keys, ends)) < rate
     return chosen & ~np.isin(tokens, keep) if keep else chosen
-
-
-def _uniform(keys: Keys) -> NDArray[np.float64]:
-    """Turn keys into numbers from 0 to 1, excluding 1: float64[N]."""
-    return np.asarray((keys >> np.uint64(11)) * 2.0**-53, np.float64)
 
 
 def _rate(rate: Any) -> float:

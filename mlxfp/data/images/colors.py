@@ -1,0 +1,108 @@
+"""Images whose colours are changed at random."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+from attrs import frozen
+
+from mlxfp.core.checks import check_integer, check_text, check_types, explain_call
+from mlxfp.core.chunks import Example
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.images.editing import Drawn, ImageStage, name_of
+from mlxfp.data.images.pixels import Pixels, in_mode, pillow
+
+
+@explain_call
+def color_jitter(  # noqa: PLR0913  # all are named
+    *, seed: int, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, hue: float = 0.0, image: str = "image"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Change brightness, contrast, saturation and hue of each image, in a random order.
+
+    As torchvision's `ColorJitter` does with Pillow's images (torchvision/transforms/_functional_pil.py): each image is mixed with black, by
+    a factor that is uniform from max(0, 1 - brightness) to 1 + brightness; in the same way with its mean grey for the contrast, and with
+    its grey version for the saturation. The hue is turned by a share of the circle from -hue to hue, which is at most 0.5. Saturation and
+    hue of grey images stay.
+    What is drawn depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> greys = from_table({"image": np.full((3, 1, 1), 100, np.uint8)})
+    >>> [row["image"].item() for row in pipe(greys, color_jitter(seed=0, brightness=0.2))]
+    [88, 111, 81]
+    """
+    check_integer(seed=seed)
+    amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}
+    check_types((int, float), **amounts)
+    check_text(image=image)
+    for name, amount in amounts.items():
+        most = 0.5 if name == "hue" else float("inf")
+        if not 0 <= amount <= most or amount == float("inf"):
+            raise ArgumentError(f"{name} must be at least 0{' and at most 0.5' if name == 'hue' else ''}, got {name}={amount!r}.")
+    if not any(amounts.values()):
+        raise ArgumentError("color_jitter changes nothing without an amount. Give brightness, contrast, saturation or hue.")
+    if hue:
+        pillow("images.color_jitter")
+    return _ColorJitter(seed, float(brightness), float(contrast), float(saturation), float(hue), image)
+
+
+@frozen(repr=False)
+class _ColorJitter(ImageStage):
+    seed: int
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    image: str = "image"
+    draws_each: ClassVar[int] = 8  # the order of the four changes, and by how much
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        for change in np.argsort(drawn[:4], kind="stable").tolist():
+            amount = (self.brightness, self.contrast, self.saturation, self.hue)[change]
+            number = 2 * float(drawn[4 + change]) - 1  # from -1 to 1
+            if not amount:
+                continue
+            if change == _HUE:
+                pixels = _turn_hue(pixels, number * amount, name_of(self))
+            else:
+                low, high = max(0.0, 1 - amount), 1 + amount
+                pixels = _mixed(pixels, _OTHERS[change](pixels), low + (number + 1) / 2 * (high - low))
+        return pixels
+
+
+_HUE = 3
+
+
+def _black(pixels: Pixels) -> Any:
+    return 0
+
+
+def _mean_grey(pixels: Pixels) -> Any:
+    return int(in_mode(pixels, "grey").mean() + 0.5)
+
+
+_OTHERS = (_black, _mean_grey, lambda pixels: in_mode(pixels, "grey"))
+
+
+def _mixed(pixels: Pixels, other: Any, share: float) -> Pixels:
+    """Return share * pixels + (1 - share) * other, rounded down as `PIL.Image.blend` does."""
+    if np.ndim(other) == 0:  # so each of the 256 values becomes another one
+        table: Pixels = _mixed_values(np.arange(256, dtype=np.float32), np.float32(other), share)
+        return table.take(pixels)
+    return _mixed_values(pixels.astype(np.float32), other.astype(np.float32), share)
+
+
+def _mixed_values(values: Pixels, other: Any, share: float) -> Pixels:
+    mixed: Pixels = (other + np.float32(share) * (values - other)).clip(0, 255).astype(np.uint8)
+    return mixed
+
+
+def _turn_hue(pixels: Pixels, share: float, needed_by: str) -> Pixels:
+    if pixels.shape[2] == 1:
+        return pixels
+    own = pillow(needed_by)
+    colors = np.array(own.fromarray(np.ascontiguousarray(pixels)).convert("HSV"))
+    colors[..., 0] += np.uint8(int(share * 255) % 256)  # beyond 255 it begins at 0 again: hues are a circle
+    return np.asarray(own.frombytes("HSV", colors.shape[1::-1], colors.tobytes()).convert("RGB"))

@@ -1,0 +1,113 @@
+"""Columns of images: encoded files, tensors of one size, and pixels of different sizes; read and made one image at a time.
+
+Pixels of different sizes are `struct<rgb: large_binary, height: int32, width: int32>`, or `grey` in place of `rgb`: rows of pixels from the
+top, each from the left, with 3 bytes a pixel or one.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from toolz import identity
+
+from mlxfp.core.arrow.gathering import to_fixed
+from mlxfp.core.arrow.ragged import column_without_nulls
+from mlxfp.core.arrow.types import is_binary, is_tensor
+from mlxfp.core.checks import check_columns
+from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
+from mlxfp.core.errors import SchemaError
+from mlxfp.data.images.files import read_file
+from mlxfp.data.images.pixels import CHANNELS, Mode, Pixels, Size
+
+Load = Callable[[], Pixels]
+
+_MODES: dict[int, Mode] = {1: "grey", 3: "rgb"}
+
+
+@frozen
+class ImageKind:
+    """What is known of all images of a column: their mode, and the size if they have one. Files are decoded to RGB."""
+
+    mode: Mode
+    size: Size | None = None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type of a column of such images."""
+        if self.size is None:
+            return pa.struct([(self.mode, pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
+        return pa.fixed_shape_tensor(pa.uint8(), (*self.size, CHANNELS[self.mode]))
+
+    def column(self, images: Iterable[Pixels], count: int) -> pa.Array:
+        """Make a column of `count` images of this kind."""
+        if self.size is not None:
+            whole = np.empty((count, *self.size, CHANNELS[self.mode]), np.uint8)
+            for place, pixels in enumerate(images):
+                whole[place] = pixels
+            return to_fixed(whole, self.type)
+        each = [(pixels.tobytes(), *pixels.shape[:2]) for pixels in images]
+        columns = [pa.array([row[place] for row in each], field.type) for place, field in enumerate(self.type)]
+        return pa.StructArray.from_arrays(columns, fields=list(self.type))
+
+
+def kind_in(schema: Schema, name: str, wanted_by: str) -> ImageKind:
+    """Return what is known of the images of a column before they are read; raise `SchemaError` unless it holds images."""
+    check_columns([name], [column for column in schema.names if column not in HIDDEN], wanted_by)
+    kind = schema.field(name).type
+    if is_tensor(kind) and kind.value_type == pa.uint8():
+        height, width, channels = (*_shape(kind), 1, 1, 1)[:3]
+        if len(kind.shape) in (2, 3) and channels in _MODES:
+            return ImageKind(_MODES[channels], (height, width))
+    elif encoded_in(kind):
+        return ImageKind("rgb")
+    elif (mode := mode_of(kind)) is not None:
+        return ImageKind(mode)
+    raise SchemaError(
+        f"{wanted_by}: column {name!r} must hold images: files as binary, or tensors uint8 [H, W] or [H, W, C] with 1 or 3 channels, got "
+        f"{kind}. Channels are the last axis; where they are the first, move them with map and np.moveaxis(image, 0, -1)."
+    )
+
+
+def encoded_in(kind: pa.DataType) -> bool:
+    """Whether a column holds files, as `read_images` and Hugging Face datasets make them."""
+    return is_binary(kind) or (pa.types.is_struct(kind) and kind.get_field_index("bytes") >= 0)
+
+
+def mode_of(kind: pa.DataType) -> Mode | None:
+    """Return the mode of pixels of different sizes; None for other types."""
+    return next((mode for mode in _MODES.values() if kind == ImageKind(mode).type), None)
+
+
+def loads_of(chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk") -> list[Load]:
+    """Return what reads each image, uint8[H, W, C]; it raises `UnusableImageError`. Files are decoded in the mode, others stay as they are.
+
+    Raises `DataError` for a row without an image. `of` says what the rows are a part of.
+    """
+    column = column_without_nulls(chunk, name, wanted_by, of=of)
+    if not len(column):
+        return []
+    if is_tensor(column.type):
+        tensors = column.to_numpy_ndarray()
+        return [partial(identity, image) for image in (tensors[..., None] if tensors.ndim == 3 else tensors)]
+    stored = mode_of(column.type)
+    if stored is not None:
+        parts = zip(column.field(stored), column.field("height").to_pylist(), column.field("width").to_pylist(), strict=True)
+        return [partial(_stored, *part) for part in parts]
+    files = column.field("bytes") if pa.types.is_struct(column.type) else column
+    return [partial(_decoded, file, mode, wanted_by) for file in files]
+
+
+def _stored(data: pa.Scalar, height: int, width: int) -> Pixels:
+    return np.frombuffer(data.as_buffer(), np.uint8).reshape(height, width, -1)
+
+
+def _decoded(file: pa.Scalar, mode: Mode | None, wanted_by: str) -> Pixels:
+    return read_file(file.as_py() or b"", mode, wanted_by)
+
+
+def _shape(kind: Any) -> tuple[int, ...]:
+    """Return the axes of a tensor as they are seen, of those in memory."""
+    return tuple(kind.shape[axis] for axis in kind.permutation or range(len(kind.shape)))

@@ -1,0 +1,191 @@
+"""Parts of images: the middle, or another part in each epoch."""
+
+from collections.abc import Callable, Sequence
+from math import exp, log, sqrt
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+from attrs import frozen
+
+from mlxfp.core.checks import check_integer, check_not_negative, check_text, check_types, explain_call
+from mlxfp.core.chunks import Example
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.images.columns import ImageKind
+from mlxfp.data.images.editing import Drawn, ImageStage, name_of
+from mlxfp.data.images.pixels import Pixels, Size, UnusableImageError, pillow, resized
+from mlxfp.data.images.resizing import as_size
+
+Range = tuple[float, float]
+
+_TRIES = 10  # as in torchvision
+
+
+@explain_call
+def center_crop(size: tuple[int, int], *, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Cut the middle out of each image: tensors uint8 [height, width, C].
+
+    The column is as for `decode`, and files are decoded to RGB. Raises `DataError` naming the row and its file for an image that is smaller
+    than `size`, (height, width).
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> numbers = from_table({"image": np.arange(16, dtype=np.uint8).reshape(1, 4, 4)})
+    >>> pipe(numbers, center_crop((2, 2)))[0]["image"][..., 0].tolist()
+    [[5, 6], [9, 10]]
+
+    See also: `resize_short_side`, to put before it.
+    """
+    check_text(image=image)
+    return _CenterCrop(as_size(size), image)
+
+
+@explain_call
+def random_crop(
+    size: tuple[int, int], *, seed: int, padding: int = 0, image: str = "image"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Cut a part of `size`, (height, width), out of each image, all parts equally likely, in each epoch another one.
+
+    First, images get `padding` black pixels on each side. The part depends on the seed, the epoch and the row. The column and the errors
+    are those of `center_crop`.
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> numbers = from_table({"image": np.tile(np.arange(16, dtype=np.uint8).reshape(1, 4, 4), (3, 1, 1))})
+    >>> [row["image"][0, 0, 0].item() for row in pipe(numbers, random_crop((2, 2), seed=0))]
+    [5, 1, 2]
+    """
+    check_integer(seed=seed)
+    check_not_negative(padding=padding)
+    check_text(image=image)
+    return _RandomCrop(as_size(size), seed, padding, image)
+
+
+@explain_call
+def random_resized_crop(  # noqa: PLR0913  # all but the size are named
+    size: tuple[int, int],
+    *,
+    seed: int,
+    scale: Sequence[float] = (0.08, 1.0),
+    ratio: Sequence[float] = (3 / 4, 4 / 3),
+    antialias: bool = True,
+    image: str = "image",
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Cut a part of random area and proportions out of each image, and resize it to `size`, (height, width).
+
+    As torchvision's `RandomResizedCrop` (after Szegedy et al., "Going Deeper with Convolutions", 2015): the share of the area is uniform in
+    `scale`, and the logarithm of width / height in that of `ratio`. Of ten tries, the first part that fits into the image is taken, at a
+    place where all are equally likely; if none fits, the largest part in the middle whose proportions are in `ratio`. The part depends on
+    the seed, the epoch and the row. The filter, the column and the errors are those of `resize`.
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> pictures = from_table({"image": np.zeros((1, 40, 60, 3), np.uint8)})
+    >>> pipe(pictures, random_resized_crop((32, 32), seed=0))[0]["image"].shape
+    (32, 32, 3)
+
+    See also: `resize_short_side` and `center_crop`, for validation.
+    """
+    check_integer(seed=seed)
+    check_types(bool, antialias=antialias)
+    check_text(image=image)
+    pillow("images.random_resized_crop")
+    return _RandomResizedCrop(as_size(size), seed, _range(scale, 1, scale=scale), _range(ratio, None, ratio=ratio), antialias, image)
+
+
+@frozen(repr=False)
+class _CenterCrop(ImageStage):
+    size: Size
+    image: str = "image"
+
+    def kind(self, kind: ImageKind) -> ImageKind:
+        return attrs.evolve(kind, size=self.size)
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        top, left = (round(spare / 2) for spare in _spare(pixels, self.size))  # as in torchvision
+        return _part(pixels, top, left, self.size)
+
+
+@frozen(repr=False)
+class _RandomCrop(ImageStage):
+    size: Size
+    seed: int
+    padding: int = 0
+    image: str = "image"
+    draws_each: ClassVar[int] = 2
+
+    def kind(self, kind: ImageKind) -> ImageKind:
+        return attrs.evolve(kind, size=self.size)
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        margin = (self.padding, self.padding)
+        padded = np.pad(pixels, (margin, margin, (0, 0))) if self.padding else pixels
+        top, left = (int(number * (spare + 1)) for number, spare in zip(drawn, _spare(padded, self.size), strict=True))
+        return _part(padded, top, left, self.size)
+
+
+@frozen(repr=False)
+class _RandomResizedCrop(ImageStage):
+    size: Size
+    seed: int
+    scale: Range = (0.08, 1.0)
+    ratio: Range = (3 / 4, 4 / 3)
+    antialias: bool = True
+    image: str = "image"
+    draws_each: ClassVar[int] = 2 * _TRIES + 2
+
+    def kind(self, kind: ImageKind) -> ImageKind:
+        return attrs.evolve(kind, size=self.size)
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        part = _part(pixels, *self._chosen(pixels.shape[0], pixels.shape[1], drawn.tolist()))
+        return resized(part, self.size, name_of(self), antialias=self.antialias)
+
+    def _chosen(self, height: int, width: int, drawn: list[float]) -> tuple[int, int, Size]:
+        """Return where the part begins, and its size."""
+        lowest, highest = self.ratio
+        *tries, down, right = drawn
+        for share, shape in zip(tries[::2], tries[1::2], strict=True):
+            area = height * width * _between(share, *self.scale)
+            ratio = exp(_between(shape, log(lowest), log(highest)))
+            wide, high = round(sqrt(area * ratio)), round(sqrt(area / ratio))
+            if 0 < wide <= width and 0 < high <= height:
+                return int(down * (height - high + 1)), int(right * (width - wide + 1)), (high, wide)
+        wide, high = min(width, round(height * highest)), min(height, round(width / lowest))
+        return (height - high) // 2, (width - wide) // 2, (max(high, 1), max(wide, 1))
+
+
+def _part(pixels: Pixels, top: int, left: int, size: Size) -> Pixels:
+    height, width = size
+    return pixels[top : top + height, left : left + width]
+
+
+def _spare(pixels: Pixels, size: Size) -> tuple[int, int]:
+    """Return how many rows and columns a crop leaves out."""
+    height, width = pixels.shape[0] - size[0], pixels.shape[1] - size[1]
+    if height < 0 or width < 0:
+        raise UnusableImageError(
+            f"has {pixels.shape[0]} x {pixels.shape[1]} pixels (height x width), too few for a crop of {size[0]} x {size[1]}. Put resize "
+            "or resize_short_side before it, or filter such rows out."
+        )
+    return height, width
+
+
+def _between(number: float, low: float, high: float) -> float:
+    return low + number * (high - low)
+
+
+def _range(values: Any, most: float | None, **named: Any) -> Range:
+    name = next(iter(named))
+    if not isinstance(values, tuple | list) or len(values) != 2:
+        raise ArgumentError(f"{name} must be (least, most), got {values!r}.")
+    low, high = values
+    check_types((int, float), **{f"{name}[0]": low, f"{name}[1]": high})
+    if not 0 < low <= high or high == float("inf") or (most is not None and high > most):
+        above = "" if most is None else f", at most {most}"
+        raise ArgumentError(f"{name} must be (least, most), two numbers above 0 in this order{above}, got {values!r}.")
+    return float(low), float(high)

@@ -1,0 +1,51 @@
+"""Images that are mirrored at random."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from attrs import frozen
+
+from mlxfp.core.checks import check_integer, check_text, check_types, explain_call
+from mlxfp.core.chunks import Example
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.images.editing import Drawn, ImageStage
+from mlxfp.data.images.pixels import Pixels
+
+
+@explain_call
+def random_flip(
+    *, seed: int, probability: float = 0.5, vertical: bool = False, image: str = "image"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Mirror each image with this probability: left becomes right, or with `vertical` top becomes bottom.
+
+    Which images are mirrored depends on the seed, the epoch and the row. The column and the errors are those of `decode`.
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> pairs = from_table({"image": np.tile(np.array([[[1, 2]]], np.uint8), (4, 1, 1))})
+    >>> [row["image"][0, :, 0].tolist() for row in pipe(pairs, random_flip(seed=0))]
+    [[2, 1], [1, 2], [2, 1], [1, 2]]
+    """
+    check_integer(seed=seed)
+    check_types((int, float), probability=probability)
+    check_types(bool, vertical=vertical)
+    check_text(image=image)
+    if not 0 <= probability <= 1:
+        raise ArgumentError(f"probability must be from 0 to 1, got {probability}.")
+    return _RandomFlip(seed, float(probability), vertical, image)
+
+
+@frozen(repr=False)
+class _RandomFlip(ImageStage):
+    seed: int
+    probability: float = 0.5
+    vertical: bool = False
+    image: str = "image"
+    draws_each: ClassVar[int] = 1
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        if drawn[0] >= self.probability:
+            return pixels
+        return pixels[::-1] if self.vertical else pixels[:, ::-1]

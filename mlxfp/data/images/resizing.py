@@ -1,0 +1,103 @@
+"""Images of another size."""
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from mlxfp.core.checks import check_positive, check_text, check_types, explain_call
+from mlxfp.core.chunks import Example
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.images.columns import ImageKind
+from mlxfp.data.images.editing import Drawn, ImageStage, name_of
+from mlxfp.data.images.pixels import Pixels, Size, pillow, resized
+
+
+@explain_call
+def resize(size: tuple[int, int], *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Bring all images to one size, (height, width), by a bilinear filter: tensors uint8 [height, width, C].
+
+    With `antialias`, as in Pillow, torchvision and mlx-data, all pixels that a new one covers count, and values are Pillow's within 1.
+    Without, a new pixel comes from the four old ones around it, as in OpenCV and TensorFlow, and values are OpenCV's within 1: details that
+    are smaller than a new pixel make patterns.
+
+    The column is as for `decode`, and files are decoded to RGB. Needs Pillow (extra `vision`). Raises `SchemaError` for a column of another
+    type, and `DataError` naming the row and its file for one that cannot be decoded.
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> steps = from_table({"image": np.array([[[0, 100], [100, 200]]], np.uint8)})
+    >>> pipe(steps, resize((1, 1)))[0]["image"].tolist()
+    [[[100]]]
+
+    See also: `resize_short_side`, which keeps the proportions; `random_resized_crop`, for training.
+    """
+    check_types(bool, antialias=antialias)
+    check_text(image=image)
+    pillow("images.resize")
+    return _Resize(as_size(size), antialias, image)
+
+
+@explain_call
+def resize_short_side(length: int, *, antialias: bool = True, image: str = "image") -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Resize images so that the shorter side has `length` pixels, and keep their proportions.
+
+    The longer side is rounded down, as in torchvision. Images may still differ in size (see `decode`); `center_crop` after it gives them
+    one. The filter, the column and the errors are those of `resize`.
+
+    >>> import numpy as np
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_table
+    >>> wide = from_table({"image": np.zeros((1, 40, 60, 3), np.uint8)})
+    >>> pipe(wide, resize_short_side(20))[0]["image"].shape
+    (20, 30, 3)
+    """
+    check_positive(length=length)
+    check_types(bool, antialias=antialias)
+    check_text(image=image)
+    pillow("images.resize_short_side")
+    return _ResizeShortSide(length, antialias, image)
+
+
+def as_size(size: Any) -> Size:
+    """Return (height, width), or raise an error of an argument."""
+    if not isinstance(size, tuple | list) or len(size) != 2:
+        raise ArgumentError(f"size must be (height, width), got {size!r}.")
+    height, width = size
+    check_positive(height=height, width=width)
+    return height, width
+
+
+@frozen(repr=False)
+class _Resize(ImageStage):
+    size: Size
+    antialias: bool = True
+    image: str = "image"
+
+    def kind(self, kind: ImageKind) -> ImageKind:
+        return attrs.evolve(kind, size=self.size)
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        return resized(pixels, self.size, name_of(self), antialias=self.antialias)
+
+
+@frozen(repr=False)
+class _ResizeShortSide(ImageStage):
+    _length: int
+    antialias: bool = True
+    image: str = "image"
+
+    def kind(self, kind: ImageKind) -> ImageKind:
+        return kind if kind.size is None else attrs.evolve(kind, size=self._reached(kind.size))
+
+    def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
+        height, width, _ = pixels.shape
+        return resized(pixels, self._reached((height, width)), name_of(self), antialias=self.antialias)
+
+    def _reached(self, size: Size) -> Size:
+        height, width = size
+        short = min(size)
+        return self._length * height // short, self._length * width // short

@@ -1,0 +1,174 @@
+"""All stages of images: the laws of stages, and neighbours that run as one."""
+
+import pickle
+import sys
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import number_rows
+from mlxfp.core.datasets import unoptimized
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingExtraError, UnknownNameError
+from mlxfp.core.execution import iterate
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.images.colors import color_jitter
+from mlxfp.data.images.cropping import center_crop, random_crop, random_resized_crop
+from mlxfp.data.images.decoding import decode
+from mlxfp.data.images.flipping import random_flip
+from mlxfp.data.images.resizing import resize, resize_short_side
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.error_rows import on_error, skipped_rows
+from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.data.sources.media_files import read_images
+from mlxfp.testing import laws
+from tests.data.images.pictures import PIXELS, TENSORS, as_image, encoded, files, pixels_of, smooth
+
+# Each stage, and one that does something else.
+MEMBERS: dict[str, tuple[Any, Any]] = {
+    "decode": (decode(mode="grey"), decode()),
+    "resize": (resize((3, 7)), resize((7, 3))),
+    "resize without antialiasing": (resize((3, 3), antialias=False), resize((3, 3))),
+    "resize_short_side": (resize_short_side(3), resize_short_side(2)),
+    "center_crop": (center_crop((2, 3)), center_crop((1, 1))),
+    "random_crop": (random_crop((4, 5), seed=0, padding=2), random_crop((4, 5), seed=1, padding=2)),
+    "random_resized_crop": (random_resized_crop((3, 3), seed=0), random_resized_crop((3, 3), seed=1)),
+    "random_flip": (random_flip(seed=0), random_flip(seed=0, vertical=True)),
+    "color_jitter": (color_jitter(seed=0, brightness=0.5, contrast=0.5, saturation=0.5, hue=0.3), color_jitter(seed=0, hue=0.3)),
+}
+SEVERAL = [smooth(shape, seed) for seed, shape in enumerate([(9, 7, 3), (5, 6, 3), (8, 8, 1), (4, 9, 3), (6, 5, 3)])]
+FILES = files(SEVERAL)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_the_laws_of_stages_hold(name: str):
+    rows = st.lists(st.integers(0, 99).map(lambda seed: {"image": smooth((4, 5, 3), seed)}), min_size=1, max_size=4)
+    laws.check(MEMBERS[name][0], schema=TENSORS, examples=rows, ahead=0)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_the_laws_of_datasets_hold_for_files(name: str):
+    laws.check(pipe(FILES, MEMBERS[name][0]))
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_stage_is_a_value(name: str):
+    stage, other = MEMBERS[name]
+    assert pickle.loads(pickle.dumps(stage)) == stage != other
+    assert fingerprint(pipe(FILES, stage)) != fingerprint(pipe(FILES, other))
+    written: Any = eval(repr(stage), {each.__name__: each for each in _FUNCTIONS})
+    assert written == stage
+
+
+_FUNCTIONS = [decode, resize, resize_short_side, center_crop, random_crop, random_resized_crop, random_flip, color_jitter]
+
+
+@settings(deadline=None)
+@given(names=st.lists(st.sampled_from(list(MEMBERS)), min_size=2, max_size=4))
+def test_neighbours_that_run_as_one_give_what_they_give_one_after_the_other(names: list[str]):
+    dataset = pipe(FILES, resize((9, 9)), *(MEMBERS[name][0] for name in names))
+    laws.assert_plans_agree(dataset)
+    apart = dataset
+    for stage in dataset.stages:
+        assert stage in apart.stages
+    whole = pipe(dataset, select_columns(["image"]))
+    assert any("run as one" in line for line in whole.plan.rewrites)
+    (step,) = (step for step in whole.plan.steps if step.stop - step.place > 1)
+    assert np.array_equal(pixels_of(whole), pixels_of(unoptimized(whole)))
+    assert step.place == 0
+
+
+def test_an_error_names_the_stage_that_failed_though_several_run_as_one():
+    dataset = pipe(FILES, decode(), resize_short_side(3), center_crop((3, 4)))
+    message = r"images\.center_crop: column 'image' of source row 0 \(0\.png\) has 3 x 3 pixels \(height x width\), too few .* 3 x 4\."
+    with pytest.raises(DataError, match=message):
+        list(dataset)
+
+
+@pytest.mark.parametrize("stages", [[decode()], [resize((3, 3))], [resize_short_side(3), random_flip(seed=0), center_crop((3, 3))]])
+def test_a_damaged_file_is_a_skipped_row(tmp_path: Path, stages: list[Any]):
+    for place, pixels in enumerate(SEVERAL):
+        (tmp_path / f"{place}.png").write_bytes(b"nothing" if place in (1, 3) else encoded(as_image(pixels)))
+    dataset = pipe(read_images(tmp_path), *stages, on_error("skip"))
+    *_, (_, cursor) = iterate(dataset)
+    assert [row["path"] for row in dataset] == ["0.png", "2.png", "4.png"]
+    assert [row.origin.row for row in skipped_rows(dataset, cursor)] == [1, 3]
+    assert all("cannot be decoded" in row.reason for row in skipped_rows(dataset, cursor))
+
+
+@pytest.mark.parametrize("name", [name for name, (stage, _) in MEMBERS.items() if stage.draws])
+def test_what_is_drawn_depends_on_the_row_and_the_epoch_only(name: str):
+    rows = from_table({"image": np.repeat(PIXELS[:1], 40, axis=0), "row": np.arange(40)})
+    dataset = pipe(rows, MEMBERS[name][0])
+    plain = {row["row"]: row["image"].tobytes() for row in dataset}
+    assert {row["row"]: row["image"].tobytes() for row in pipe(rows, shuffle(seed=3), MEMBERS[name][0])} == plain
+    assert len(set(plain.values())) > 1
+    assert {row["row"]: row["image"].tobytes() for row, _ in iterate(dataset, epoch=1)} != plain
+
+
+def test_threads_that_share_a_stage_make_the_same_images():
+    chunk = number_rows(FILES.source.take(0, np.arange(5)), 0, 0)
+    stages = [stage for stage, _ in MEMBERS.values() if stage != MEMBERS["center_crop"][0]]
+    found: list[Any] = []
+
+    def work() -> None:
+        found.append([stage.apply(chunk) for _ in range(5) for stage in stages])
+
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert all(batches == found[0] for batches in found)
+
+
+def test_groups_are_changed_too():
+    (group,) = pipe(FILES, batch(5), resize((2, 2)))
+    assert group.column("image").to_numpy_ndarray().shape == (5, 2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: decode(mode="gray"), UnknownNameError, "No mode is named 'gray'. Did you mean 'grey'"),
+        (lambda: resize(32), ArgumentError, r"size must be \(height, width\), got 32"),
+        (lambda: resize((32, 0)), ArgumentError, "width must be at least 1"),
+        (lambda: resize((32, 32), antialias=1), ArgumentTypeError, "antialias must be bool"),
+        (lambda: resize_short_side(0), ArgumentError, "length must be at least 1"),
+        (lambda: center_crop((1, 1), image=None), ArgumentTypeError, "image must be a string"),
+        (lambda: random_crop((1, 1), seed=0, padding=-1), ArgumentError, "padding must be at least 0"),
+        (lambda: random_crop((1, 1), seed=None), ArgumentTypeError, "seed must be an int"),
+        (lambda: random_resized_crop((1, 1), seed=0, scale=(0.5, 1.5)), ArgumentError, r"scale must be \(least, most\), .* at most 1, got"),
+        (lambda: random_resized_crop((1, 1), seed=0, scale=(0.5, 0.1)), ArgumentError, r"in this order, at most 1, got \(0.5, 0.1\)"),
+        (lambda: random_resized_crop((1, 1), seed=0, ratio=2), ArgumentError, r"ratio must be \(least, most\), got 2"),
+        (lambda: random_resized_crop((1, 1), seed=0, ratio=(0, 1)), ArgumentError, "two numbers above 0"),
+        (lambda: random_flip(seed=0, probability=2), ArgumentError, "probability must be from 0 to 1, got 2"),
+        (lambda: color_jitter(seed=0), ArgumentError, "changes nothing without an amount"),
+        (lambda: color_jitter(seed=0, hue=0.6), ArgumentError, "hue must be at least 0 and at most 0.5, got hue=0.6"),
+        (lambda: color_jitter(seed=0, contrast=-1), ArgumentError, "contrast must be at least 0, got contrast=-1"),
+        (lambda: color_jitter(seed=0, contrast=float("nan")), ArgumentError, "contrast must be at least 0"),
+    ],
+)
+def test_arguments_that_cannot_be_are_refused_at_once(call: Any, error: type[Exception], message: str):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_without_pillow_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch):
+    for name in ("PIL", "PIL.Image"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for call in (decode, lambda: resize((2, 2)), lambda: resize_short_side(2), lambda: random_resized_crop((2, 2), seed=0)):
+        with pytest.raises(MissingExtraError, match=r'images\.\w+ needs PIL\. Install it with: pip install "mlxfp\[vision\]"'):
+            call()
+    cropped = pipe(from_table({"image": PIXELS}), random_crop((2, 2), seed=0), random_flip(seed=0))
+    assert len(pixels_of(cropped)) == 3
+    with pytest.raises(MissingExtraError, match=r"images\.center_crop needs PIL"):
+        list(pipe(from_examples([{"image": b"x"}]), center_crop((2, 2))))

@@ -1,0 +1,82 @@
+"""Images of another size: what Pillow makes of them, and the four pixels around each new one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.images import pixels as pixel_functions
+from mlxfp.data.images.pixels import resized
+from mlxfp.data.images.resizing import resize, resize_short_side
+from tests.data.images.pictures import as_image, as_pixels, colored, files, images, pillow, pixels_of, rows_of, smooth
+
+SIZES = st.tuples(st.integers(1, 15), st.integers(1, 15))
+
+
+def apart(found, expected):
+    assert found.shape == expected.shape
+    return np.abs(found.astype(int) - expected).max()
+
+
+@settings(deadline=None)
+@given(several=st.lists(images(), min_size=1, max_size=3), size=SIZES)
+def test_another_size_is_reached_as_pillow_reaches_it(several, size):
+    bilinear = pillow().Resampling.BILINEAR
+    found = pixels_of(pipe(files(several), resize(size)))
+    for pixels, made in zip(colored(several), found, strict=True):
+        assert apart(made, as_pixels(as_image(pixels).resize(size[::-1], bilinear))) <= 1
+
+
+@pytest.mark.parametrize("shape", [(375, 500, 3), (1000, 30, 1), (7, 900, 3)])
+@pytest.mark.parametrize("size", [(224, 224), (3, 400), (1, 1)])
+@pytest.mark.parametrize("fast", [True, False])
+def test_large_images_too(shape, size, fast, monkeypatch):
+    if not fast:
+        monkeypatch.setattr(pixel_functions, "installed", lambda module: None)
+    pixels = smooth(shape, 0)
+    noisy = np.clip(pixels + np.random.default_rng(0).integers(-9, 9, shape), 0, 255).astype(np.uint8)
+    found, expected = resized(noisy, size, "test"), as_pixels(as_image(noisy).resize(size[::-1], pillow().Resampling.BILINEAR))
+    assert apart(found, expected) <= (1 if fast else 0)
+
+
+def four_around(pixels, size):
+    """The mean of the four pixels around each new one, by their distance; beyond an edge, the last pixel."""
+    places = [(np.arange(new) + 0.5) * old / new - 0.5 for old, new in zip(pixels.shape, size, strict=False)]
+    lows = [np.floor(place).astype(int) for place in places]
+    (down, right), values = (place - low for place, low in zip(places, lows, strict=True)), 0.0
+    for vertical, high in ((1 - down, 0), (down, 1)):
+        for horizontal, wide in ((1 - right, 0), (right, 1)):
+            rows, columns = (np.clip(low + more, 0, old - 1) for low, more, old in zip(lows, (high, wide), pixels.shape, strict=False))
+            values = values + pixels[rows[:, None], columns].astype(float) * (vertical[:, None] * horizontal)[..., None]
+    return values
+
+
+@settings(deadline=None)
+@given(pixels=images(), size=SIZES)
+def test_without_antialiasing_the_four_pixels_around_count(pixels, size):
+    (found,) = pixels_of(pipe(rows_of([pixels]), resize(size, antialias=False)))
+    assert np.abs(found - four_around(pixels, size)).max() <= 1.001  # Pillow rounds down
+
+
+@settings(deadline=None)
+@given(pixels=images(), length=st.integers(1, 15))
+def test_the_short_side_has_the_length_and_proportions_stay(pixels, length):
+    (tensor,), (file,) = (pixels_of(pipe(rows, resize_short_side(length))) for rows in (rows_of([pixels]), files([pixels])))
+    height, width, _ = pixels.shape
+    short, long = sorted((height, width))
+    shape = (length, length * long // short) if height == short else (length * long // short, length)
+    assert tensor.shape[:2] == file.shape[:2] == shape
+    assert apart(tensor, as_pixels(as_image(pixels).resize(shape[::-1], pillow().Resampling.BILINEAR))) <= 1
+
+
+def test_the_same_size_changes_nothing():
+    pixels = smooth((9, 7, 3), 0)
+    assert resized(pixels, (9, 7), "test") is pixels
+
+
+def test_floats_are_resized_channel_by_channel():
+    pixels = smooth((9, 7, 3), 0)
+    found = resized((pixels / 255).astype(np.float32), (5, 4), "test")
+    assert found.dtype == np.float32
+    assert np.abs(found * 255 - resized(pixels, (5, 4), "test")).max() <= 1.01  # rounded after each of two passes

@@ -27,6 +27,7 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "cached-epoch": "cached_epoch.rows",
     "memory-arrays": "memory_arrays.rows",
     "memory-tokens": "memory_arrays.tokens",
+    "sound": "sound.rows",
     "pack": "packing.rows",
     "padding": "padding.rows",
     "cursor": "resuming.rows",
@@ -34,7 +35,7 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "step": "steps.rows",
     "stall": "stalls.rows",
 }
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data", "mlx-lm")
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data", "mlx-lm", "soundfile", "soxr", "librosa")
 _README = Path(__file__).with_name("README.md")
 _BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"
 _LIMIT = 3600  # seconds for one name

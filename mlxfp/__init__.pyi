@@ -115,6 +115,7 @@ from mlxfp.data.sources.media_files import read_images as read_images
 from mlxfp.data.sources.parquet_files import read_parquet as read_parquet
 from mlxfp.data.sources.text_files import read_text as read_text
 from mlxfp.data.sources.torch_datasets import from_torch as from_torch
+from mlxfp.data.sound.features import log_mel as log_mel
 from mlxfp.tasks.part_batches import language_model_batches as language_model_batches
 from mlxfp.tasks.part_batches import train_valid_batches as train_valid_batches
 from mlxfp.text.chat.chat_templates import ChatTemplate as ChatTemplate

@@ -113,6 +113,7 @@ from mlxfp.data.sources.json_files import read_jsonl as read_jsonl
 from mlxfp.data.sources.media_files import read_audio as read_audio
 from mlxfp.data.sources.media_files import read_images as read_images
 from mlxfp.data.sources.parquet_files import read_parquet as read_parquet
+from mlxfp.data.sources.tar_files import read_tar as read_tar
 from mlxfp.data.sources.text_files import read_text as read_text
 from mlxfp.data.sources.torch_datasets import from_torch as from_torch
 from mlxfp.data.sound.features import log_mel as log_mel

@@ -21,6 +21,7 @@ from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage, State
+from mlxfp.data.rows.file_shuffles import OneFile
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 
@@ -171,6 +172,8 @@ class MarkFailed(Hooks):
 
 def _marking(source: Source) -> Source:
     """Return the source that marks records that cannot be parsed, where it knows where the next one begins."""
+    if isinstance(source, OneFile):
+        return attrs.evolve(source, source=_marking(source.source))
     return attrs.evolve(source, marks=True) if isinstance(source, LineSource) else source
 
 

@@ -35,7 +35,8 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "step": "steps.rows",
     "stall": "stalls.rows",
 }
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data", "mlx-lm", "soundfile", "soxr", "librosa")
+_PEERS = "torch", "datasets", "grain", "mlx-data", "mlx-lm", "soundfile", "soxr", "librosa"
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", *_PEERS)
 _README = Path(__file__).with_name("README.md")
 _BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"
 _LIMIT = 3600  # seconds for one name

@@ -52,8 +52,7 @@ class Shuffle(Wrapper):
     @cached_property
     def stream(self) -> Dataset[Any]:
         """What is read."""
-        stage: Any = ShuffleBuffer(self.seed, self.buffer)
-        return stage(Dataset(_FilesInTurn(self.dataset, self.seed, self.files)))
+        return Dataset(_FilesInTurn(self.dataset, self.seed, self.files), (ShuffleBuffer(self.seed, self.buffer),))
 
     @property
     def read_parts(self) -> tuple[Dataset[Any], ...]:
@@ -132,10 +131,12 @@ class _FilesInTurn(Wrapper):
 
 
 class _Open:
-    """One file while it is read: the rows at hand, and the cursor before them. Running machinery, never part of a value."""
+    """One file while it is read. Running machinery, never part of a value."""
 
     def __init__(self, mixture: _FilesInTurn, number: int, epoch: int, cursor: Cursor | None, stack: ExitStack) -> None:
-        self.number, self.cursor, self.held = number, cursor, None
+        self.number, self.cursor = number, cursor  # before the rows at hand
+        self.held: Any = None  # these
+        self._after: Any = cursor  # behind them
         self._joined = len(mixture.read_parts) > 1
         self._chunks = run(mixture.read_parts[number], start(epoch, cursor))
         stack.callback(self._chunks.close)
@@ -147,7 +148,7 @@ class _Open:
             self.held = number_joined(chunk, self.number, self.number) if self._joined and chunk is not None else chunk
         return self.held is not None
 
-    def take(self, count: int) -> RecordBatch:
+    def take(self, count: int) -> Any:
         """Give the first rows that are held."""
         taken, left = self.held.slice(0, count), self.held.num_rows - count
         self.held = self.held.slice(count) if left else None

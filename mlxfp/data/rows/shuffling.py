@@ -32,8 +32,8 @@ def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -
     a row moves backward by at most n places, and forward by any number.
 
     A buffer alone keeps rows of one file together. With `files=k` as well, the files of a reader (`read_jsonl`, `read_csv`, `read_text`,
-    `read_parquet`, `read_arrow`, `read_tar`) come in an order that is drawn anew for each epoch, k of them are open at a time and give one
-    row each in turn, and the buffer takes these rows. Before it, there may be stages that work on each row alone, such as `map`, `filter`
+    `read_parquet`, `read_arrow`, `read_tar`) come in another order in each epoch; k of them are open at a time and give one row each
+    in turn, and the buffer takes these rows. Before it, there may be stages that work on each row alone, such as `map`, `filter`
     and `tokenize`; `PipelineError` for others, and for data that is in no such files.
 
     >>> from mlxfp.core.pipelines import pipe

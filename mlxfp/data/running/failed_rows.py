@@ -170,7 +170,7 @@ class MarkFailed(Hooks):
         return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
-def _marking(source: Source) -> Source:
+def _marking(source: Source) -> Any:
     """Return the source that marks records that cannot be parsed, where it knows where the next one begins."""
     if isinstance(source, OneFile):
         return attrs.evolve(source, source=_marking(source.source))

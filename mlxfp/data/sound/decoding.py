@@ -77,7 +77,7 @@ def resample(samples: Floats, old: int, new: int, path: str) -> Floats:
 
 def _resampler(old: int, new: int) -> Any:
     """Return this thread's resampler: for a second of sound, making one takes as long as using it."""
-    kept = _of_thread.__dict__
+    kept: dict[Any, Any] = _of_thread.__dict__
     if (old, new) not in kept:
         if len(kept) >= _KEPT_RESAMPLERS:
             kept.clear()

@@ -99,6 +99,5 @@ class _LogMel(RowWise):
 
 def _row(chunk: RecordBatch, place: int) -> str:
     """Name a row, with its file where that is known."""
-    paths = chunk.column(_PATH) if _PATH in chunk.schema.names else None
-    known = paths is not None and is_text(paths.type) and paths[place].is_valid
-    return row_at(chunk, place) + (f" ({paths[place]})" if known else "")
+    paths = chunk.column(_PATH) if _PATH in chunk.schema.names else pa.nulls(chunk.num_rows)
+    return row_at(chunk, place) + (f" ({paths[place]})" if is_text(paths.type) and paths[place].is_valid else "")

@@ -23,9 +23,10 @@ def as_samples(values: NDArray[Any], ends: Ends, at: Callable[[int], str]) -> Fl
     if values.dtype.kind == "f":
         with np.errstate(over="ignore"):
             floats = values.astype(np.float32, copy=False)
-        wrong = np.flatnonzero(np.isinf(floats) & np.isfinite(values)) if values.dtype.itemsize > 4 else []
-        if len(wrong):
-            raise DataError(f"{at(row_of(ends, int(wrong[0])))} holds {values[wrong[0]]}, beyond 32-bit floats. Scale it before batch.")
+        beyond = np.isinf(floats) & np.isfinite(values) if values.dtype.itemsize > 4 else np.zeros(0, bool)
+        if beyond.any():
+            place = int(beyond.argmax())
+            raise DataError(f"{at(row_of(ends, place))} holds {values[place]}, beyond 32-bit floats. Scale it before batch.")
         return floats
     wrong = np.flatnonzero((values < _SAMPLES.min) | (values > _SAMPLES.max))
     if len(wrong):

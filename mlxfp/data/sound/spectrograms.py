@@ -19,7 +19,7 @@ from mlxfp.core.checks import check_choice, check_positive, check_types
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.sound.samples import Floats
 
-_FRAMES_AT_ONCE = 512  # the arrays of this many frames fit in the processor's cache
+_FRAMES_AT_ONCE = 256  # the arrays of this many frames fit in the processor's cache
 _VECTOR = 16  # floats, the most that a vector of a processor holds
 _FLOOR = np.float32(1e-10)
 

@@ -6,7 +6,7 @@ order. Positions are (archive, row in it), for both.
 
 import tarfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import cached_property, lru_cache
 from io import FileIO
@@ -30,8 +30,9 @@ from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, 
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
 
 A = TypeVar("A")
-_Span = tuple[int, int, Any]  # where the bytes of a file begin, how many they are, and the parts of a file with holes
 _Row = tuple[str, dict[str, bytes | None]]  # the key, and the bytes of each file by its extension; None: they are not wanted
+
+_Rows = Generator[_Row, None, None]
 
 _KEY = "key"
 _ROWS_AT_ONCE = 64  # of a chunk, as of images in a folder
@@ -47,12 +48,12 @@ def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Ex
     One path, several, a pattern such as `"train-*.tar"`, or a folder; gzip and zstd by suffix. The key of a file is its name up to the
     first dot behind the last /, and the rest its extension, in lower case; files of one key stand next to each other. Columns: `key`
     (string), and one for each extension (binary; null where a row lacks it): `columns`, or else those of the first 128 rows. With
-    `columns`, files with other extensions are left out. Folders, hidden files and files without an extension are no part of a row.
+    `columns`, files with other extensions are left out. Folders, hidden files and files without an extension are ignored.
 
     Rows of plain local archives can be taken in any order: their headers are read once, when they are first needed. Compressed ones, and
     remote ones as in `s3://bucket/a.tar` (extra `remote`), are read in order, and a run that resumes reads them up to its row again.
 
-    Reading raises `DataError` naming archive and file for one that is damaged, ends early, is a link, or is there twice, and for a key
+    Reading raises `DataError` naming archive and file for one that is damaged, ends early, is a link or a duplicate, and for a key
     that comes back later; `SchemaError` for an extension that the first rows lack; `MissingFileError` where a path matches no file.
 
     >>> import tarfile
@@ -140,7 +141,7 @@ class _ReadTar(FileSource):
                 return (*super().notes(), "resuming inside a compressed or remote archive reads everything before the cursor")
         return super().notes()
 
-    def _rows(self, file: FileStamp, schema: Schema, first: int) -> Iterator[_Row]:
+    def _rows(self, file: FileStamp, schema: Schema, first: int) -> _Rows:
         """Yield the rows of an archive from number `first` on, with the bytes of the files that are wanted."""
         if _is_read_in_order(file):
             for row in islice(_stream(file, frozenset(schema.names)), first, None):
@@ -183,9 +184,9 @@ class _Archive:
     def row(self, number: int, schema: Schema, opened: BinaryIO | FileIO) -> _Row:
         """Read the files of a row."""
         wanted = [name for name in schema.names if name != _KEY and name in self.spans]
-        spans = ((name, *self.spans[name][number].tolist()) for name in wanted)
+        spans = {name: self.spans[name][number].tolist() for name in wanted}
         key = self.keys[number]
-        return key, {name: self._bytes(opened, start, size, f"{key}.{name}") for name, start, size in spans if size >= 0}
+        return key, {name: self._bytes(opened, start, size, f"{key}.{name}") for name, (start, size) in spans.items() if size >= 0}
 
     def _bytes(self, opened: BinaryIO | FileIO, start: int, size: int, name: str) -> bytes:
         parts = self.sparse.get(start, [(0, size)])
@@ -252,7 +253,7 @@ def _is_read_in_order(file: FileStamp) -> bool:
     return is_remote(file.path) or packing(file.path) is not None
 
 
-def _stream(file: FileStamp, wanted: frozenset[str]) -> Iterator[_Row]:
+def _stream(file: FileStamp, wanted: frozenset[str]) -> _Rows:
     """Read the rows of an archive in order, with the bytes of files whose extensions are wanted."""
     with closing(open_bytes(file.path)) as opened, closing(_members(opened, "r|", file, wanted)) as members:
         yield from _grouped(((name, data) for name, _, data in members), file)
@@ -269,16 +270,16 @@ class _Member(tarfile.TarInfo):
             raise tarfile.ReadError(str(error)) from error
 
 
-_Found = tuple[tuple[str, str], tarfile.TarInfo, bytes | None]
+_Found = Generator[tuple[tuple[str, str], tarfile.TarInfo, bytes | None], None, None]
 
 
-def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> Iterator[_Found]:
+def _members(opened: Any, mode: Any, file: FileStamp, wanted: frozenset[str]) -> _Found:
     """Yield the files of an archive that belong to rows: (key, extension), header, and the bytes where the extension is wanted."""
     last = ""
     try:
         with tarfile.open(fileobj=opened, mode=mode, tarinfo=_Member, encoding="utf-8", errors="surrogateescape") as archive:
             while (member := archive.next()) is not None:
-                archive.members = []  # it would keep all headers
+                archive.members = []  # type: ignore[attr-defined]  # it would keep all headers
                 last = member.name
                 name = _split(last)
                 if name is None or member.isdir():
@@ -336,7 +337,9 @@ def _grouped(members: Iterable[tuple[tuple[str, str], A]], file: FileStamp) -> I
             seen.add(key)
             row = (key, {})
         if extension in row[1]:
-            raise DataError(f"A tar archive has a file twice: {f'{key}.{extension}'!r}, in {file.path}. Write it again, each file once.")
+            raise DataError(
+                f"A tar archive has a duplicate file: {f'{key}.{extension}'!r}, in {file.path}. Write it again, with each file once."
+            )
         row[1][extension] = value
     if row is not None:
         yield row

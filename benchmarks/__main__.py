@@ -29,6 +29,7 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "memory-tokens": "memory_arrays.tokens",
     "images": "images.rows",
     "images-augment": "images.augmented",
+    "sound": "sound.rows",
     "pack": "packing.rows",
     "padding": "padding.rows",
     "cursor": "resuming.rows",
@@ -39,7 +40,8 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "cores": "workers.cores",
     "runner": "workers.runner",
 }
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "torch", "datasets", "grain", "mlx-data", "mlx-lm", "pillow")
+_PEERS = "torch", "datasets", "grain", "mlx-data", "mlx-lm", "pillow", "soundfile", "soxr", "librosa"
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", *_PEERS)
 _README = Path(__file__).with_name("README.md")
 _BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"
 _LIMIT = 3600  # seconds for one name

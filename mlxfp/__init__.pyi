@@ -105,6 +105,7 @@ from mlxfp.data.running.error_rows import on_error as on_error
 from mlxfp.data.running.error_rows import skipped_rows as skipped_rows
 from mlxfp.data.running.lifting import lift as lift
 from mlxfp.data.running.prefetching import prefetch as prefetch
+from mlxfp.data.sound.features import log_mel as log_mel
 from mlxfp.data.sources.arrow_files import read_arrow as read_arrow
 from mlxfp.data.sources.csv_files import read_csv as read_csv
 from mlxfp.data.sources.hf_datasets import from_hf as from_hf
@@ -115,6 +116,7 @@ from mlxfp.data.sources.json_files import read_jsonl as read_jsonl
 from mlxfp.data.sources.media_files import read_audio as read_audio
 from mlxfp.data.sources.media_files import read_images as read_images
 from mlxfp.data.sources.parquet_files import read_parquet as read_parquet
+from mlxfp.data.sources.tar_files import read_tar as read_tar
 from mlxfp.data.sources.text_files import read_text as read_text
 from mlxfp.data.sources.torch_datasets import from_torch as from_torch
 from mlxfp.tasks.part_batches import language_model_batches as language_model_batches

@@ -7,10 +7,10 @@ from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.collators.masked_lm import continuations, masked
 from mlxfp.collators.plain import default
 from mlxfp.collators.sequence_to_sequence import seq2seq
-from mlxfp.collators.spectrograms import LogMel
 from mlxfp.collators.task_specs import COLLATORS, TASKS, TaskSpec, for_task
 from mlxfp.collators.texts import text
 from mlxfp.collators.waveforms import audio
+from mlxfp.data.sound.spectrograms import LogMel
 
 __all__ = [
     "COLLATORS",

@@ -121,6 +121,30 @@ def ragged_of(examples: Examples, name: str, wanted_by: str) -> tuple[Numbers, E
     return _to_32_bits(values.to_numpy(zero_copy_only=False), lambda at: at_place(examples, name, row_of(ends, at), wanted_by)), ends
 
 
+def vectors_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.float32], Ends]:
+    """Return a column of lists of vectors of one size, or of tensors with two axes: (float32[sum of lengths, size], ends int64[B + 1])."""
+    column = column_of(examples, name, wanted_by)
+    if is_tensor(column.type, axes=2):
+        plain = column.to_numpy_ndarray()
+        return plain.reshape(-1, plain.shape[2]).astype(np.float32, copy=False), np.arange(len(plain) + 1) * plain.shape[1]
+    if not (is_list_like(column.type) and is_list_like(column.type.value_type) and is_number(column.type.value_type.value_type)):
+        raise SchemaError(f"{wanted_by}: column {name!r} must hold lists of lists of numbers, got {column.type}. Make it with log_mel.")
+    vectors, ends = read_lists(column)
+    check_values((vectors, ends), examples.chunk, name, wanted_by, of=GROUP)
+    values, vector_ends = read_lists(vectors)
+    check_values((values, vector_ends[ends]), examples.chunk, name, wanted_by, of=GROUP)
+    sizes = np.diff(vector_ends)
+    size = int(sizes[0]) if len(sizes) else getattr(vectors.type, "list_size", 1)
+    differing = np.flatnonzero(sizes != size)
+    if len(differing):
+        place = row_of(ends, int(differing[0]))
+        raise DataError(
+            f"{at_place(examples, name, place, wanted_by)} has a vector of {sizes[differing[0]]} values, and the first one of the group "
+            f"has {size}. Make all with one log_mel."
+        )
+    return values.to_numpy(zero_copy_only=False).astype(np.float32, copy=False).reshape(-1, size), ends
+
+
 def lists_of(examples: Examples, name: str, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
     """Return a column of integer lists as (values int32[sum of lengths], ends int64[B + 1])."""
     values, ends = ragged_of(examples, name, wanted_by)

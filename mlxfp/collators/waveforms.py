@@ -9,17 +9,18 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, numbers_of, ragged_of
+from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, numbers_of, ragged_of, vectors_of
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, pad_rows, padded_places
-from mlxfp.collators.spectrograms import Floats, LogMel
 from mlxfp.collators.texts import LabelKind, check_label
-from mlxfp.core.arrow.ragged import Ends, row_of
+from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
 from mlxfp.core.chunks import Example
-from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
+from mlxfp.data.sound.samples import Floats, as_samples
+from mlxfp.data.sound.spectrograms import LogMel
 
 
 @explain_call
@@ -28,6 +29,7 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     waveform: str = "waveform",
     rate: str | None = "rate",
     spectrogram: LogMel | None = None,
+    features: str | None = None,
     label: str | None = None,
     label_kind: LabelKind = "class",
     classes: int | None = None,
@@ -42,8 +44,11 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     batch holds `waveforms` float32[B, T] or, with `spectrogram`, `features` float32[B, T, mels], both 0 on padding; `lengths` int32[B], the
     number of samples or frames of each row; and `mask` int32[B, T], 1 on these and 0 on padding. `labels` and `carry` are as for `text`.
 
+    `features` names a column of frames, lists [T] of lists [mels], to take in place of waveforms: `log_mel` makes it before `batch`, where
+    `prefetch(workers=)` spreads the work over the cores. The batch is the same as with its `spectrogram` here.
+
     T is `length` if given; else the smallest of `lengths` that is enough for the group; else the length of the longest row, rounded up to
-    `pad_multiple`. All of these count samples or, with `spectrogram`, frames. Raises `DataError` for a longer waveform, which
+    `pad_multiple`. All of these count samples or, with `spectrogram` or `features`, frames. Raises `DataError` for a longer waveform, which
     `crop_waveforms` cuts, and for integers beyond 16 bits, naming the row.
 
     `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, the waveforms of a batch must have one rate,
@@ -54,13 +59,20 @@ def audio(  # noqa: PLR0913  # all have defaults, and are named
     ([[0.5, -0.5, 0.25], [1.0, 0.0, 0.0]], [3, 1])
     >>> audio(spectrogram=LogMel(8000, size=200, hop=80, mels=20))([{"waveform": [0.5] * 800}])["features"].shape
     (1, 11, 20)
+
+    See also: `log_mel`, `crop_waveforms`, `read_audio`.
     """
     check_text(waveform=waveform)
     check_types((str, type(None)), rate=rate)
     check_types((LogMel, type(None)), spectrogram=spectrogram)
+    check_types((str, type(None)), features=features)
+    if spectrogram is not None and features is not None:
+        raise ArgumentError(
+            f"A spectrogram is of waveforms, and features={features!r} are spectrograms already. Leave out spectrogram, or features."
+        )
     check_label(label, label_kind, classes)
     fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple)
-    return _Audio(waveform, rate, spectrogram, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
+    return _Audio(waveform, rate, spectrogram, features, label, label_kind, classes, fixed, pad_multiple, as_strings("carry", carry))
 
 
 @frozen(repr=False)
@@ -68,6 +80,7 @@ class _Audio(Choosing):
     waveform: str = "waveform"
     rate: str | None = "rate"
     spectrogram: LogMel | None = None
+    features: str | None = None
     label: str | None = None
     label_kind: LabelKind = "class"
     classes: int | None = None
@@ -77,7 +90,7 @@ class _Audio(Choosing):
 
     @property
     def uses(self) -> tuple[str, ...]:
-        return self.waveform, *names_of(self.label), *self.carry, *self.optional_columns
+        return self._column, *names_of(self.label), *self.carry, *self.optional_columns
 
     @property
     def optional_columns(self) -> tuple[str, ...]:  # type: ignore[override]  # read only, as it is in the base class
@@ -85,14 +98,14 @@ class _Audio(Choosing):
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)
-        values, ends = _samples(view, self.waveform)
+        values, ends = _samples(view, self.waveform) if self.features is None else vectors_of(view, self.features, _NAME)
         self._check_rates(view)
         if self.spectrogram is not None:
             values, ends = self.spectrogram.frames(values, ends)
-        at = partial(at_place, view, self.waveform, wanted_by=_NAME)
+        at = partial(at_place, view, self._column, wanted_by=_NAME)
         real = padded_places(ends, at, lengths=self.lengths, pad_multiple=self.pad_multiple, cut=self._cut())
         batch = {
-            "waveforms" if self.spectrogram is None else "features": mx.array(pad_rows(values, real, 0)),
+            "waveforms" if values.ndim == 1 else "features": mx.array(pad_rows(values, real, 0)),
             "lengths": mx.array(np.diff(ends).astype(np.int32)),
             "mask": mx.array(real.astype(np.int32)),
         }
@@ -100,10 +113,16 @@ class _Audio(Choosing):
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)
 
+    @property
+    def _column(self) -> str:
+        return self.waveform if self.features is None else self.features
+
     def _cut(self) -> str | None:
         """Name the stage that cuts waveforms to the longest length, in samples: n of them have 1 + n // hop frames."""
         if not self.lengths:
             return None
+        if self.features is not None:
+            return "crop_waveforms before log_mel"
         most = self.lengths[-1]
         return f"crop_waveforms({most if self.spectrogram is None else most * self.spectrogram.hop - 1})"
 
@@ -129,15 +148,7 @@ def _samples(view: Examples, name: str) -> tuple[Floats, Ends]:
     values, ends = ragged_of(view, name, _NAME)
     if values.dtype == np.bool_:
         raise SchemaError(f"{_NAME}: column {name!r} must hold floats or 16-bit samples, got {view.column(name).type}.")
-    if values.dtype == np.float32:
-        return values, ends
-    wrong = np.flatnonzero((values < -32768) | (values > 32767))
-    if len(wrong):
-        raise DataError(
-            f"{at_place(view, name, row_of(ends, int(wrong[0])), _NAME)} holds {values[wrong[0]]}, and integers are taken as 16-bit "
-            "samples, -32768 to 32767. Turn others into floats between -1 and 1 before batch."
-        )
-    return values.astype(np.float32) / np.float32(32768), ends
+    return as_samples(values, ends, partial(at_place, view, name, wanted_by=_NAME)), ends
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from mlx import nn
 
 from mlxfp.collators.columns import Collator
 from mlxfp.collators.images import NORMALIZATIONS, vision
-from mlxfp.collators.spectrograms import LogMel
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
@@ -25,6 +24,7 @@ from mlxfp.data.rows.columns import rename_columns, select_columns
 from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.map_filter import take
 from mlxfp.data.rows.selecting import Splits, select, train_valid_test
+from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.files import packed
 from mlxfp.data.sources.media_files import read_audio, read_images

@@ -41,6 +41,7 @@ COLUMNS: dict[str, tuple[Draw, pa.DataType]] = {
     "name": (lambda count: st.text(max_size=3), pa.string()),
     "flag": (lambda count: st.booleans(), pa.bool_()),
     "waveform": (floats, pa.list_(pa.float32())),
+    "frames": (lambda count: st.lists(floats(3), min_size=count + 1, max_size=count + 1), pa.list_(pa.list_(pa.float32(), 3))),
     "samples": (numbers_from(-32768, 32767), pa.list_(pa.int16())),
     "tone": (arrays((40,), np.float32), pa.fixed_shape_tensor(pa.float32(), [40])),
     "values": (floats, pa.list_(pa.float64())),

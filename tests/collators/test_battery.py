@@ -75,6 +75,7 @@ BATTERY = {
     "audio of 16 bits": Case(audio(waveform="samples", pad_multiple=4), "samples", {"mask": "samples"}),
     "audio of tensors": Case(audio(waveform="tone", lengths=[10, 64]), "tone", {"mask": "tone"}),
     "audio spectrograms": Case(audio(spectrogram=MEL, label="y"), "waveform y"),
+    "audio features": Case(audio(features="frames", label="y", pad_multiple=4), "frames y", {"mask": "frames"}),
     "audio spectrograms of fixed length": Case(audio(waveform="tone", spectrogram=MEL, length=20), "tone"),
     "default": Case(default(), "input_ids y score name flag", {"input_ids_mask": "input_ids"}),
     "default on floats": Case(default(pad_id=9, pad_multiple=3), "values pair", {"values_mask": "values", "pair_mask": "pair"}),
@@ -145,7 +146,7 @@ def test_an_empty_group_is_an_error(case: Case, data: st.DataObject):
 @pytest.mark.parametrize("name", [name for name in BATTERY if not name.startswith("default")])  # which needs no column
 def test_a_missing_column_is_an_error_that_names_it(name: str):
     with pytest.raises(
-        SchemaError, match=r"collators\.\w+ needs the column '(input_ids|labels|image|grey|waveform|samples|tone)'.*'other'"
+        SchemaError, match=r"collators\.\w+ needs the column '(input_ids|labels|image|grey|waveform|samples|tone|frames)'.*'other'"
     ):
         BATTERY[name].collator([{"other": 1}])
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 
 from mlxfp.collators.collating import collate
-from mlxfp.collators.spectrograms import LogMel
 from mlxfp.collators.waveforms import audio
 from mlxfp.core.chunks import number_rows
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
@@ -19,6 +18,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.cropping import crop_waveforms
+from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.media_files import read_audio
 from tests.collators.groups import groups, view_of

@@ -1,28 +1,29 @@
 """Shuffle: an exact permutation of all rows, or a bounded buffer for streams."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.core.arrow.gathering import large_chunks, rows_in
 from mlxfp.core.checks import check_integer, check_positive, explain_call
-from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, concat_chunks, no_rows, row_keys, source_rows
+from mlxfp.core.chunks import CHUNK_ROWS, Example, Indices, RecordBatch, no_rows, source_rows
 from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.errors import DataError
+from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.execution import read_all, row_count
-from mlxfp.core.randomness import fold_in, fold_into_rows
+from mlxfp.core.randomness import fold_in
 from mlxfp.core.sources import Position, check_ends
-from mlxfp.core.stages import Stage, check_level
+from mlxfp.core.stages import check_level
+from mlxfp.data.rows import file_shuffles
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.row_views import View
+from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
 
 
 @explain_call
-def shuffle(*, seed: int, buffer: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
+def shuffle(*, seed: int, buffer: int | None = None, files: int | None = None) -> Callable[[Dataset[Example]], Dataset[Example]]:
     """Put the examples in random order, another one each epoch, the same for the same seed and epoch.
 
     Without `buffer`, every order of all examples is as likely as any other. Where rows can be taken by number (tables, Arrow files, and
@@ -30,16 +31,31 @@ def shuffle(*, seed: int, buffer: int | None = None) -> Callable[[Dataset[Exampl
     With `buffer=n`, for streams: n rows are held, and each row that comes in takes the place of a random one of them, which comes out;
     a row moves backward by at most n places, and forward by any number.
 
+    A buffer alone keeps rows of one file together. With `files=k` as well, the files of a reader (`read_jsonl`, `read_csv`, `read_text`,
+    `read_parquet`, `read_arrow`, `read_tar`) come in another order in each epoch; k of them are open at a time and give one row each
+    in turn, and the buffer takes these rows. Before it, there may be stages that work on each row alone, such as `map`, `filter`
+    and `tokenize`; `PipelineError` for others, and for data that is in no such files.
+
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> [row["x"] for row in pipe(from_examples([{"x": i} for i in range(6)]), shuffle(seed=1))]
     [5, 2, 3, 0, 4, 1]
+
+    See also: `shuffle_quality`, which measures an order.
     """
     check_integer(seed=seed)
     if buffer is None:
+        if files is not None:
+            raise ArgumentError(
+                f"files=k mixes what k files give in turn, and a buffer shuffles it: got files={files!r} without buffer. Give both, or "
+                "neither for an exact shuffle of all rows."
+            )
         return Combinator(_Shuffle, {"seed": seed}, frozenset({"examples"}))
     check_positive(buffer=buffer)
-    return _ShuffleBuffer(seed, buffer)
+    if files is None:
+        return ShuffleBuffer(seed, buffer)
+    check_positive(files=files)
+    return Combinator(file_shuffles.Shuffle, {"seed": seed, "buffer": buffer, "files": files}, frozenset({"examples"}))
 
 
 @frozen
@@ -112,80 +128,3 @@ class _Shuffle(View):
 
     def _order(self, indices: Indices, count: int, epoch: int) -> Indices:
         return permute(indices, count=count, key=fold_in(0, "shuffle", self.seed, epoch))
-
-
-@frozen(repr=False)
-class _ShuffleBuffer(Stage):
-    """The state is (pool, slots): the chunks that hold the rows, and which row of the pool each place of the buffer holds."""
-
-    seed: int
-    buffer: int
-    reorders = True
-    lengthens = False
-
-    def start(self, epoch: int) -> Any:
-        return (), np.empty(0, np.int64)
-
-    def step(self, state: Any, chunk: RecordBatch) -> tuple[Any, Iterable[RecordBatch]]:
-        pool, slots = state
-        held = sum(part.num_rows for part in pool)
-        rows = np.arange(held, held + chunk.num_rows)
-        room = min(self.buffer - len(slots), len(rows))
-        slots, coming = np.concatenate([slots, rows[:room]]), rows[room:]
-        if not len(coming):
-            return _compact(_joined(pool, chunk), slots), ()
-        places = (fold_into_rows(row_keys(chunk)[room:], "shuffle", self.seed) % np.uint64(self.buffer)).astype(np.int64)
-        leaving, slots = _replace(slots, places, coming)
-        pool = _joined(pool, chunk)
-        return _compact(pool, slots), (_gather(pool, leaving),)
-
-    def finish(self, state: Any) -> Iterable[RecordBatch]:
-        pool, slots = state
-        if not len(slots):
-            return ()
-        left = _gather(pool, slots)
-        order = np.argsort(fold_into_rows(row_keys(left), "shuffle", self.seed, "finish"), kind="stable")
-        return (left.take(pa.array(order)),)
-
-    def length(self, count: int) -> int:
-        return count
-
-    def notes(self) -> tuple[str, ...]:
-        return (f"holds {self.buffer:,} rows, at most about twice that with what left them",)
-
-    def __repr__(self) -> str:
-        return f"shuffle(seed={self.seed}, buffer={self.buffer})"
-
-
-def _replace(slots: Indices, places: Indices, coming: Indices) -> tuple[Indices, Indices]:
-    """Put each row that comes in its place, in turn: which rows leave, and the slots afterwards. All at once, with one sort.
-
-    The row that leaves a place is the one that came to it last: among the rows of this chunk if one did, else the one held.
-    """
-    order = np.argsort(places, kind="stable")
-    sorted_places, sorted_rows = places[order], coming[order]
-    repeated = np.zeros(len(order), bool)
-    repeated[1:] = sorted_places[1:] == sorted_places[:-1]
-    leaving = np.empty_like(coming)
-    leaving[order] = np.where(repeated, np.roll(sorted_rows, 1), slots[sorted_places])
-    after = slots.copy()
-    after[sorted_places] = sorted_rows  # numpy assigns in order, so the last row to come stays
-    return leaving, after
-
-
-def _gather(pool: tuple[RecordBatch, ...], rows: Indices) -> RecordBatch:
-    return rows_in(pool[0].schema, pool).take(rows)
-
-
-def _joined(pool: tuple[RecordBatch, ...], chunk: RecordBatch) -> tuple[RecordBatch, ...]:
-    """Put a chunk behind the pool. Small ones are joined, as each costs at every step: with one no larger, so a row is copied few times."""
-    while pool and pool[-1].num_rows <= chunk.num_rows <= CHUNK_ROWS - pool[-1].num_rows:
-        chunk, pool = concat_chunks([pool[-1], chunk]), pool[:-1]
-    return (*pool, chunk)
-
-
-def _compact(pool: tuple[RecordBatch, ...], slots: Indices) -> Any:
-    """Copy what is held to one chunk once half of the pool has left: each row is copied a bounded number of times."""
-    if sum(part.num_rows for part in pool) <= 2 * len(slots) + CHUNK_ROWS:
-        return pool, slots
-    return (_gather(pool, slots),), np.arange(len(slots))

@@ -21,6 +21,7 @@ from mlxfp.core.planning import SAMPLE_ROWS
 from mlxfp.core.running.steps import ALL_STAGES, HookedTake, Hooks, Rows, Step, held_tasks
 from mlxfp.core.sources import Position, Source, Taken
 from mlxfp.core.stages import Stage, State
+from mlxfp.data.rows.file_shuffles import OneFile
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 
@@ -179,8 +180,10 @@ class MarkFailed(Hooks):
         return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
-def _marking(source: Source) -> Source:
+def _marking(source: Source) -> Any:
     """Return the source that marks records that cannot be parsed, where it knows where the next one begins."""
+    if isinstance(source, OneFile):
+        return attrs.evolve(source, source=_marking(source.source))
     return attrs.evolve(source, marks=True) if isinstance(source, LineSource) else source
 
 

@@ -145,11 +145,12 @@ class FileSource(Source):
 
     paths: tuple[str, ...] = field(converter=as_paths, repr=False)
     kept: tuple[str, ...] | None = field(default=None, kw_only=True, repr=False)  # the columns that the pipeline needs; None: all
+    found: tuple[FileStamp, ...] | None = field(default=None, kw_only=True, repr=False, eq=False)  # the files, where they are known
     suffixes: ClassVar[tuple[str, ...]]  # of the files to read in a folder
 
     def files(self) -> tuple[FileStamp, ...]:
         """Find the files."""
-        return find_files(self.paths, self.suffixes)
+        return find_files(self.paths, self.suffixes) if self.found is None else self.found
 
     def select(self, schema: Schema) -> Schema:
         """Leave out the columns that the pipeline does not need."""

@@ -17,10 +17,10 @@ from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
 from mlxfp.core.sources import Position, Source, Tasks, read_tasks
+from mlxfp.data.sound.decoding import MOST_RATE, SUFFIXES, check_installed, decode, resample
 from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
-from mlxfp.data.sources.wave_files import MOST_RATE, read_wave, resample
 
 _FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
 
@@ -53,14 +53,16 @@ def read_images(path: str | Path) -> Dataset[Example]:
 
 @explain_call
 def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]:
-    """Read the WAV files in a folder, lazily: a row is a file.
+    """Read the files of sound in a folder (WAV, FLAC, OGG, Opus, MP3, AIFF), lazily: a row is a file. Needs the extra `audio`.
 
     Columns: `waveform` (list<float32>, from -1 to 1; the mean of several channels), `rate` (int64, samples per second), `path`, and `class`
-    and `label` where the files are in class folders, all as for `read_images`; so are remote folders. Samples are integers of 8 to 32 bits
-    or floats (which may go beyond -1 and 1). With `rate`, the waveforms of all files are resampled to it, by a windowed sinc filter.
+    and `label` where the files are in class folders, all as for `read_images`; so are remote folders. 16-bit samples are divided by 32768,
+    those of other widths likewise; floats stay as they are, also beyond -1 and 1. With `rate`, files of another rate are resampled to it
+    (soxr, quality HQ); without it they keep theirs, and `log_mel` and `collators.audio` raise an error for rates that do not fit.
 
-    Reading raises `MissingFileError` where there is no such folder or no WAV file in it, and `DataError` naming the file for one that is
-    damaged or has compressed samples, or where only some of the files are in class folders.
+    Reading raises `MissingFileError` where there is no such folder or no such file in it, and `DataError` naming the file for one that is
+    damaged, ends early or holds more than 2**28 samples, or where only some of the files are in class folders; `on_error("skip")` leaves
+    damaged files out.
 
     >>> import wave
     >>> from tempfile import TemporaryDirectory
@@ -71,12 +73,13 @@ def read_audio(path: str | Path, *, rate: int | None = None) -> Dataset[Example]
     ...     list(read_audio(folder))
     [{'waveform': [0.0, 0.5, -1.0], 'rate': 8000, 'path': 'a.wav'}]
 
-    See also: `collators.audio`, which pads waveforms or makes spectrograms.
+    See also: `log_mel` for spectrograms, `crop_waveforms`, `collators.audio`, which pads.
     """
     if rate is not None:
         check_positive(rate=rate)
         if rate > MOST_RATE:
             raise ArgumentError(f"rate is in samples per second, at most {MOST_RATE:,}, got rate={rate:,}.")
+    check_installed("read_audio", resampling=rate is not None)
     return Dataset(_ReadAudio(path, rate=rate))
 
 
@@ -194,9 +197,9 @@ class _ReadImages(_MediaSource):
 @frozen(repr=False)
 class _ReadAudio(_MediaSource):
     rate: int | None = field(default=None, kw_only=True)
-    suffixes = (".wav",)
+    suffixes = SUFFIXES
     columns: ClassVar[dict[str, pa.DataType]] = {"waveform": pa.list_(pa.float32()), "rate": pa.int64()}
 
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
-        waveform, rate = read_wave(data, path)
-        return {"waveform": waveform if self.rate is None else resample(waveform, rate, self.rate), "rate": self.rate or rate}
+        waveform, rate = decode(data, path)
+        return {"waveform": waveform if self.rate is None else resample(waveform, rate, self.rate, path), "rate": self.rate or rate}

@@ -8,7 +8,7 @@ from mlxfp.core.arrow.gathering import rows_in
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.rows import shuffling
+from mlxfp.data.rows import shuffle_buffers, shuffling
 from mlxfp.data.rows.map_filter import filter, take
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
@@ -69,7 +69,7 @@ def test_rows_that_are_gathered_lie_in_few_chunks_as_each_costs_for_every_few_ro
 
 def test_a_buffer_joins_small_chunks_as_each_costs_at_every_step(monkeypatch):
     sizes = []
-    monkeypatch.setattr(shuffling, "rows_in", lambda schema, chunks: sizes.append(len(chunks)) or rows_in(schema, chunks))
+    monkeypatch.setattr(shuffle_buffers, "rows_in", lambda schema, chunks: sizes.append(len(chunks)) or rows_in(schema, chunks))
     small, large = (from_chunks([pa.record_batch({"x": range(at, at + size)}) for at in range(0, 2000, size)]) for size in (1, 2000))
     assert list(pipe(small, shuffle(seed=0, buffer=300))) == list(pipe(large, shuffle(seed=0, buffer=300)))
     assert max(sizes) < 20

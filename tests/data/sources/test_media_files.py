@@ -1,7 +1,7 @@
 """Folders of images and sound: rows are files, sorted, labelled by their folder, read when they are asked for."""
 
 import struct
-import tracemalloc
+import sys
 import wave
 import zlib
 from pathlib import Path
@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.collators.images import vision
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError
+from mlxfp.collators.waveforms import audio
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingExtraError, MissingFileError
 from mlxfp.core.execution import take_rows
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.previews import preview
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.error_rows import on_error
+from mlxfp.data.sound.spectrograms import LogMel
 from mlxfp.data.sources.media_files import read_audio, read_images
 from mlxfp.testing import laws
 
@@ -146,27 +150,55 @@ def test_several_channels_become_their_mean(tmp_path: Path):
     assert list(read_audio(tmp_path)) == [{"waveform": [0.25, 0.0], "rate": 44100, "path": "a.wav"}]
 
 
-def test_what_is_no_wave_file_is_named(tmp_path: Path):
-    write_wave(tmp_path / "a.wav", np.zeros(100, "<i2"))
-    whole = (tmp_path / "a.wav").read_bytes()
-    (tmp_path / "a.wav").write_bytes(whole[:-50])
-    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its header says 200, in '.*a\.wav'\."):
+def test_a_file_that_cannot_be_decoded_is_named_or_skipped(tmp_path: Path):
+    for name in ("a", "b", "c"):
+        write_wave(tmp_path / f"{name}.wav", np.zeros(100, "<i2"))
+    whole = (tmp_path / "b.wav").read_bytes()
+    (tmp_path / "b.wav").write_bytes(whole[:-50])
+    with pytest.raises(DataError, match=r"A file ends early: got 150 bytes of sound where its header says 200, in '.*b\.wav'\."):
         list(read_audio(tmp_path))
-    for damaged in (whole[:6], b"ID3 an mp3 file", whole[:20] + b"\x55" + whole[21:]):
-        (tmp_path / "a.wav").write_bytes(damaged)
-        with pytest.raises(DataError, match=r"A file cannot be read as WAV: .+, in '.*a\.wav'\. Convert it to samples of"):
+    for damaged in (whole[:6], b"ID3 an mp3 file", b""):
+        (tmp_path / "b.wav").write_bytes(damaged)
+        with pytest.raises(DataError, match=r"A file (cannot be decoded as sound: .+|is empty: got 0 bytes), in '.*b\.wav'\. Co"):
             list(read_audio(tmp_path))
+        assert [row["path"] for row in pipe(read_audio(tmp_path), on_error("skip"))] == ["a.wav", "c.wav"]
 
 
-def test_a_header_that_declares_more_sound_than_there_is_takes_no_memory(tmp_path: Path):
-    write_wave(tmp_path / "a.wav", np.zeros(100, "<i2"))
-    data = (tmp_path / "a.wav").read_bytes()
-    (tmp_path / "a.wav").write_bytes(data[:40] + b"\xf0\xff\xff\xff" + data[44:])
-    tracemalloc.start()
-    with pytest.raises(DataError, match=r"A file ends early: got 200 bytes of sound where its header says 4,294,967,280, in '.*a\.wav'"):
-        list(read_audio(tmp_path))
-    assert tracemalloc.get_traced_memory()[1] < 10_000_000
-    tracemalloc.stop()
+def test_a_folder_of_all_kinds_of_sound_becomes_one_batch(tmp_path: Path):
+    soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed: the extra audio")
+    kinds = [
+        ("wav", "PCM_U8"),
+        ("wav", "PCM_24"),
+        ("wav", "FLOAT"),
+        ("flac", "PCM_16"),
+        ("ogg", "VORBIS"),
+        ("mp3", None),
+        ("aiff", "PCM_16"),
+    ]
+    for number, (suffix, subtype) in enumerate(kinds):
+        rate, channels = (8000, 16000, 44100)[number % 3], 1 + number % 2
+        sound = np.repeat(0.5 * np.sin(np.arange(rate) * 2 * np.pi * 440 / rate)[:, None], channels, axis=1)
+        soundfile.write(tmp_path / f"{number}.{suffix}", sound, rate, subtype=subtype)
+    rows = list(read_audio(tmp_path, rate=16000))
+    expected = 0.5 * np.sin(np.arange(16000) * 2 * np.pi * 440 / 16000)
+    assert [(row["rate"], len(row["waveform"])) for row in rows] == [(16000, 16000)] * len(kinds)
+    assert all(np.abs(np.array(row["waveform"]) - expected)[1000:-1000].max() < 0.05 for row in rows)
+    mixed = pipe(read_audio(tmp_path), batch(8), collate(audio(spectrogram=LogMel(16000))))
+    with pytest.raises(DataError, match=r"column 'rate' of source row 0 \(0\.wav\) is 8000, and the spectrogram is for 16000"):
+        list(mixed)
+
+
+def test_the_extra_is_named_where_it_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "soxr", None)
+    assert isinstance(read_audio(tmp_path), Dataset)
+    with pytest.raises(MissingExtraError, match=r'read_audio\(rate=\) needs soxr\. Install it with: pip install "mlxfp\[audio\]"'):
+        read_audio(tmp_path, rate=8000)
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(MissingExtraError, match=r'read_audio needs soundfile\. Install it with: pip install "mlxfp\[audio\]"'):
+        read_audio(tmp_path)
+    monkeypatch.setitem(sys.modules, "scipy.fft", None)
+    with pytest.raises(MissingExtraError, match=r'LogMel needs scipy\. Install it with: pip install "mlxfp\[audio\]"'):
+        LogMel(16000)
 
 
 def test_an_image_that_declares_a_huge_size_is_not_decoded(tmp_path: Path):

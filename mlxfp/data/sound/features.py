@@ -1,0 +1,103 @@
+"""The stage that turns waveforms into log-mel spectrograms."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core.arrow.ragged import check_values, column_without_nulls, read_lists, to_lists
+from mlxfp.core.arrow.types import is_list_like, is_number, is_tensor, is_text
+from mlxfp.core.checks import check_columns, check_text, check_types, explain_call
+from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import DataError, SchemaError
+from mlxfp.core.row_names import row_at
+from mlxfp.core.stages import RowWise
+from mlxfp.data.sound.samples import as_samples
+from mlxfp.data.sound.spectrograms import LogMel
+
+_NAME = "log_mel"
+_PATH = "path"  # the column of files that `read_audio` makes, for messages
+
+
+@explain_call
+def log_mel(
+    spectrogram: LogMel, *, waveform: str = "waveform", features: str = "features", rate: str | None = "rate"
+) -> Callable[[Dataset[Example]], Dataset[Example]]:
+    """Replace waveforms by their log-mel spectrograms, before `batch`, so that `prefetch(workers=)` computes them on all cores.
+
+    The column `waveform`, lists or tensors [T] of floats or 16-bit samples as for `collators.audio`, becomes `features`: lists of vectors
+    float32[mels], 1 + n // hop of them for n samples. `collators.audio(features="features")` pads them, to the same batch as with the
+    `spectrogram` there.
+
+    `rate` names the column of sample rates, as `read_audio` makes it. Where the rows have it, `DataError` names the first row with another
+    rate than that of `spectrogram`, and its file. None: rates are not compared. Raises `SchemaError` unless `waveform` holds numbers.
+
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> rows = from_examples([{"waveform": [0.5] * 800}])
+    >>> (row,) = pipe(rows, log_mel(LogMel(8000, size=200, hop=80, mels=20)))
+    >>> list(row), len(row["features"]), len(row["features"][0])
+    (['features'], 11, 20)
+
+    See also: `read_audio`, `crop_waveforms`, `collators.LogMel`.
+    """
+    check_types(LogMel, spectrogram=spectrogram)
+    check_text(waveform=waveform, features=features)
+    check_types((str, type(None)), rate=rate)
+    return _LogMel(spectrogram, waveform, features, rate)
+
+
+@frozen(repr=False)
+class _LogMel(RowWise):
+    _spectrogram: LogMel
+    waveform: str = "waveform"
+    features: str = "features"
+    rate: str | None = "rate"
+    lengthens = False
+
+    def schema(self, schema: Schema) -> Schema:
+        check_columns([self.waveform], [name for name in schema.names if name not in HIDDEN], _NAME)
+        kind = schema.field(self.waveform).type
+        if not ((is_list_like(kind) or is_tensor(kind, axes=1)) and is_number(kind.value_type)):
+            raise SchemaError(
+                f"{_NAME} needs lists or tensors [T] of numbers in column {self.waveform!r}, got {kind}. Choose another column."
+            )
+        if self.features != self.waveform and self.features in schema.names:
+            raise SchemaError(f"{_NAME} makes the column {self.features!r}, which is there already. Name it by features=.")
+        frames = pa.list_(pa.list_(pa.float32(), self._spectrogram.mels))
+        return schema.set(schema.get_field_index(self.waveform), pa.field(self.features, frames))
+
+    def columns_read(self) -> tuple[str, ...]:
+        return (self.waveform, _PATH, *(() if self.rate is None else (self.rate,)))
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        self._check_rates(chunk)
+        found = read_lists(column_without_nulls(chunk, self.waveform, _NAME))
+        check_values(found, chunk, self.waveform, _NAME)
+        values, ends = found
+        samples = as_samples(
+            values.to_numpy(zero_copy_only=False), ends, lambda place: f"{_NAME}: column {self.waveform!r} of {_row(chunk, place)}"
+        )
+        frames, frame_ends = self._spectrogram.frames(samples, ends)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array(frames.reshape(-1)), self._spectrogram.mels)
+        return chunk.set_column(chunk.schema.get_field_index(self.waveform), self.features, to_lists(vectors, frame_ends))
+
+    def _check_rates(self, chunk: RecordBatch) -> None:
+        if self.rate not in chunk.schema.names:
+            return
+        wanted = self._spectrogram.rate
+        wrong = np.flatnonzero(chunk.column(self.rate).to_numpy(zero_copy_only=False) != wanted)
+        if len(wrong):
+            place = int(wrong[0])
+            raise DataError(
+                f"{_NAME}: column {self.rate!r} of {_row(chunk, place)} is {chunk.column(self.rate)[place]}, and the spectrogram is for "
+                f"{wanted} samples per second. Read all files at one rate, read_audio(folder, rate={wanted})."
+            )
+
+
+def _row(chunk: RecordBatch, place: int) -> str:
+    """Name a row, with its file where that is known."""
+    paths = chunk.column(_PATH) if _PATH in chunk.schema.names else pa.nulls(chunk.num_rows)
+    return row_at(chunk, place) + (f" ({paths[place]})" if is_text(paths.type) and paths[place].is_valid else "")

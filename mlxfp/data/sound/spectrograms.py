@@ -1,0 +1,164 @@
+"""Log-mel spectrograms of many waveforms at once, in numpy and scipy's FFT.
+
+A frame is computed in the same way whatever the other frames are, so neither padding nor batching changes a bit of the result. That rules
+out a matrix product with the filters: BLAS rounds differently for different numbers of rows. A band holds few of the frequencies, so sums
+over these are enough. For the same reason frames come in multiples of 16: the FFT transforms as many at a time as the processor's vectors
+hold, and what is left over by another code.
+"""
+
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from attrs import field, frozen
+from numpy.typing import NDArray
+
+from mlxfp.core._optional import optional
+from mlxfp.core.arrow.ragged import Ends, ends_of, places_within
+from mlxfp.core.checks import check_choice, check_positive, check_types
+from mlxfp.core.errors import ArgumentError
+from mlxfp.data.sound.samples import Floats
+
+_FRAMES_AT_ONCE = 256  # the arrays of this many frames fit in the processor's cache
+_VECTOR = 16  # floats, the most that a vector of a processor holds
+_FLOOR = np.float32(1e-10)
+
+
+@frozen
+class LogMel:
+    """A log-mel spectrogram: how loud each of `mels` bands of pitch is, every `hop` samples.
+
+    `rate` is in samples per second. A frame is `size` samples under a periodic Hann window, centred on multiples of `hop`, with zeros
+    around the waveform; a waveform of n samples has 1 + n // hop frames. The defaults are 25 ms every 10 ms at 16 kHz. Bands lie between
+    `low` and `high` Hz (None: half of `rate`). Values are natural logarithms of power, at least log(1e-10).
+
+    It needs scipy (extra `audio`), for an FFT that is six times as fast as numpy's.
+
+    scale="slaney" spaces bands and gives them equal area as Slaney's Auditory Toolbox (1998) and `librosa` do; "htk" spaces them by
+    2595 log10(1 + f / 700) and gives them equal height, as the HTK Book (2006) and `torchaudio` do; for both of these libraries with
+    `power=2.0` and `pad_mode="constant"`.
+
+    >>> LogMel(8000, size=200, hop=80, mels=20)
+    LogMel(rate=8000, size=200, hop=80, mels=20, low=0.0, high=None, scale='slaney')
+    """
+
+    rate: int
+    size: int = field(default=400, kw_only=True)
+    hop: int = field(default=160, kw_only=True)
+    mels: int = field(default=80, kw_only=True)
+    low: float = field(default=0.0, kw_only=True)
+    high: float | None = field(default=None, kw_only=True)
+    scale: Literal["slaney", "htk"] = field(default="slaney", kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_positive(rate=self.rate, size=self.size, hop=self.hop, mels=self.mels)
+        check_types((int, float), low=self.low)
+        check_types((int, float, type(None)), high=self.high)
+        check_choice(("slaney", "htk"), scale=self.scale)
+        _fft()
+        if not 0 <= self.low < self.top <= self.rate / 2:
+            raise ArgumentError(f"Bands lie between 0 and {self.rate / 2} Hz, half the rate; got low={self.low} and high={self.top}.")
+        empty = np.flatnonzero(~self._filters.any(axis=1))
+        if len(empty):
+            raise ArgumentError(
+                f"mels={self.mels} bands are too narrow for size={self.size} at {self.rate} Hz: band {empty[0]} holds no frequency. "
+                "Give fewer bands or a larger size."
+            )
+
+    @property
+    def top(self) -> float:
+        """Where the highest band ends, in Hz."""
+        return self.rate / 2 if self.high is None else self.high
+
+    def frames(self, values: Floats, ends: Ends) -> tuple[Floats, Ends]:
+        """Return the frames of all waveforms, end to end, float32[frames, mels], and their ends, int64[B + 1].
+
+        `values` are the samples of all waveforms, end to end, and `ends` where those of each waveform end, int64[B + 1].
+        """
+        counts = self._counts(ends)
+        padded = self._padded(values, ends)
+        starts = np.repeat(ends[:-1] + np.arange(len(counts)) * self.size, counts) + places_within(counts) * self.hop
+        windows = np.lib.stride_tricks.sliding_window_view(padded, self.size)
+        out = np.empty((len(starts), self.mels), np.float32)
+        rows = min(_FRAMES_AT_ONCE, max(1, -(-len(starts) // _VECTOR)) * _VECTOR)
+        buffer = np.zeros((rows, self.size), np.float32)
+        power = np.empty((self.size // 2 + 1, rows), np.float32)
+        for first in range(0, len(starts), rows):
+            part = starts[first : first + rows]
+            np.multiply(windows[part], self._window, out=buffer[: len(part)])
+            parts = np.square(_fft().rfft(buffer, axis=1).view(np.float32)).reshape(rows, -1, 2)  # of the real and the imaginary number
+            np.add(parts[:, :, 0].T, parts[:, :, 1].T, out=power)
+            loud = self._sums(power)
+            np.log(np.maximum(loud, _FLOOR, out=loud), out=loud)
+            out[first : first + rows] = loud.T[: len(part)]
+        return out, ends_of(counts)
+
+    def _counts(self, ends: Ends) -> NDArray[np.int64]:
+        """Return how many frames each waveform has: int64[B]."""
+        lengths = ends[1:] - ends[:-1]
+        return np.where(lengths > 0, 1 + lengths // self.hop, 0)
+
+    def _padded(self, values: Floats, ends: Ends) -> Floats:
+        """Return the waveforms end to end with `size` zeros between them, and around them: a window sees no neighbour."""
+        out = np.zeros(len(values) + len(ends) * self.size, np.float32)
+        before = self.size // 2
+        for first, stop in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
+            out[before + first : before + stop] = values[first:stop]
+            before += self.size
+        return out
+
+    def _sums(self, power: Floats) -> Floats:
+        """Return the power in each band, [mels, frames], from the power at each frequency, [size // 2 + 1, frames].
+
+        The first frequencies of all bands are added up, then the second ones of those that have two, and so on.
+        """
+        places, steps = self._steps
+        out = np.zeros((self.mels, power.shape[1]), np.float32)
+        for frequencies, weights in steps:
+            out[: len(weights)] += power[frequencies] * weights
+        return out[places]
+
+    @cached_property
+    def _window(self) -> Floats:
+        """The periodic Hann window: float32[size]."""
+        return (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.size) / self.size)).astype(np.float32)
+
+    @cached_property
+    def _filters(self) -> NDArray[np.float64]:
+        """The weight of each frequency in each band: float64[mels, size // 2 + 1]."""
+        low, high = _to_mel(np.array([self.low, self.top]), self.scale).tolist()
+        points = _to_hertz(np.linspace(low, high, self.mels + 2), self.scale)[:, None]
+        frequencies = np.arange(self.size // 2 + 1) * self.rate / self.size
+        rising = (frequencies - points[:-2]) / (points[1:-1] - points[:-2])
+        falling = (points[2:] - frequencies) / (points[2:] - points[1:-1])
+        heights = 2 / (points[2:] - points[:-2]) if self.scale == "slaney" else np.ones((self.mels, 1))
+        return np.maximum(0, np.minimum(rising, falling)) * heights
+
+    @cached_property
+    def _steps(self) -> tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], Floats]]]:
+        """The place of each band when those of the most frequencies come first; for each step the frequencies, and weights [bands, 1]."""
+        inside = self._filters > 0
+        firsts, counts = inside.argmax(axis=1), inside.sum(axis=1)
+        order = np.argsort(-counts, kind="stable")
+        steps = []
+        for number in range(counts.max()):
+            bands = order[: np.count_nonzero(counts > number)]
+            frequencies = firsts[bands] + number
+            steps.append((frequencies, self._filters[bands, frequencies][:, None].astype(np.float32)))
+        return np.argsort(order), steps
+
+
+def _fft() -> Any:
+    return optional("scipy.fft", extra="audio", needed_by="LogMel")
+
+
+def _to_mel(hertz: NDArray[np.float64], scale: str) -> NDArray[np.float64]:
+    if scale == "htk":
+        return 2595 * np.log10(1 + hertz / 700)
+    return np.where(hertz < 1000, hertz * 3 / 200, 15 + np.log(np.maximum(hertz, 1000) / 1000) * 27 / np.log(6.4))
+
+
+def _to_hertz(mel: NDArray[np.float64], scale: str) -> NDArray[np.float64]:
+    if scale == "htk":
+        return 700 * (10 ** (mel / 2595) - 1)
+    return np.where(mel < 15, mel * 200 / 3, 1000 * np.exp(np.log(6.4) * (np.maximum(mel, 15) - 15) / 27))

@@ -1,0 +1,281 @@
+"""A shuffle over many files: a permutation of all rows, that resumes anywhere, differs in each epoch, and parts neighbours."""
+
+import gzip
+import json
+import tarfile
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import Example
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, PipelineError
+from mlxfp.core.execution import iterate
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.inspection.provenance import row_origins, trace_row
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.filtering import filter_by
+from mlxfp.data.rows.map_filter import filter, flat_map, map, take
+from mlxfp.data.rows.mixing import mix
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
+from mlxfp.data.running.error_rows import on_error, skipped_rows
+from mlxfp.data.sources.arrow_files import read_arrow
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.data.sources.tar_files import read_tar
+from mlxfp.data.sources.text_files import read_text
+from mlxfp.testing import laws
+
+
+def write_jsonl(path: Path, rows: list[int]) -> None:
+    path.write_text("".join(json.dumps({"x": row, "name": f"row {row}"}) + "\n" for row in rows))
+
+
+def write_tar(path: Path, rows: list[int]) -> None:
+    with tarfile.open(path, "w") as archive:
+        for row in rows:
+            member = tarfile.TarInfo(f"{row:04}.x")
+            member.size = len(str(row))
+            archive.addfile(member, BytesIO(str(row).encode()))
+
+
+def write_table(write: Callable[[pa.Table, Path], Any]) -> Callable[[Path, list[int]], None]:
+    return lambda path, rows: write(pa.table({"x": pa.array(rows, pa.int64()), "name": [f"row {row}" for row in rows]}), path)
+
+
+def to_feather(table: pa.Table, path: Path) -> None:
+    with pa.ipc.new_stream(path, table.schema) as writer:
+        for first in range(0, max(1, table.num_rows), 3):
+            writer.write_table(table.slice(first, 3))
+
+
+# Each: the suffix, what writes a file of rows, and what reads the files.
+FORMATS: dict[str, tuple[str, Callable[[Path, list[int]], Any], Callable[[Any], Dataset[Any]]]] = {
+    "jsonl": ("jsonl", write_jsonl, read_jsonl),
+    "gzip": ("csv.gz", lambda path, rows: path.write_bytes(gzip.compress(b"x\n" + b"".join(b"%d\n" % row for row in rows))), read_csv),
+    "csv": ("csv", lambda path, rows: path.write_text("x,name\n" + "".join(f"{row},row {row}\n" for row in rows)), read_csv),
+    "text": ("txt", lambda path, rows: path.write_text("".join(f"{row}\n" for row in rows)), read_text),
+    "parquet": ("parquet", write_table(lambda table, path: pq.write_table(table, path, row_group_size=4)), read_parquet),
+    "arrow": ("arrow", write_table(to_feather), read_arrow),
+    "tar": ("tar", write_tar, read_tar),
+}
+every_format = pytest.mark.parametrize("name", FORMATS)
+
+
+def written(folder: str | Path, name: str, sizes: list[int]) -> Dataset[Any]:
+    """Write files of so many rows, numbered through, and read them."""
+    suffix, write, read = FORMATS[name]
+    first = 0
+    for number, size in enumerate(sizes):
+        write(Path(folder, f"part-{number:03}.{suffix}"), list(range(first, first + size)))
+        first += size
+    return read(str(Path(folder, f"part-*.{suffix}")))
+
+
+def numbers(rows: Any) -> list[int]:
+    return [int(next(value for key, value in row.items() if key in ("x", "text"))) for row in rows]
+
+
+SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=7).filter(lambda sizes: sizes[0] > 0)
+
+
+@every_format
+@given(sizes=SIZES, seed=st.integers(0, 99), buffer=st.integers(1, 9), files=st.integers(1, 8), data=st.data())
+def test_every_row_comes_once_and_a_run_resumes_at_any(name: str, sizes: list[int], seed: int, buffer: int, files: int, data: Any):
+    with TemporaryDirectory() as folder:
+        shuffled = pipe(written(folder, name, sizes), shuffle(seed=seed, buffer=buffer, files=files))
+        for epoch in (0, 1):
+            whole = list(iterate(shuffled, epoch=epoch))
+            assert sorted(numbers(row for row, _ in whole)) == list(range(sum(sizes)))
+            stop = data.draw(st.integers(0, len(whole) - 1))
+            cursor = Cursor.from_bytes(whole[stop][1].to_bytes())
+            assert [row for row, _ in iterate(shuffled, cursor)] == [row for row, _ in whole[stop + 1 :]]
+
+
+@every_format
+def test_it_obeys_the_laws_of_datasets(name: str, tmp_path: Path):
+    shuffled = pipe(written(tmp_path, name, [9, 0, 5, 12, 3]), shuffle(seed=1, buffer=4, files=2))
+    laws.assert_value(shuffled)
+    laws.assert_described(shuffled)
+    laws.assert_repeatable(shuffled)
+    laws.assert_resumable(shuffled)
+    laws.assert_resumable(pipe(shuffled, repeat(2), batch(4)))
+    laws.assert_plans_agree(pipe(shuffled, select_columns([shuffled.plan.schema.names[0]]), batch(3)))
+    laws.assert_told_apart(shuffled, pipe(written(tmp_path, name, [9, 0, 5, 12, 3]), shuffle(seed=1, buffer=4, files=3)))
+
+
+@every_format
+def test_epochs_and_seeds_have_orders_of_their_own(name: str, tmp_path: Path):
+    rows = written(tmp_path, name, [10] * 6)
+    orders = {
+        tuple(numbers(row for row, _ in iterate(pipe(rows, shuffle(seed=seed, buffer=5, files=3)), epoch=epoch)))
+        for seed in range(3)
+        for epoch in range(3)
+    }
+    assert len(orders) == 9
+
+
+def test_neighbours_are_parted_that_a_buffer_alone_keeps_together(tmp_path: Path):
+    rows = written(tmp_path, "jsonl", [500] * 64)
+    alone, mixed = (shuffle_quality(pipe(rows, shuffle(seed=0, buffer=1000, **more))) for more in ({}, {"files": 16}))
+    assert alone.moved < 0.05
+    assert alone.correlation > 0.98
+    assert mixed.moved > 0.25
+    assert abs(mixed.correlation) < 0.3
+    assert mixed.neighbours < 0.005
+
+
+def test_the_files_open_at_a_time_give_one_row_each_in_turn(tmp_path: Path):
+    rows = written(tmp_path, "jsonl", [4, 4, 4, 4])
+    shuffled = pipe(rows, shuffle(seed=3, buffer=1, files=2))
+    order = [number // 4 for number in numbers(shuffled)]
+    assert len(set(order[:8:2])) == len(set(order[1:8:2])) == 1
+    assert len(set(order[:8])) == len(set(order[8:])) == 2
+
+
+@frozen
+class Named:
+    def __call__(self, row: Example) -> Example:
+        return {"x": row["x"], "name": f"{row['name']}!"}
+
+
+@frozen
+class Drawn:
+    def __call__(self, row: Example, random: np.random.Generator) -> Example:
+        return {"x": row["x"], "drawn": int(random.integers(0, 2**60))}
+
+
+@frozen
+class Twice:
+    def __call__(self, row: Example) -> list[Example]:
+        return [dict(row), {**row, "x": -row["x"]}]
+
+
+@frozen
+class Even:
+    def __call__(self, row: Example) -> bool:
+        return bool(row["x"] % 2 == 0)
+
+
+def test_stages_that_work_on_each_row_come_before_it(tmp_path: Path):
+    rows = written(tmp_path, "jsonl", [7, 3, 8])
+    before = pipe(rows, map(Named()), filter(Even()), flat_map(Twice()), filter_by([("x", ">=", 0)]))
+    shuffled = pipe(before, shuffle(seed=0, buffer=3, files=2))
+    assert sorted(map_to_pairs(shuffled)) == sorted(map_to_pairs(before))
+    laws.assert_resumable(shuffled)
+    laws.assert_value(shuffled)
+
+
+def map_to_pairs(rows: Any) -> list[tuple[int, str]]:
+    return [(row["x"], row["name"]) for row in rows]
+
+
+def test_what_is_drawn_differs_between_files_and_epochs(tmp_path: Path):
+    shuffled = pipe(written(tmp_path, "jsonl", [5] * 4), map(Drawn(), seed=0), shuffle(seed=0, buffer=3, files=2))
+    drawn = [row["drawn"] for epoch in (0, 1) for row, _ in iterate(shuffled, epoch=epoch)]
+    assert len(set(drawn)) == 40
+    assert drawn[:20] == [row["drawn"] for row in shuffled]
+
+
+def test_a_column_that_the_first_file_alone_would_not_have_is_there(tmp_path: Path):
+    for place in ("year=2023", "year=2024"):
+        (tmp_path / place).mkdir()
+        write_jsonl(tmp_path / place / "a.jsonl", [1, 2, 3])
+    rows = read_jsonl(tmp_path)
+    found = list(pipe(rows, shuffle(seed=0, buffer=2, files=2)))
+    assert sorted(str(row) for row in found) == sorted(str(row) for row in rows)
+
+
+def test_rows_are_named_by_their_file(tmp_path: Path):
+    rows = written(tmp_path, "jsonl", [4, 4, 4])
+    shuffled = pipe(rows, shuffle(seed=0, buffer=3, files=2), batch(4))
+    origins = row_origins(shuffled, 1)
+    assert [int(repr(origin.source)[-10:-8]) * 4 + origin.row for origin in origins] == numbers(list(shuffled)[1])
+    number = list(shuffled)[1].rows[2]
+    assert numbers(trace_row(shuffled, int(number)).steps[0].items) == [numbers(list(shuffled)[1])[2]]
+    inside = pipe(mix([rows, pipe(rows, shuffle(seed=0, buffer=3, files=2))], [1, 1], stop="all"), batch(24))
+    (group,) = inside
+    (found,) = [row_origins(inside, 0)]
+    assert [int(repr(each.source)[-10:-8]) * 4 + each.row for each in found if "*" not in repr(each.source)] == numbers(
+        row for row, each in zip(group, found, strict=True) if "*" not in repr(each.source)
+    )
+
+
+def test_rows_that_fail_are_skipped_with_their_file(tmp_path: Path):
+    rows = written(tmp_path, "jsonl", [30, 30])
+    broken = tmp_path / "part-001.jsonl"
+    broken.write_text(broken.read_text().replace('"x": 41', '"x": 4x1'))
+    shuffled = pipe(rows, shuffle(seed=0, buffer=8, files=2), on_error("skip", max_rate=0.5))
+    items = list(iterate(shuffled))
+    assert sorted(numbers(row for row, _ in items)) == [number for number in range(60) if number != 41]
+    (skipped,) = skipped_rows(shuffled, items[-1][1])
+    assert skipped.origin.row == 11
+    assert "line 12 of" in skipped.reason
+    assert "part-001.jsonl" in skipped.reason
+
+
+def test_files_that_changed_since_a_cursor_are_noticed(tmp_path: Path):
+    def made() -> Dataset[Any]:
+        return pipe(read_jsonl(str(tmp_path / "*.jsonl")), shuffle(seed=0, buffer=2, files=2))
+
+    written(tmp_path, "jsonl", [9] * 6)
+    cursor = [cursor for _, cursor in iterate(made())][40]
+    write_jsonl(tmp_path / "part-009.jsonl", [1])
+    with pytest.raises(CursorError, match=r"The files have changed since the cursor was made: there were 6, now 7\."):
+        list(iterate(made(), cursor))
+
+
+def test_a_damaged_file_is_named(tmp_path: Path):
+    rows = written(tmp_path, "jsonl", [5, 5, 5])
+    (tmp_path / "part-002.jsonl").write_text('{"y": 1}\n')
+    with pytest.raises(DataError, match=r"part-002\.jsonl"):
+        list(pipe(rows, shuffle(seed=0, buffer=2, files=3)))
+
+
+def test_building_reads_nothing(tmp_path: Path):
+    shuffled = pipe(read_jsonl(tmp_path / "later*.jsonl"), shuffle(seed=0, buffer=2, files=2))
+    with pytest.raises(MissingFileError, match="No file matches"):
+        list(shuffled)
+    write_jsonl(tmp_path / "later.jsonl", [1, 2])
+    assert sorted(numbers(pipe(read_jsonl(tmp_path / "later*.jsonl"), shuffle(seed=0, buffer=2, files=2)))) == [1, 2]
+    assert repr(shuffled).endswith("shuffle(seed=0, buffer=2, files=2))")
+    assert repr(shuffle(seed=0, buffer=2, files=2)) == "shuffle(seed=0, buffer=2, files=2)"
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda rows: shuffle(seed=0, files=2), ArgumentError, "got files=2 without buffer. Give both, or neither for an exact shuffle"),
+        (lambda rows: shuffle(seed=0, buffer=2, files=0), ArgumentError, "files must be at least 1"),
+        (
+            lambda rows: shuffle(seed=0, buffer=2, files=2)(from_examples([{"x": 1}])),
+            PipelineError,
+            r"mixes the files of a reader, such as read_jsonl or read_parquet, got from_examples\(1 rows\)\. Put it behind the reader",
+        ),
+        (lambda rows: pipe(rows, take(3), shuffle(seed=0, buffer=2, files=2)), PipelineError, r"got take\(count=3\)"),
+        (
+            lambda rows: pipe(rows, shuffle(seed=0, buffer=2), shuffle(seed=0, buffer=2, files=2)),
+            PipelineError,
+            r"shuffle\(seed=0, buffer=2\) works on the rows of all files\. Put it behind shuffle",
+        ),
+        (lambda rows: pipe(rows, batch(2), shuffle(seed=0, buffer=2, files=2)), PipelineError, "takes examples"),
+    ],
+)
+def test_what_cannot_be_is_refused_when_it_is_built(make: Any, error: type[Exception], message: str, tmp_path: Path):
+    with pytest.raises(error, match=message):
+        make(read_jsonl(tmp_path / "a.jsonl"))

@@ -1,0 +1,286 @@
+"""Archives of WebDataset: rows are the files of one key, read by number or in order, and damage is named."""
+
+import gzip
+import importlib
+import io
+import tarfile
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.errors import ArgumentError, CursorError, DataError, MissingFileError, SchemaError
+from mlxfp.core.execution import iterate
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.error_rows import on_error
+from mlxfp.data.sources.tar_files import read_tar
+from mlxfp.testing import laws
+
+Files = list[tuple[str, bytes]]
+
+
+def archive(files: Files, *, form: int = tarfile.PAX_FORMAT) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=form) as tar:
+        for name, data in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return out.getvalue()
+
+
+def save(path: Path, data: bytes) -> Path:
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def files_of(rows: list[tuple[str, dict[str, bytes]]]) -> Files:
+    return [(f"{key}.{extension}", data) for key, row in rows for extension, data in row.items()]
+
+
+NAMES = st.text("aB0_é漢 ", min_size=1, max_size=5)
+ROWS = st.dictionaries(
+    st.one_of(NAMES, st.builds("{}/{}".format, NAMES, NAMES)),
+    st.dictionaries(st.sampled_from(["jpg", "cls", "seg.png", "json"]), st.binary(max_size=600), min_size=1),
+    min_size=1,
+    max_size=9,
+).map(lambda rows: list(rows.items()))
+every_suffix = pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
+TWO = [("a", {"txt": b"1", "cls": b"x"}), ("b", {"txt": b"2", "cls": b""})]
+
+
+@every_suffix
+@given(shards=st.lists(ROWS, min_size=1, max_size=3), form=st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]))
+def test_the_files_of_a_key_are_a_row(suffix: str, shards: list[Any], form: int):
+    with TemporaryDirectory() as folder:
+        for number, rows in enumerate(shards):
+            save(Path(folder, f"{number}{suffix}"), archive(files_of(rows), form=form))
+        dataset = read_tar(folder, columns=["jpg", "cls", "seg.png", "json"])
+        empty = dict.fromkeys(("jpg", "cls", "seg.png", "json"))
+        expected = [{"key": key, **empty, **row} for rows in shards for key, row in rows]
+        assert list(dataset) == expected
+        laws.assert_reads(dataset.source)
+        laws.assert_value(dataset)
+        laws.assert_described(dataset)
+        laws.assert_resumable(dataset)
+        assert dataset.indexable == (suffix == ".tar")
+        if dataset.indexable:
+            laws.assert_random_access(dataset, np.array([0, len(expected) - 1, 0]))
+            assert sorted(map(str, pipe(dataset, shuffle(seed=0)))) == sorted(map(str, expected))
+
+
+@every_suffix
+def test_columns_are_those_of_the_first_rows(tmp_path: Path, suffix: str):
+    path = save(tmp_path / f"a{suffix}", archive(files_of([*TWO, ("c", {"cls": b"y", "JSON": b"{}"})])))
+    dataset = read_tar(path)
+    assert dataset.source.schema() == pa.schema({"key": pa.string(), "txt": pa.binary(), "cls": pa.binary(), "json": pa.binary()})
+    assert list(dataset)[2] == {"key": "c", "txt": None, "cls": b"y", "json": b"{}"}
+    assert repr(dataset) == f"pipe(read_tar({str(path)!r}))"
+    assert list(pipe(dataset, select_columns(["txt"])))[:2] == [{"txt": b"1"}, {"txt": b"2"}]
+    assert list(pipe(dataset, select_columns(["key"]))) == [{"key": "a"}, {"key": "b"}, {"key": "c"}]
+    assert list(read_tar(path, columns=["cls"])) == [{"key": "a", "cls": b"x"}, {"key": "b", "cls": b""}, {"key": "c", "cls": b"y"}]
+
+
+@every_suffix
+def test_an_extension_that_comes_later_is_an_error_that_shows_what_to_declare(tmp_path: Path, suffix: str):
+    rows = [(f"{number:04}", {"txt": b"1"}) for number in range(200)]
+    path = save(tmp_path / f"a{suffix}", archive(files_of([*rows, ("new", {"text": b"2"})])))
+    with pytest.raises(SchemaError) as caught:
+        list(read_tar(path))
+    assert str(caught.value) == (
+        f"A row has a file with an extension that the first rows lack: got 'new.text', where the columns are txt, in {path}. Did you mean "
+        "'txt'? Declare those you need, as in columns=['txt', 'text']; others are then left out."
+    )
+    assert len(list(read_tar(path, columns=["txt", "text"]))) == 201
+
+
+@every_suffix
+def test_what_belongs_to_no_row_is_left_out(tmp_path: Path, suffix: str):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        folder = tarfile.TarInfo("data.v1")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        for name in ("README", "data.v1/.hidden.txt", "data.v1/a.txt", "data.v1/a.", "data.v1/a.cls"):
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    path = save(tmp_path / f"a{suffix}", out.getvalue())
+    assert list(read_tar(path)) == [{"key": "data.v1/a", "txt": b"", "cls": b""}]
+
+
+def test_long_names_and_large_numbers_are_read_in_every_form(tmp_path: Path):
+    name = "folder/" * 40 + "a" * 120
+    for form in (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT):
+        path = save(tmp_path / "a.tar", archive([(f"{name}.txt", b"1"), (f"{name}.cls", b"2")], form=form))
+        assert list(read_tar(path)) == [{"key": name, "txt": b"1", "cls": b"2"}]
+
+
+def sparse_archive(size: int = 10_000) -> bytes:
+    """An archive in GNU's old format of files with holes: 512 bytes at 4096, and an end."""
+    member = tarfile.TarInfo("a.bin")
+    member.size = 512
+    head = bytearray(member.tobuf(tarfile.GNU_FORMAT))
+    head[156:157] = tarfile.GNUTYPE_SPARSE
+    for place, number in ((386, 4096), (398, 512), (410, size), (422, 0), (483, size)):
+        head[place : place + 12] = b"%011o\0" % number
+    head[148:156] = b" " * 8
+    head[148:156] = b"%06o\0 " % sum(head)
+    return bytes(head) + b"x" * 512 + bytes(1024)
+
+
+@every_suffix
+def test_a_file_with_holes_has_zeros_there(tmp_path: Path, suffix: str):
+    path = save(tmp_path / f"a{suffix}", sparse_archive())
+    (row,) = read_tar(path)
+    assert row["bin"] == bytes(4096) + b"x" * 512 + bytes(10_000 - 4096 - 512)
+
+
+@every_suffix
+def test_a_file_with_holes_that_declares_a_huge_size_takes_no_memory(tmp_path: Path, suffix: str):
+    path = save(tmp_path / f"a{suffix}", sparse_archive(2**32))
+    with pytest.raises(DataError, match=r"too large for a row: 'a\.bin' has 4,294,967,296 bytes, at most 268,435,456 in .*a\.tar"):
+        list(read_tar(path))
+
+
+@every_suffix
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_are_refused(tmp_path: Path, suffix: str, kind: bytes):
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("a.txt"), io.BytesIO())
+        member = tarfile.TarInfo("b.txt")
+        member.type, member.linkname = kind, "a.txt"
+        tar.addfile(member)
+    what = "not a file" if kind == tarfile.FIFOTYPE else "a link"
+    with pytest.raises(DataError, match=rf"'b\.txt' is {what}, in .*a\.tar.*\. Write it again with the files themselves"):
+        list(read_tar(save(tmp_path / f"a{suffix}", out.getvalue())))
+
+
+@every_suffix
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ([("a.txt", b"1"), ("a.txt", b"2")], r"A tar archive has a duplicate file: 'a\.txt', in"),
+        ([("a.txt", b"1"), ("a.TXT", b"2")], r"A tar archive has a duplicate file: 'a\.txt', in"),
+        ([("a.txt", b"1"), ("b.txt", b"2"), ("a.cls", b"3")], r"do not stand next to each other in a tar archive: got 'a\.cls' behind"),
+        ([("\udcff.txt", b"1")], r"A name in a tar archive is not UTF-8: got '\\udcff\.txt', in"),
+    ],
+)
+def test_rows_that_cannot_be_are_named(tmp_path: Path, suffix: str, files: Files, message: str):
+    with pytest.raises(DataError, match=message):
+        list(read_tar(save(tmp_path / f"a{suffix}", archive(files, form=tarfile.GNU_FORMAT))))
+
+
+@every_suffix
+def test_an_extension_that_no_column_can_have_is_named(tmp_path: Path, suffix: str):
+    path = save(tmp_path / f"a{suffix}", archive([("a.key", b"1"), ("a.txt", b"2")]))
+    with pytest.raises(SchemaError, match=r"an extension that no column can be named by: 'key', in .* Choose others with columns="):
+        list(read_tar(path))
+    assert list(read_tar(path, columns=["txt"])) == [{"key": "a", "txt": b"2"}]
+
+
+@every_suffix
+@pytest.mark.parametrize("cut", [3, 400, 600, 1300, 1700])
+def test_an_archive_that_ends_early_is_named(tmp_path: Path, suffix: str, cut: int):
+    data = archive([("a.txt", b"x" * 700), ("b.txt", b"y" * 700)])[: cut + 512 * (cut > 1000)]
+    with pytest.raises(DataError, match=r"A tar archive is damaged or ends early: .+, in .*a\.tar.*\. Copy or write it again\."):
+        list(read_tar(save(tmp_path / f"a{suffix}", data), columns=["txt"]))
+
+
+@every_suffix
+def test_a_damaged_header_in_the_middle_is_no_end(tmp_path: Path, suffix: str):
+    data = bytearray(archive([("a.txt", b"1"), ("b.txt", b"2"), ("c.txt", b"3")]))
+    data[1024 + 150] ^= 0x11
+    with pytest.raises(DataError, match=r"damaged or ends early: .*header.*, behind 'a\.txt', in"):
+        list(read_tar(save(tmp_path / f"a{suffix}", bytes(data)), columns=["txt"]))
+
+
+def test_a_compressed_archive_that_ends_early_is_named(tmp_path: Path):
+    whole = gzip.compress(archive([("a.txt", np.random.default_rng(0).bytes(5000)), ("b.txt", b"2")]))
+    (tmp_path / "a.tar.gz").write_bytes(whole[:3000])
+    with pytest.raises(DataError, match=r"damaged.*a\.tar\.gz"):
+        list(read_tar(tmp_path / "a.tar.gz", columns=["txt"]))
+
+
+@given(st.data())
+def test_any_damage_is_read_or_named(data: Any):
+    whole = bytearray(archive([("a.txt", b"1"), ("b.txt", b"2" * 600), ("long" * 40 + ".txt", b"3")]))
+    for place, byte in data.draw(st.lists(st.tuples(st.integers(0, len(whole) - 1), st.integers(0, 255)), max_size=4)):
+        whole[place] = byte
+    with TemporaryDirectory() as folder:
+        for name in ("a.tar", "a.tar.gz"):
+            path = save(Path(folder, name), bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+            try:
+                rows = list(read_tar(path, columns=["txt"]))
+            except DataError as error:
+                assert name in str(error)  # noqa: PT017  # either is right
+            else:
+                assert all(isinstance(row["key"], str) for row in rows)
+
+
+def test_only_the_rows_that_are_taken_are_read(tmp_path: Path):
+    path = save(tmp_path / "a.tar", archive(files_of([(str(number), {"txt": b"%d" % number}) for number in range(300)])))
+    dataset = read_tar(path)
+    assert dataset[250] == {"key": "250", "txt": b"250"}
+    assert len(dataset) == 300
+    with pytest.raises(ArgumentError, match="A row is out of range: got 300 to 300, where there are 300"):
+        dataset.source.take(0, np.array([300]))
+
+
+def test_rows_that_cannot_be_read_are_skipped(tmp_path: Path):
+    path = save(tmp_path / "a.tar", archive(files_of(TWO)))
+    dataset = pipe(read_tar(path), on_error("skip"))
+    assert len(list(dataset)) == 2
+
+
+def test_a_change_of_the_archive_is_noticed(tmp_path: Path):
+    path = save(tmp_path / "a.tar", archive(files_of([(str(number), {"txt": b"1"}) for number in range(100)])))
+    cursor = [cursor for _, cursor in iterate(read_tar(path))][70]
+    save(path, archive(files_of([(str(number), {"txt": b"1"}) for number in range(90)])))
+    with pytest.raises(CursorError, match="A file has changed since the cursor was made"):
+        list(iterate(read_tar(path), cursor))
+
+
+def test_mistakes_are_named_at_once(tmp_path: Path):
+    with pytest.raises(ArgumentError, match="columns are the extensions of files, got 'key', which is not one"):
+        read_tar(tmp_path, columns=["key"])
+    with pytest.raises(ArgumentError, match="columns must name at least one column"):
+        read_tar(tmp_path, columns=[])
+    with pytest.raises(MissingFileError, match=r"No file in the folder .* ends in \.tar, \.tar\.gz"):
+        list(read_tar(tmp_path))
+
+
+def test_an_archive_without_rows_has_none(tmp_path: Path):
+    assert list(read_tar(save(tmp_path / "a.tar", archive([])))) == []
+    save(tmp_path / "b.tar", archive(files_of(TWO)))
+    assert len(list(read_tar(tmp_path))) == 2
+
+
+@given(ROWS)
+def test_rows_are_those_of_the_package_webdataset(rows: list[Any]):
+    expander = pytest.importorskip("webdataset.tariterators", reason="the reference is not installed: pip install webdataset")
+    assert importlib.import_module("webdataset")
+    files = [(name.lower().replace("\n", " "), data) for name, data in files_of(rows)]
+    merged = {key: list(group) for key, group in groupby(sorted(files), key=lambda pair: pair[0].rpartition("/")[2].partition(".")[0])}
+    data = archive([pair for group in merged.values() for pair in sorted(group)])
+    with TemporaryDirectory() as folder:
+        path = save(Path(folder, "a.tar"), data)
+        try:
+            found = list(read_tar(path))
+        except DataError:
+            return  # keys that come back, which WebDataset makes rows of their own
+        stream = expander.tar_file_expander([{"url": str(path), "stream": path.open("rb")}])
+        theirs = [
+            {name: value for name, value in row.items() if not name.startswith("__") or name == "__key__"}
+            for row in expander.group_by_keys(stream)
+        ]
+    assert [{"key" if name == "__key__" else name: value for name, value in row.items()} for row in theirs] == [
+        {name: value for name, value in row.items() if value is not None} for row in found
+    ]

@@ -82,6 +82,8 @@ def test_a_joined_type_holds_the_values_of_both_or_conversion_is_an_error(
     assert joined_type(both, one[0]) == both
     for kind, values in (one, other):
         column = pa.array(data.draw(st.lists(values | st.none(), max_size=3)), kind)
+        if kind == both:  # nothing is cast; Arrow damages lists of lists of nulls when it casts them to their own type
+            continue
         with suppress(pa.ArrowInvalid):
             assert all(map(same, column.to_pylist(), column.cast(both).to_pylist()))
         assert not len(column) or column.null_count < len(column) or column.cast(both).null_count == len(column)

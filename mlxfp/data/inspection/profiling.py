@@ -26,6 +26,9 @@ from mlxfp.data.running.meters import Meter, QueueMeter
 from mlxfp.data.running.prefetching import Prefetch
 
 _BUSY, _ONE_CORE = 0.75, (0.7, 1.3)  # a share of the time of threads, and cores, that show that they wait for Python's lock
+_WAITING = (
+    'The threads wait: if other programs leave the cores free, for Python\'s lock, which processes do not, prefetch(..., kind="processes").'
+)
 _STALLED = 0.02  # the share of its time that a consumer may wait before loading is said to limit it
 
 _REST = "run loop"  # what none of the parts takes; for examples, turning rows into dicts
@@ -255,7 +258,7 @@ def _of_prefetch(source: Prefetch, count: int, waited: float, queue: QueueMeter)
         return part
     busy, cores = queue.busy / queue.wall / source.workers, queue.cpu / queue.wall
     waits = source.kind == "threads" and source.workers > 1 and busy > _BUSY and _ONE_CORE[0] < cores < _ONE_CORE[1]
-    advice = 'The threads wait for Python\'s lock: processes do not, prefetch(..., kind="processes").' if waits else ""
+    advice = _WAITING if waits else ""
     return attrs.evolve(part, workers=source.workers, busy=busy, cores=cores, advice=advice)
 
 

@@ -31,7 +31,7 @@ def color_jitter(  # noqa: PLR0913  # all are named
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> greys = from_table({"image": np.full((3, 1, 1), 100, np.uint8)})
     >>> [row["image"].item() for row in pipe(greys, color_jitter(seed=0, brightness=0.2))]
-    [88, 111, 81]
+    [89, 119, 97]
     """
     check_integer(seed=seed)
     amounts = {"brightness": brightness, "contrast": contrast, "saturation": saturation, "hue": hue}

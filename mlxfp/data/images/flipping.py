@@ -26,7 +26,7 @@ def random_flip(
     >>> from mlxfp.data.sources.in_memory import from_table
     >>> pairs = from_table({"image": np.tile(np.array([[[1, 2]]], np.uint8), (4, 1, 1))})
     >>> [row["image"][0, :, 0].tolist() for row in pipe(pairs, random_flip(seed=0))]
-    [[2, 1], [1, 2], [2, 1], [1, 2]]
+    [[2, 1], [1, 2], [1, 2], [2, 1]]
     """
     check_integer(seed=seed)
     check_types((int, float), probability=probability)

@@ -213,7 +213,7 @@ def _read_archive(file: FileStamp) -> _Archive:
         for row, (key, files) in enumerate(_grouped(((name, member) for name, member, _ in members), file)):
             keys.append(key)
             for extension, member in files.items():
-                parts = member.sparse
+                parts: Any = member.sparse
                 stored = member.size if parts is None else sum(size for _, size in parts)
                 if member.offset_data + stored > file.size:
                     raise _damaged(f"it has {file.size:,} bytes, and {member.name!r} goes on to {member.offset_data + stored:,}", file)

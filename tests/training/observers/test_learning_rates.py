@@ -4,9 +4,9 @@ import mlx.core as mx
 import pytest
 from mlx import nn, optimizers
 
-from mlxfp.training.losses import mse
 from mlxfp.training.loop.events import Warned
 from mlxfp.training.loop.fitting import fit
+from mlxfp.training.losses import mse
 from mlxfp.training.observers.rate_plateaus import scaled_rates
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.optimizers import start

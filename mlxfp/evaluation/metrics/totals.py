@@ -95,7 +95,7 @@ def mean(name: str, total: float, weight: float) -> float:
 
 def added(values: Sequence[Any]) -> Any:
     """Add up numbers exactly, or arrays of one shape."""
-    if np.ndim(values[0]):
+    if type(values[0]) is not float and np.ndim(values[0]):  # a run adds up floats all the time, and numpy takes long to say what they are
         return np.sum(values, axis=0)
     numbers = [float(value) for value in values]
     return fsum(numbers) if all(map(isfinite, numbers)) else float(sum(numbers))  # fsum raises for inf - inf, which is NaN
@@ -124,4 +124,4 @@ def _copy(array: object) -> NDArray[Any]:
 
 
 def _on_host(value: Any) -> Any:
-    return np.asarray(to_numpy(value) if isinstance(value, mx.array) else value, np.float64)
+    return value if type(value) is float else np.asarray(to_numpy(value) if isinstance(value, mx.array) else value, np.float64)

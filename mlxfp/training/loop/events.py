@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.training.loop.running_metrics import RunningMetrics
+from mlxfp.training.optimization.learning_rates import learning_rates, rate_places
 from mlxfp.training.steps.state import FlatState, TrainState
 
 __all__ = [
@@ -64,6 +65,13 @@ class Event:
     def step(self) -> int:
         """The number of steps made."""
         return self._state.step
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """The learning rates in the state: one, or one for each group of parameters; none where the optimizer has none."""
+        if isinstance(self._state, TrainState):
+            return learning_rates(self._state.opt)
+        return [self._state.leaves[place].item() for place in rate_places(self._state.structure, "opt")]  # type: ignore[misc]  # a rate is real
 
     def derive(self, kind: type[E], *own: Any) -> E:
         """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.

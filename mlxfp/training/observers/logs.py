@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from functools import partial
+from functools import lru_cache, partial
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Any, TextIO
 
 import mlx.core as mx
-from attrs import frozen
+from attrs import fields, frozen
 
 from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.checks import check_positive, explain_call
@@ -22,7 +22,6 @@ from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, MemoryRead, Observer, Stepped
 from mlxfp.training.observers.first_rank import on_first_rank
-from mlxfp.training.optimization.learning_rates import learning_rates
 
 _WORDS = ("total", "reason", "message", "path")  # fields of events that are not numbers
 _CSV = ("event", "step", "epoch", "seconds", "name", "value")
@@ -90,7 +89,7 @@ def numbers_of(event: Event) -> dict[str, float]:
     """Return the metrics of an event, with the learning rates where a step has been read, or the bytes of memory."""
     match event:
         case Stepped(metrics=metrics) if metrics:
-            rates = learning_rates(event.state.opt)
+            rates = event.learning_rates
             names = ["learning_rate"] if len(rates) == 1 else [f"learning_rate/{group}" for group in range(len(rates))]
             return {**metrics, **dict(zip(names, rates, strict=True))}
         case EpochEnded(metrics=metrics) | Evaluated(metrics=metrics):
@@ -133,9 +132,14 @@ class _Kind:
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
     head = {"event": type(event).__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
-    words = {name: getattr(event, name) for name in _WORDS if hasattr(event, name)}
+    words = {name: getattr(event, name) for name in _words(type(event))}
     numbers = numbers_of(event)
     return head | words | ({"metrics": numbers} if numbers else {})
+
+
+@lru_cache(maxsize=64)  # not by hasattr: with a cached property, attrs looks for a long time for what is not there
+def _words(kind: type[Event]) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.name in _WORDS)
 
 
 def _json_line(record: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from mlxfp.core.trees import flatten, paths, unflatten
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.events import Evaluated, Event, Observer, StateChanged, Stepped
 from mlxfp.training.loop.plateaus import Mode, PlateauTracker, metrics_in, warned_if_unused
-from mlxfp.training.optimization.learning_rates import is_rate, learning_rates
+from mlxfp.training.optimization.learning_rates import is_rate
 
 
 def reduce_on_plateau(metric: str, *, control: Control, mode: Mode, patience: int, factor: float = 0.5) -> Observer:
@@ -53,9 +53,9 @@ def _reduce_on_plateau(
                 if isinstance(event, Evaluated):  # the reductions of a run that continues are in its state
                     control.request(lambda state: evolve(state, opt=scaled_rates(state.opt, factor)), reason)
         if isinstance(event, StateChanged) and event.reason == reason:
-            reduced = learning_rates(event.state.opt)
+            reduced = event.learning_rates
         elif isinstance(event, Stepped) and reduced:
-            found = learning_rates(event.state.opt)
+            found = event.learning_rates
             if found != reduced:
                 raise ArgumentError(
                     f"reduce_on_plateau set the learning rate to {reduced}, and after the next step it was {found}: a schedule sets it. "

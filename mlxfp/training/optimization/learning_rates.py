@@ -1,18 +1,26 @@
 """The learning rates in the state of an optimizer, and those that the optimizer itself gives."""
 
+from functools import lru_cache
 from typing import Any
 
 import mlx.core as mx
 from attrs import frozen
 from mlx import optimizers
 
-from mlxfp.core.trees import flatten, paths
+from mlxfp.core.trees import TreeDef, flatten, paths, unflatten
 
 
 def learning_rates(opt: Any) -> list[float]:
     """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
     structure, leaves = flatten(opt)
     return [leaf.item() for path, leaf in zip(paths(structure), leaves, strict=True) if is_rate(path)]
+
+
+@lru_cache(maxsize=16)  # logs ask at every reading of the metrics
+def rate_places(structure: TreeDef, part: str) -> tuple[int, ...]:
+    """Return which leaves of a tree are the learning rates in one of its parts, an optimizer's state: in the order of `learning_rates`."""
+    own, places = flatten(unflatten(structure, range(structure.size))[part])
+    return tuple(place for path, place in zip(paths(own), places, strict=True) if is_rate(path))
 
 
 def is_rate(path: str) -> bool:

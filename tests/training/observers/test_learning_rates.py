@@ -2,12 +2,16 @@
 
 import mlx.core as mx
 import pytest
-from mlx import optimizers
+from mlx import nn, optimizers
 
+from mlxfp.training.loop.events import Warned
+from mlxfp.training.loop.fitting import fit
+from mlxfp.training.losses import mse
 from mlxfp.training.observers.rate_plateaus import scaled_rates
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.optimizers import start
-from mlxfp.training.steps.state import same_arrays
+from mlxfp.training.steps.state import same_arrays, train_state
+from mlxfp.training.steps.steps import train_step
 
 PARAMS = {"learning_rate": mx.ones(2), "layers": [{"w": mx.zeros((2, 2))}, {"w": mx.ones((2, 2))}]}  # an unlucky name among them
 OPTIMIZERS = {
@@ -29,6 +33,17 @@ def test_every_rate_is_found_and_scaled_and_nothing_else_is(name):
     assert learning_rates(scaled) == [0.125] * len(rates)
     assert learning_rates(opt) == rates
     assert same_arrays(scaled_rates(scaled, 4.0), opt)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_events_of_a_run_have_the_rates_of_their_states(name):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1))
+    optimizer = OPTIMIZERS[name]()
+    step = train_step(model, lambda model, batch: mse(model(batch["x"]), batch["y"]), optimizer)
+    batches = [{"x": mx.ones((4, 2)), "y": mx.ones((4, 1))}] * 3
+    for event in fit(step, train_state(model, optimizer), batches):
+        assert event.learning_rates == learning_rates(event.state.opt) == [0.5] * (2 if name == "groups" else 1)
+        assert event.derive(Warned, "").learning_rates == event.learning_rates
 
 
 def test_a_state_without_a_rate_has_none():

@@ -52,7 +52,7 @@ def run(path: Path, seed: int, epochs: int) -> None:
         fp.images.random_flip(seed=seed),
         fp.images.color_jitter(seed=seed, brightness=0.2, contrast=0.2, saturation=0.2),
     )
-    batches = fp.pipe(train, fp.shuffle(seed=seed), varied, fp.batch(SIZE, drop_last=True), collate, fp.prefetch(4))
+    batches = fp.pipe(train, fp.shuffle(seed=seed), varied, fp.batch(SIZE, drop_last=True), collate, fp.prefetch(4, workers=2))
     held_out = fp.pipe(test, fp.images.resize((SIDE, SIDE)), fp.batch(SIZE), collate)
 
     sizes: Any = (16, 32, 64)

@@ -80,6 +80,7 @@ def read_tar(path: Paths, *, columns: Sequence[str] | None = None) -> Dataset[Ex
 @frozen(repr=False)
 class _ReadTar(FileSource):
     columns: tuple[str, ...] = ()
+    taken_in = frozenset({"threads", "processes"})
     suffixes = (".tar", ".tar.gz", ".tar.zst")
 
     def schema(self) -> Schema:

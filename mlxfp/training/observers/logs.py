@@ -132,7 +132,7 @@ class _Kind:
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
     head = {"event": type(event).__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
-    words = {name: getattr(event, name) for name in _words(type(event))}
+    words = {name: getattr(event, name) for name in _words(type(event))}  # type: ignore[arg-type]  # classes are hashable
     numbers = numbers_of(event)
     return head | words | ({"metrics": numbers} if numbers else {})
 

@@ -370,8 +370,7 @@ def test_a_server_that_falls_silent_in_the_middle_of_a_body_of_unknown_length_is
     with served(LINES.encode(), Silent, middle=True, sized=False, over=impatient) as (address, _):
         stream = remote_files.open_remote(f"{address}/a.tsv")
         with pytest.raises(DataError, match=r"the server does not answer, after 1 attempt, from http://.*/a\.tsv"):
-            while stream.read(1 << 20):
-                pass
+            list(iter(lambda: stream.read(1 << 20), b""))
 
 
 def test_what_a_user_configures_for_http_stays(monkeypatch: pytest.MonkeyPatch):

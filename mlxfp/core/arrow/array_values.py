@@ -4,13 +4,15 @@ None of these libraries is imported: an array says what it is through `__array__
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_text
 from mlxfp.core.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")
@@ -62,6 +64,45 @@ def _for_arrow(value: NDArray[Any]) -> Any:
     if value.dtype.kind == "V" and value.dtype.names is None:
         raise TypeError("Arrow has no such type")
     return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+
+
+def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Whether arrays with masked values are among values of a type, or in their lists and mappings: Arrow takes them as if not masked.
+
+    Numbers and texts in lists are not looked at one by one.
+
+    >>> holds_masked([[[1, 2]], [[1], np.ma.array([1, 2], mask=[False, True])]], pa.list_(pa.list_(pa.int64())))
+    True
+    """
+    if _any_masked(values):
+        return True
+    if not pa.types.is_nested(kind):
+        return False
+    if pa.types.is_struct(kind):
+        rows = [value for value in values if isinstance(value, Mapping)] if set(map(type, values)) != {dict} else values
+        deeper = [each for each in kind if pa.types.is_nested(each.type)]
+        return _any_masked(chain.from_iterable([row.values() for row in rows])) or any(
+            holds_masked([row.get(each.name) for row in rows], each.type) for each in deeper
+        )
+    inner = getattr(kind, "value_type", None)  # None of a map and a union
+    if inner is None or not pa.types.is_nested(inner) or _is_of_text(inner):
+        return False
+    return holds_masked(list(chain.from_iterable([value for value in values if isinstance(value, list | tuple)])), inner)
+
+
+def _is_of_text(kind: pa.DataType) -> bool:
+    """Whether a type is a struct of texts alone, such as the turns of a chat: no array becomes one of them."""
+    return pa.types.is_struct(kind) and all(is_text(each.type) for each in kind)
+
+
+def _any_masked(values: Iterable[Any]) -> bool:
+    kept = values if isinstance(values, list) else list(values)
+    kinds = set(map(type, kept))  # a check of each value would be slow
+    return any(issubclass(each, np.ma.MaskedArray) for each in kinds) and any(map(_is_masked, kept))
+
+
+def _is_masked(value: Any) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
 def unboxed(value: Any) -> Any:

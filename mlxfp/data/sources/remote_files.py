@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+from attrs import frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError, MissingFileError
@@ -21,6 +22,7 @@ _AHEAD = 1 << 22
 
 _WAITS = (0.1, 0.5, 2.0, 8.0)  # seconds before a request is sent again
 _LONGEST_WAIT = 60.0  # seconds that a server may ask for
+_SILENCE = 60.0  # seconds without a byte of an answer after which a request over HTTP has failed
 _PASSING = (408, 429)  # of HTTP: a timeout, too many requests; besides 500 and more, where the server fails
 _FOR_GOOD = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, ValueError, TypeError, AttributeError, MemoryError)
 A = TypeVar("A")
@@ -56,7 +58,7 @@ def is_shown(name: str) -> bool:
 def find_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...]:
     """Return the files that an address names: as for local paths, where the file system has patterns and folders."""
     system, path = _split(address)
-    found = [about for about in _look_up(system, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
+    found = [about for about in _look_up(system, address, lambda: _find(system, path, suffixes)) if about["type"] == "file"]
     if not found:
         raise MissingFileError(
             f"No file is found at {address!r}. Check the address; of a folder, only files in {', '.join(suffixes)} are read."
@@ -71,7 +73,7 @@ def list_remote(address: str, suffixes: tuple[str, ...]) -> tuple[FileStamp, ...
     """Return the files in a folder and in the folders below it, with their names below the folder instead of addresses."""
     system, path = _split(address)
     below = f"{path.rstrip('/')}/"
-    found = [] if _is_http(address) else _look_up(system, lambda: system.find(path, detail=True).values())
+    found = [] if _is_http(address) else _look_up(system, address, lambda: system.find(path, detail=True).values())
     named = {about["name"].removeprefix(below): about for about in found if about["name"].startswith(below)}
     shown = [name for name in named if is_shown(name) and name.lower().endswith(suffixes)]
     if not shown:
@@ -84,7 +86,7 @@ def read_remote(folder: str, names: Sequence[str]) -> list[bytes]:
     system, path = _split(folder)
     ends = [None] * len(names)  # whole files; cat() would read a [ in a name as a pattern
     paths = [f"{path.rstrip('/')}/{name}" for name in names]
-    read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"))
+    read: list[bytes] = _retried(lambda: system.cat_ranges(paths, ends, ends, on_error="raise"), folder)
     return read
 
 
@@ -96,9 +98,9 @@ def open_remote(address: str, *, exactly: bool = False) -> pa.NativeFile:
     system, path = _split(address)
     ahead = {"cache_type": "none"} if exactly else {"block_size": _AHEAD}
     opens = partial(system.open, path, "rb", **ahead)
-    opened = _retried(opens)
+    opened = _retried(opens, address)
     sized = getattr(opened, "size", None) is not None  # a server need not say how much there is
-    return pa.PythonFile(_Retried(opened, opens, address) if sized else opened, mode="r")
+    return pa.PythonFile(_Retried(opened, opens, address) if sized else _Unsized(opened, address), mode="r")
 
 
 class _Retried(RawIOBase):
@@ -125,10 +127,7 @@ class _Retried(RawIOBase):
     def read(self, size: int = -1, /) -> bytes:
         left = max(0, self.size - self.at)
         wanted = left if size < 0 else min(size, left)
-        try:
-            data = _retried(lambda: self._read(wanted), between=self._reopen)
-        except OSError as error:
-            raise _unreadable(error, self.address, self.at, self.size) from error
+        data = _retried(lambda: self._read(wanted), f"byte {self.at:,} of {self.size:,} of {self.address}", between=self._reopen)
         self.at += wanted
         return data
 
@@ -149,38 +148,67 @@ class _Retried(RawIOBase):
         self.file = self.opens()
 
 
-def _unreadable(error: Exception, address: str, at: int, size: int) -> DataError:
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return DataError(
-        f"A remote file cannot be read: {said}, after {len(_WAITS) + 1} attempts, from byte {at:,} of {size:,} of {address}. Look at the "
-        "connection, and run it again, or go on from the last cursor."
-    )
+@frozen
+class _Unsized:
+    """A remote file of unknown size, which is read once, from its first byte on: nothing can be fetched again."""
+
+    file: Any
+    address: str
+
+    def read(self, size: int = -1) -> Any:
+        try:
+            return self.file.read(size)
+        except Exception as error:
+            raise (_unreadable(error, 1, self.address) if _may_pass(error) else error) from error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
 
 
-def _retried(call: Callable[[], A], *, between: Callable[[], object] | None = None) -> A:
-    """Call a function again, after a longer wait each time, while it fails for a reason that may pass; raise `ConnectionError` at last."""
+def _retried(call: Callable[[], A], place: str, *, between: Callable[[], object] | None = None) -> A:
+    """Call a function again, after a longer wait each time, while it fails for a reason that may pass; raise `DataError` at last."""
     failed = False
     for wait in (*_WAITS, None):
         try:
             if failed and between is not None:
                 between()
             return call()
-        except Exception as error:
-            status = getattr(error, "status", None)  # of HTTP
-            if isinstance(error, _FOR_GOOD) or (status is not None and status < 500 and status not in _PASSING):
+        except Exception as raised:
+            error = _reason(raised)
+            if not _may_pass(error):
                 raise
             if wait is None:
-                raise ConnectionError(str(error) or type(error).__name__) from error
+                raise _unreadable(error, len(_WAITS) + 1, place) from raised
             failed = True
             asked = str((getattr(error, "headers", None) or {}).get("Retry-After", ""))
             time.sleep(min(float(asked), _LONGEST_WAIT) if asked.isdecimal() else wait)
     raise AssertionError
 
 
+def _reason(error: Exception) -> Exception:
+    """Return what went wrong: for fsspec, a file is not there whenever a server does not say how large it is."""
+    hidden = error.__cause__ if isinstance(error, FileNotFoundError) else None
+    return hidden if isinstance(hidden, Exception) and _may_pass(hidden) else error
+
+
+def _may_pass(error: Exception) -> bool:
+    status = getattr(error, "status", None)  # of HTTP
+    return not isinstance(error, _FOR_GOOD) and (status is None or status >= 500 or status in _PASSING)
+
+
+def _unreadable(error: Exception, attempts: int, place: str) -> DataError:
+    silent = isinstance(error, TimeoutError)
+    said = "the server does not answer" if silent else ": ".join(filter(None, [type(error).__name__, str(error)]))
+    return DataError(
+        f"A remote file cannot be read: {said}, after {attempts} attempt{'s' * (attempts > 1)}, from {place}. Look at the connection, and "
+        "run it again, or go on from the last cursor."
+    )
+
+
 def _split(address: str) -> tuple[Any, str]:
     filesystems = optional("fsspec.core", extra="remote", needed_by=f"Reading {address}")
     try:
-        system, path = filesystems.url_to_fs(address)
+        system, path = filesystems.url_to_fs(address, **_http_options(address))
     except ImportError as error:
         raise MissingExtraError(f"Reading {address} needs a package that is not installed: {error}.") from error
     except ValueError as error:
@@ -188,15 +216,30 @@ def _split(address: str) -> tuple[Any, str]:
     return system, path
 
 
+def _http_options(address: str) -> dict[str, Any]:
+    """Return the options for each scheme of HTTP in an address, which may be chained: how long to wait for a server that says nothing.
+
+    What the user has set in fsspec's configuration stays. Without a limit for the whole answer, which is five minutes in aiohttp: a large
+    file may take longer.
+    """
+    schemes = {part.partition("://")[0] for part in address.split("::")} & {"http", "https"}
+    if not schemes:
+        return {}
+    kind = optional("fsspec", extra="remote", needed_by=f"Reading {address}").get_filesystem_class("http")
+    limits = optional("aiohttp", extra="remote", needed_by=f"Reading {address}").ClientTimeout(sock_connect=_SILENCE, sock_read=_SILENCE)
+    configured = optional("fsspec.config", extra="remote", needed_by=f"Reading {address}").apply_config(kind, {}).get("client_kwargs")
+    return {scheme: {"client_kwargs": {"timeout": limits, **(configured or {})}} for scheme in schemes}
+
+
 def _is_http(address: str) -> bool:
     return address.startswith(("http://", "https://"))
 
 
-def _look_up(system: Any, find: Callable[[], Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
+def _look_up(system: Any, address: str, find: Callable[[], Iterable[Mapping[str, Any]]]) -> list[Mapping[str, Any]]:
     """Call a function that finds files, without cached listings; return nothing where the path does not exist."""
     system.invalidate_cache()
     try:
-        return _retried(lambda: list(find()))
+        return _retried(lambda: list(find()), address)
     except FileNotFoundError:
         return []
 

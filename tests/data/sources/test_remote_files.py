@@ -207,6 +207,39 @@ class Failing(Server):
             self.answer(body=True)
 
 
+class Silent(Server):
+    """Takes requests and says nothing: to each `every`-th for bytes, from the head on or in the middle of the body."""
+
+    every = 1
+    middle = False
+    sized = True
+    asked = 0
+    over: threading.Event
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False) if self.middle or self.every > 1 else self.wait()
+
+    def do_GET(self) -> None:
+        kind = type(self)
+        kind.asked += 1
+        silent = kind.asked % self.every == 0
+        if silent and self.middle:
+            self.wfile = Short(self.wfile)
+        if self.middle or not silent:
+            self.answer(body=True)
+        if silent:
+            self.wfile.flush()
+            self.wait()
+
+    def wait(self) -> None:
+        self.over.wait(60)
+        self.close_connection = True
+
+    def send_header(self, name: str, value: str) -> None:
+        if self.sized or name != "Content-Length":
+            super().send_header(name, value)
+
+
 class Short:
     """Writes heads whole, and half of a body."""
 
@@ -285,7 +318,9 @@ def test_a_connection_that_fails_now_and_then_is_tried_again(monkeypatch: pytest
         assert sum(chunk.num_rows for chunk, _ in read_parquet(f"{address}/a.parquet").source.read(0, None)) == 200_000
 
 
-@pytest.mark.parametrize(("fault", "said"), [("short", "ConnectionError"), ("503", "ConnectionError"), ("reset", "ConnectionError")])
+@pytest.mark.parametrize(
+    ("fault", "said"), [("short", "Client\\w+Error"), ("503", "ClientResponseError: 503"), ("reset", "Server\\w+Error")]
+)
 def test_a_connection_that_stays_broken_is_named_and_a_short_body_is_never_the_end(monkeypatch: pytest.MonkeyPatch, fault: str, said: str):
     pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
     monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
@@ -302,6 +337,55 @@ def test_a_connection_that_stays_broken_is_named_and_a_short_body_is_never_the_e
 DO_GET = Failing.do_GET
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Wait for servers 0.3 seconds, three times; yield what ends the silence of the server."""
+    pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    monkeypatch.setattr(remote_files, "_WAITS", (0.0, 0.0))
+    monkeypatch.setattr(remote_files, "_AHEAD", 1 << 15)
+    monkeypatch.setattr(remote_files, "_SILENCE", 0.3)
+    over = threading.Event()
+    yield over
+    over.set()
+
+
+@pytest.mark.parametrize("middle", [False, True])
+def test_a_server_that_falls_silent_now_and_then_is_asked_again(impatient: threading.Event, middle: bool):
+    data = ("x\tt\n" + "".join(f"{i}\t{'word ' * 20}\n" for i in range(1500))).encode()
+    with served(data, Silent, every=3, middle=middle, over=impatient) as (address, _):
+        assert [row["x"] for row in read_tsv(f"{address}/a.tsv")] == list(range(1500))
+
+
+@pytest.mark.parametrize("read", [read_tsv, read_parquet])
+def test_a_server_that_never_answers_is_named_after_a_bounded_time(impatient: threading.Event, read: Any):
+    with served(b"", Silent, over=impatient) as (address, _):
+        name = f"{address}/a.{'parquet' if read is read_parquet else 'tsv'}"
+        with pytest.raises(
+            DataError, match=rf"A remote file cannot be read: the server does not answer, after 3 attempts, from {name}\. Look"
+        ):
+            list(read(name))
+
+
+def test_a_server_that_falls_silent_in_the_middle_of_a_body_of_unknown_length_is_named(impatient: threading.Event):
+    with served(LINES.encode(), Silent, middle=True, sized=False, over=impatient) as (address, _):
+        stream = remote_files.open_remote(f"{address}/a.tsv")
+        with pytest.raises(DataError, match=r"the server does not answer, after 1 attempt, from http://.*/a\.tsv"):
+            list(iter(lambda: stream.read(1 << 20), b""))
+
+
+def test_what_a_user_configures_for_http_stays(monkeypatch: pytest.MonkeyPatch):
+    aiohttp = pytest.importorskip("aiohttp", reason="fsspec reads HTTP by aiohttp, which is not installed")
+    monkeypatch.setitem(fsspec.config.conf, "http", {"client_kwargs": {"trust_env": True}, "block_size": 1000})
+    system, _ = remote_files._split("http://127.0.0.1/a.csv?from=https://example.org")
+    assert (system.client_kwargs["trust_env"], system.client_kwargs["timeout"].sock_read, system.block_size) == (True, 60.0, 1000)
+    assert system.client_kwargs["timeout"].total is None  # a large file may take long
+    monkeypatch.setitem(fsspec.config.conf, "https", {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=5)}})
+    for address in ("https://127.0.0.1/a.csv", "filecache::https://127.0.0.1/a.csv"):
+        system, _ = remote_files._split(address)
+        assert getattr(system, "fs", system).client_kwargs["timeout"] == aiohttp.ClientTimeout(total=5)
+    assert remote_files._http_options("memory://https://a.csv") == {}
+
+
 def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch):
     calls = []
 
@@ -310,5 +394,5 @@ def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch):
         raise PermissionError("not yours")
 
     with pytest.raises(PermissionError, match="not yours"):
-        remote_files._retried(forbidden)
+        remote_files._retried(forbidden, "memory://a.csv")
     assert len(calls) == 1

@@ -122,8 +122,7 @@ class _RandomCrop(ImageStage):
         return attrs.evolve(kind, size=self.size)
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
-        margin = (self.padding, self.padding)
-        padded = np.pad(pixels, (margin, margin, (0, 0))) if self.padding else pixels
+        padded = _with_margin(pixels, self.padding) if self.padding else pixels
         top, left = (int(number * (spare + 1)) for number, spare in zip(drawn, _spare(padded, self.size), strict=True))
         return _part(padded, top, left, self.size)
 
@@ -157,6 +156,14 @@ class _RandomResizedCrop(ImageStage):
                 return int(down * (height - high + 1)), int(right * (width - wide + 1)), (high, wide)
         wide, high = min(width, round(height * highest)), min(height, round(width / lowest))
         return (height - high) // 2, (width - wide) // 2, (max(high, 1), max(wide, 1))
+
+
+def _with_margin(pixels: Pixels, margin: int) -> Pixels:
+    """Put black pixels on each side: `np.pad` takes ten times as long."""
+    height, width, channels = pixels.shape
+    out = np.zeros((height + 2 * margin, width + 2 * margin, channels), pixels.dtype)
+    out[margin : margin + height, margin : margin + width] = pixels
+    return out
 
 
 def _part(pixels: Pixels, top: int, left: int, size: Size) -> Pixels:

@@ -19,13 +19,19 @@ from mlxfp.core.stages import Stage
 
 _BYTES_AT_ONCE = 16 << 20  # of a chunk: 4 KB a row leave 4,096 rows together, photographs of 100 KB come 160 at a time
 _FIRST_ROWS = 4  # read to see how large rows are; also the fewest, as what several rows share counts for each chunk in full
+_PLACES_AT_ONCE = 1 << 15  # a place is 16 bytes; each chunk of them costs 150 us, 5 % of batches of 256 small rows with 4,096
 _GROWTH = 4  # at most so many times the rows of the chunk before: rows that become larger on the way are noticed in time
 _MEASURED_ONCE_IN = 16  # chunks: until one is measured, workers cannot begin the next
 
 
-def rows_at_once(content: int, count: int) -> int:
+def rows_at_once(content: int, count: int, most: int = CHUNK_ROWS) -> int:
     """Return how many rows are to be read at once, of which `count` hold so many bits: few where they are large, as images and sounds."""
-    return max(_FIRST_ROWS, min(CHUNK_ROWS, 8 * _BYTES_AT_ONCE * count // max(1, content)))
+    return max(_FIRST_ROWS, min(most, 8 * _BYTES_AT_ONCE * count // max(1, content)))
+
+
+def _rows_like(chunk: RecordBatch, most: int) -> int:
+    """Return how many rows like those of a chunk are to be read at once: a power of two, so that few batches lie across two chunks."""
+    return 1 << (rows_at_once(content_bits(chunk), chunk.num_rows, most).bit_length() - 1)
 
 
 @frozen(repr=False)
@@ -66,11 +72,17 @@ class View(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""
-        return read_tasks(self.by_number(epoch, position or (0, _FIRST_ROWS))) if self.indexable else self.in_order(epoch, position)
+        return read_tasks(self.by_number(epoch, position or (0, self.first_rows))) if self.indexable else self.in_order(epoch, position)
 
     def tasks(self, epoch: int, position: Position) -> Tasks:
         """Yield tasks of rows by number where that is possible."""
-        return self.by_number(epoch, position or (0, _FIRST_ROWS)) if self.indexable else super().tasks(epoch, position)
+        return self.by_number(epoch, position or (0, self.first_rows)) if self.indexable else super().tasks(epoch, position)
+
+    @property
+    def first_rows(self) -> int:
+        """How many rows to read at first: few, unless a table in memory tells how large they are."""
+        held = self.table_holder
+        return _FIRST_ROWS if held is None or not held.rows.chunks else _rows_like(held.rows.chunks[0](), CHUNK_ROWS)
 
     def take(self, epoch: int, indices: Indices) -> RecordBatch:
         """Return the rows at `indices`, int64[N]."""
@@ -122,8 +134,8 @@ class _Places(Wrapper):
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         held = self.view.table_holder.rows
-        first_chunk = held.chunks[0]() if held.chunks else None  # a run that resumes makes the batches of one chunk again
-        size = CHUNK_ROWS if first_chunk is None else rows_at_once(content_bits(first_chunk), first_chunk.num_rows)
+        # A run that resumes makes the batches of one chunk again.
+        size = _rows_like(held.chunks[0](), _PLACES_AT_ONCE) if held.chunks else CHUNK_ROWS
         first, size = position or (0, size)
         count = self.view.exact_length() or 0
         while first < count:

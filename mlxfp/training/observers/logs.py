@@ -131,8 +131,9 @@ class _Kind:
 
 
 def _record(event: Event, seconds: float) -> dict[str, Any]:
-    head = {"event": type(event).__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
-    words = {name: getattr(event, name) for name in _words(type(event))}  # type: ignore[arg-type]  # classes are hashable
+    kind: Any = type(event)  # mypy takes a class for unhashable if its instances are
+    head = {"event": kind.__name__, "step": event.step, "epoch": event.epoch, "seconds": round(seconds, 3)}
+    words = {name: getattr(event, name) for name in _words(kind)}
     numbers = numbers_of(event)
     return head | words | ({"metrics": numbers} if numbers else {})
 

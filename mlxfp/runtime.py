@@ -33,11 +33,14 @@ _VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # of OpenBLAS, which r
 class Runtime:
     """The version, backend and device of MLX, the library that multiplies matrices on the CPU, and whether this library is slow.
 
-    >>> print(Runtime(mlx="0.32.4", backend="cpu", device="cpu", blas="libopenblas.so.0", slow=False))
+    `memory` is how many bytes MLX takes at most before it waits or gives back what it keeps for reuse.
+
+    >>> print(Runtime(mlx="0.32.4", backend="cpu", device="cpu", blas="libopenblas.so.0", slow=False, memory=16 * 2**30))
     mlx      0.32.4
     backend  cpu
     device   cpu
     blas     libopenblas.so.0
+    memory   16.0 GiB at most
     """
 
     mlx: str
@@ -45,10 +48,13 @@ class Runtime:
     device: str
     blas: str
     slow: bool
+    memory: int
 
     def __str__(self) -> str:
         remark = "  (the reference BLAS: slow)" if self.slow else ""
-        return f"mlx      {self.mlx}\nbackend  {self.backend}\ndevice   {self.device}\nblas     {self.blas}{remark}"
+        lines = {"mlx": self.mlx, "backend": self.backend, "device": self.device, "blas": f"{self.blas}{remark}"}
+        lines["memory"] = f"{self.memory / 2**30:.1f} GiB at most"
+        return "\n".join(f"{name:9}{said}" for name, said in lines.items())
 
 
 def use_fast_blas(*, threads: int | None = None) -> None:
@@ -115,6 +121,7 @@ def report() -> Runtime:
         device=str(mx.device_info()["device_name"]),
         blas="Accelerate" if sys.platform == "darwin" else str(library or "inside MLX"),
         slow=backend == "cpu" and library is not None and is_reference(library),
+        memory=mx.get_memory_limit(),
     )
 
 

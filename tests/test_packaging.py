@@ -53,6 +53,13 @@ def test_every_requirement_has_a_lower_bound():
     assert [line for line in lines if not line.startswith(own) and not re.search(r">=|==|~=", line)] == []
 
 
+def test_the_project_has_addresses_of_one_place():
+    addresses = PROJECT["urls"]
+    assert {"Homepage", "Documentation", "Repository", "Issues", "Changelog"} <= set(addresses)
+    assert all(address.startswith(addresses["Homepage"]) for address in addresses.values())
+    assert [str(path) for path in SOURCES if addresses["Homepage"] in path.read_text("utf-8")] == []
+
+
 NO_PANDAS = """
 import sys
 

@@ -64,6 +64,7 @@ def _mlx() -> Iterator[Finding]:
         return
     yield Finding("mlx", f"{now.mlx}, {now.backend}: {now.device}")
     yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}")
+    yield Finding("memory", f"MLX takes up to {now.memory / 2**30:.1f} GiB, with what it keeps for reuse: observers.log_memory(limit=...)")
     yield from (Finding("", remark) for remark in remarks)
     if sys.platform == "linux" and now.backend == "cpu":
         missing = "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"

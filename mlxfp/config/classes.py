@@ -231,7 +231,7 @@ class OwnConfig:
     loss: str | None = code_option(None, "A function of (outputs, labels) to (sum, weight), as those of fp.losses.")
     spec: str | None = code_option(None, "A DatasetSpec, used instead of data.spec.")
     rows: str | None = code_option(
-        None, "A function of (data.path, 'train' or 'test') to a dataset of rows, or None, used instead of files."
+        None, "A function of (data.path, 'train', 'valid' or 'test') to a dataset of rows, or None, used instead of files."
     )
     observers: tuple[str, ...] = code_option((), "Functions from a fold's events to events, added to the observers.")
 

@@ -1,15 +1,19 @@
 """Checks of arguments, run when a stage is built: a mistake must not wait for the first row."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, Signature, formatannotation, signature
 from typing import Any, TypeVar, cast, get_origin
+
+from attrs import frozen
 
 from mlxfp._foreign_names import argument_hint
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError, listed, suggest, unknown_name
 
 F = TypeVar("F", bound=Callable[..., Any])
+_MODULES = re.compile(r"('[^']*')|\b(?:[A-Za-z_]\w*\.)+(?=[A-Za-z_])")  # in front of the name of a type; not in the text of a Literal
 
 # What makes a column that users know by its name and need not have in their files.
 _MAKERS = {
@@ -135,7 +139,27 @@ def explain_call(function: F) -> F:
             said = f"{function.__name__}{str(error).removeprefix(function.__qualname__).partition('. Did you mean')[0]}."
         raise ArgumentTypeError(" ".join([said, *_hints(function, named), _usage(function)]))
 
+    called.__signature__ = _as_shown(signature(function))  # type: ignore[attr-defined]  # what `?` and help() show
     return cast("F", called)
+
+
+@frozen(repr=False)
+class _Shown:
+    """An annotation that prints without the modules of its types: Callable, not collections.abc.Callable. It is text only when shown."""
+
+    annotation: Any
+
+    def __repr__(self) -> str:
+        return _MODULES.sub(lambda found: found[1] or "", formatannotation(self.annotation))
+
+
+def _as_shown(found: Signature) -> Signature:
+    parameters = [one.replace(annotation=_shown(one.annotation)) for one in found.parameters.values()]
+    return found.replace(parameters=parameters, return_annotation=_shown(found.return_annotation))
+
+
+def _shown(annotation: Any) -> Any:
+    return annotation if annotation is Parameter.empty else _Shown(annotation)
 
 
 def _hints(function: Callable[..., Any], named: Collection[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ randomness derives from. User functions never see them.
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.array_values import as_numpy, is_array, nested, unboxed
+from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array, nested, unboxed
 from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.errors import ArgumentTypeError, DataError, SchemaError
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows, fold_into_rows
@@ -223,15 +224,19 @@ def to_column(values: list[Any], kind: pa.DataType | None, name: str, numbers: S
         return _tensors(values, kind, name, numbers)
     if arrays:
         values = [unboxed(value) for value in values]
+    failed = None
     try:
-        return pa.array(values, kind)
+        made = pa.array(values, kind)
+        if not (pa.types.is_nested(made.type) and holds_masked(values, made.type)):
+            return made
     except MISFITS as error:
-        # Arrays in lists and mappings are looked for only now, as a look at every value is slow.
-        plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
-        if not _fails(plain, kind):
-            return pa.array(plain, kind)
-        place = bisect_left(range(len(plain)), 1, key=lambda place: _fails(plain[: place + 1], kind))
-        raise SchemaError(f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} {_misfit(plain, place, kind)}") from error
+        failed = error
+    # Arrays in lists and mappings are looked for only now, as a look at every value is slow.
+    plain = [_read(nested, value, name, number) for value, number in zip(values, numbers, strict=True)]
+    if not _fails(plain, kind):
+        return pa.array(plain, kind)
+    place = bisect_left(range(len(plain)), 1, key=lambda place: _fails(plain[: place + 1], kind))
+    raise SchemaError(f"Column {name!r} of row {numbers[place]}: {values[place]!r:.80} {_misfit(plain, place, kind)}") from failed
 
 
 def _misfit(values: list[Any], place: int, kind: pa.DataType | None) -> str:
@@ -280,9 +285,11 @@ def _tensors(values: list[Any], kind: pa.DataType | None, name: str, numbers: Se
     order = kind.permutation or range(len(kind.shape))  # the axes as they are seen, of those in memory
     shape = tuple(kind.shape[axis] for axis in order)
     dtype = pa.array([], kind.value_type).to_numpy(zero_copy_only=False).dtype  # to_pandas_dtype() needs pandas up to pyarrow 25
+    lists = reduce(lambda inner, _: pa.list_(inner), shape, kind.value_type)
     for value, number in zip(values, numbers, strict=True):
-        if value is None:
-            raise DataError(f"Column {name!r} of row {number} is null, and a column of fixed-shape tensors {shape} cannot hold nulls.")
+        if value is None or holds_masked([value], lists):
+            what = "is null" if value is None else "has masked values"
+            raise DataError(f"Column {name!r} of row {number} {what}, and a column of fixed-shape tensors {shape} cannot hold nulls.")
         found = _measured(value)
         if found[0] != shape or not np.can_cast(found[1], dtype):
             raise SchemaError(

@@ -1,6 +1,9 @@
-"""Runs over files in a folder: pictures and sounds in class folders, and texts for a language model; one part of them validates."""
+"""Runs over files in a folder, or rows of a user's own in their place: pictures and sounds of classes, and texts for a language model.
 
-from collections.abc import Iterator
+One part of them validates.
+"""
+
+from collections.abc import Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -13,7 +16,7 @@ from mlx import nn
 from mlxfp.collators.collating import collate
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ConfigError
+from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
@@ -28,12 +31,15 @@ from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.outcomes import claim_environment, environment
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
 from mlxfp.runs.problems import file_problems
+from mlxfp.runs.tracking import track
 from mlxfp.runs.training import Work, load_weights, naming_the_cure, train, without_damage
 from mlxfp.settings.structuring import unstructure
-from mlxfp.tasks.file_tasks import LanguageModel, Pictures, Sounds, check_classes, read_parts, read_texts
+from mlxfp.tasks.file_tasks import LanguageModel, Pictures, Sounds, as_texts, check_classes, read_parts, read_texts
+from mlxfp.tasks.own_rows import own_part, own_parts_of_rows
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.events import Observer
 from mlxfp.training.steps.transforms import functional
 
 MODEL_FOLDER = "model"  # of a language model, as the hub of Hugging Face has it
@@ -67,7 +73,7 @@ class FileRun:
         for part, batches in (("train on", made.train), ("validate with", made.valid)):
             if not length(batches):
                 raise ConfigError(
-                    f"training.size: got {training.size} rows in a batch, and those to {part} in {config.data.path!r} do not make one. "
+                    f"training.size: got {training.size} rows in a batch, and those to {part} in {_data_name(config)} do not make one. "
                     "Give a smaller size, or more data."
                 )
         return Work(self.model(config, training.seed), self.goal, made.train, made.valid, rows or 0, training.seed)
@@ -78,19 +84,23 @@ def prepare_files(config: RunConfig, code: Code) -> FileRun:
     own = own_parts(config, code)
     if problems := tuple(file_problems(config)):
         raise ConfigError("The configuration cannot be run:" + "".join(f"\n  {path}: {problem}" for path, problem in problems))
-    path, text = str(config.data.path), config.text
-    read = partial(read_parts, path, seed=config.training.seed, limit=config.data.limit)
-    if config.task == "language_model":
-        parts, _ = read(partial(read_texts, column=text.column))
-        if Path(text.tokenizer).exists():
-            tokenizer = load_tokenizer(text.tokenizer)
-        else:
-            kind: Any = text.tokenizer
-            tokenizer = train_tokenizer(parts.train, kind=kind, vocab_size=text.vocab_size)
-        return FileRun(LanguageModel(tokenizer, text.max_length), parts, own)
-    task = file_task(config, ())
-    parts, classes = read(task.rows)
-    return FileRun(file_task(config, check_classes(classes, config.task, path)), parts, own)
+    data, text, seed = config.data, config.text, config.training.seed
+    if own.rows is not None:
+        classed = config.task != "language_model"
+        parts, classes = own_parts_of_rows(own.rows, data.path or "", classed=classed, seed=seed, limit=data.limit)
+    else:
+        read = partial(read_texts, column=text.column) if config.task == "language_model" else file_task(config, ()).rows
+        parts, classes = read_parts(str(data.path), read, seed=seed, limit=data.limit)
+    if config.task != "language_model":
+        return FileRun(file_task(config, check_classes(classes, config.task, str(data.path))), parts, own)
+    if own.rows is not None:
+        parts = Splits(*(None if part is None else as_texts(part, text.column) for part in (parts.train, parts.valid)))
+    if Path(text.tokenizer).exists():
+        tokenizer = load_tokenizer(text.tokenizer)
+    else:
+        kind: Any = text.tokenizer
+        tokenizer = train_tokenizer(parts.train, kind=kind, vocab_size=text.vocab_size)
+    return FileRun(LanguageModel(tokenizer, text.max_length), parts, own)
 
 
 def file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds:
@@ -103,14 +113,19 @@ def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]
     """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
     prepared, files = prepare_files(config, code), FoldFolder(folder, 1)
     modules = {f"module {name}": hash_file(file) for name, file in prepared.own.files.items()}
-    folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), "files": _listing(str(config.data.path)), **modules})
+    given = _identity(config, prepared)
+    folders.claim_data(folder, {"config": fingerprint(folders.decisive(config)), **given, **modules})
     folders.update_paths(folder, config)
     yield from claim_environment(folder)
     yield from without_damage(folder, files)
     yield Began(folder, 1, int(files.done))
+    tracking = None
     if not (files.done and (folder / folders.METRICS).is_file()):
+        tracking = yield from track(config, folder, Path(config.data.path or config.task).stem)
+        lost = tuple(tracking.lost())
+        yield from lost
         with naming_the_cure():
-            yield from _train_and_evaluate(config, prepared, folder, files)
+            yield from _train_and_evaluate(config, prepared, folder, files, () if lost else tracking.fold(1))
     result = files.result()
     yield FoldEnded(folder, 1, result["metric"], result["score"])
     write_json(
@@ -123,31 +138,40 @@ def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]
             "outputs": {folders.METRICS: hash_file(folder / folders.METRICS)},
         },
     )
+    if tracking is not None:
+        yield from tracking.ended([(f"valid/{result['metric']}", result["score"], 0)])
     yield Ended(folder, Score(result["metric"], (result["score"],), result["score"]), None)
 
 
 def predict_files(config: RunConfig, files: FoldFolder, path: Path, code: Code) -> dict[str, Any]:
-    """Predict the class of each file in a folder: columns by name, the path first, then the class and the probability of each."""
+    """Predict the class of each file in a folder: columns by name, the path first, then the class and the probability of each.
+
+    Rows of a user's own, the part "test", have their number in place of the path.
+    """
     classes = tuple(read_json(files / folders.RECIPE)["classes"])
-    task = file_task(config, classes)
-    rows = task.rows(str(path))
-    model = FileRun(task, Splits(rows), own_parts(config, code)).model(config, 0)
+    task, own = file_task(config, classes), own_parts(config, code)
+    rows = task.rows(str(path)) if own.rows is None else own_part(own.rows, str(path), "test")
+    if rows is None:
+        raise DataError(f"There are no rows to predict: own.rows gave None for the part 'test' of {str(path)!r}. Return a dataset.")
+    model = FileRun(task, Splits(rows), own).model(config, 0)
     batches = pipe(task.to_predict(rows), batch(_TO_PREDICT), collate(task.collator(None)))
     answers = predict(model, task.goal.answers)(load_weights(files, model), batches)
     chances = np.concatenate([np.asarray(part, np.float64) for part in answers])
     source: Any = rows.source
     return {
-        "path": list(source.names),
+        **({"row": list(range(len(chances)))} if own.rows is not None else {"path": list(source.names)}),
         "class": [classes[place] for place in chances.argmax(axis=1)],
         **dict(zip(classes, chances.T, strict=True)),
     }
 
 
-def _train_and_evaluate(config: RunConfig, prepared: FileRun, folder: Path, files: FoldFolder) -> Iterator[RunEvent]:
+def _train_and_evaluate(
+    config: RunConfig, prepared: FileRun, folder: Path, files: FoldFolder, extra: Sequence[Observer]
+) -> Iterator[RunEvent]:
     task, work, valid = prepared.task, prepared.work(config), prepared.parts.valid
     assert valid is not None
     if not (files / folders.MODEL).is_file():
-        yield from train(config, work, folder, files, prepared.own.observers)
+        yield from train(config, work, folder, files, (*prepared.own.observers, *extra))
     state = load_weights(files, work.model)
     if isinstance(task, LanguageModel):
         save(files / MODEL_FOLDER, functional(work.model).bind(state.params, state.buffers), tokenizer=task.tokenizer)
@@ -157,6 +181,18 @@ def _train_and_evaluate(config: RunConfig, prepared: FileRun, folder: Path, file
     write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})
+
+
+def _data_name(config: RunConfig) -> str:
+    return repr(config.data.path) if config.own.rows is None else str(config.own.rows)
+
+
+def _identity(config: RunConfig, prepared: FileRun) -> dict[str, str]:
+    """Return what identifies the rows: the files that are read, or the datasets of a user's own."""
+    if config.own.rows is None:
+        return {"files": _listing(str(config.data.path))}
+    parts = {"rows": prepared.parts.train, "valid": prepared.parts.valid}
+    return {name: fingerprint(part) for name, part in parts.items()}
 
 
 def _listing(path: str) -> str:

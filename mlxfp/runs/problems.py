@@ -53,7 +53,7 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
 def file_problems(config: RunConfig) -> Iterator[Problem]:
     """Find options that a run over files cannot use."""
     fits = "decoder" if config.task == "language_model" else CONVNET
-    if config.data.path is None or not Path(config.data.path).exists():
+    if config.own.rows is None and (config.data.path is None or not Path(config.data.path).exists()):
         yield "data.path", f"a run with task={config.task} needs the folder with its files, got {config.data.path!r}"
     if config.model.name not in (None, fits):
         yield "model.name", f"{config.model.name!r} does not fit task={config.task}; take {fits}, or leave it out"
@@ -64,8 +64,6 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
         "data.spec": config.data.spec,
         "data.pseudo_labels": config.data.pseudo_labels,
         "own.spec": config.own.spec,
-        "own.rows": config.own.rows,
-        "observers.mlflow": config.observers.mlflow,
     }
     for path, value in unused.items():
         if value:

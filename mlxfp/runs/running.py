@@ -19,7 +19,7 @@ from mlxfp.runs.folding import run_fold
 from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
-from mlxfp.runs.tracking import track
+from mlxfp.runs.tracking import score_metrics, track
 
 
 def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
@@ -101,14 +101,14 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
             yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
             yield over
             return
-        tracking = yield from track(made)
+        tracking = yield from track(config, folder, made.data.spec.name)
         for fold, own in zip(made.folds, files, strict=True):
             lost = () if own.done else tuple(tracking.lost())
             yield from lost
             yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
         for event in finish(made, files):
             if isinstance(event, Ended):
-                yield from tracking.ended(event.score, event.submission)
+                yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
             yield event
 
 

@@ -182,17 +182,20 @@ def read_texts(path: str, column: str) -> Dataset[Any]:
     place = Path(path)
     names = [file.name for file in sorted(place.rglob("*")) if file.is_file()] if place.is_dir() else [path]
     read = next((read for suffix, read in _READERS.items() if any(name.lower().endswith(suffix) for name in names)), None)
-    rows = read_text(path) if read is None else select_columns([column])(read(path))
-    named = rows if read is None or column == "text" else rename_columns({column: "text"})(rows)
-    return filter_by([("text", "!=", "")])(named)
+    return filter_by([("text", "!=", "")])(read_text(path)) if read is None else as_texts(read(path), column)
+
+
+def as_texts(rows: Dataset[Any], column: str) -> Dataset[Any]:
+    """Return a column of texts alone, as `text`, without empty ones."""
+    texts = select_columns([column])(rows)
+    return filter_by([("text", "!=", "")])(texts if column == "text" else rename_columns({column: "text"})(texts))
 
 
 def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, limit: int | None = None) -> tuple[Splits, tuple[str, ...]]:
     """Read the part of a folder that trains and the one that validates, and the names of the class folders, if there are any.
 
-    Without such parts, a tenth of the rows validates, of each class. `limit` keeps that many training rows, drawn by `seed`, or the first
-    ones where it is not known how many there are. Raises `DataError` for a folder `train` without one that validates, and for parts of
-    different classes.
+    Without such parts, a tenth of the rows validates, of each class. `limit` is that of `limited`. Raises `DataError` for a folder `train`
+    without one that validates, and for parts of different classes.
     """
     place, other = Path(path), None
     if (place / "train").is_dir():
@@ -211,13 +214,18 @@ def read_parts(path: str, read: Callable[[str], Dataset[Any]], *, seed: int, lim
                 f"The parts have other classes: {', '.join(classes)} in {path!r}, and {', '.join(found)} in {str(other)!r}. Give both the "
                 "same class folders."
             )
+    return limited(parts, limit, seed=seed), classes
+
+
+def limited(parts: Splits, limit: int | None, *, seed: int) -> Splits:
+    """Keep at most `limit` training rows, drawn by `seed`, or the first ones where it is not known how many there are."""
     count = length(parts.train)
-    if limit is not None and count is None:
-        parts = Splits(take(limit)(parts.train), valid=parts.valid)
-    elif limit is not None and count is not None and limit < count:
-        chosen = np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit])
-        parts = Splits(select(chosen)(parts.train), valid=parts.valid)
-    return parts, classes
+    if limit is None or (count is not None and limit >= count):
+        return parts
+    if count is None:
+        return Splits(take(limit)(parts.train), valid=parts.valid)
+    chosen = np.sort(generator(fold_in(0, "limit", seed)).permutation(count)[:limit])
+    return Splits(select(chosen)(parts.train), valid=parts.valid)
 
 
 def check_classes(classes: tuple[str, ...], what: str, path: str) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ from mlxfp.cli import checking, main
 from mlxfp.core.errors import MissingExtraError
 from mlxfp.runtime import Runtime
 
+LIMIT = "observers.log_memory(limit=...)"
+
 
 def found(capsys) -> tuple[int, dict[str, str], str]:
     """The exit code, what was found by name, and the verdict."""
@@ -26,6 +28,7 @@ def test_a_machine_that_can_train_is_told_so(capsys):
     code, said, verdict = found(capsys)
     assert (code, verdict) == (0, "Training can run.\n")
     assert said["mx.compile"] == "works"
+    assert said["memory"] == f"MLX takes up to {mx.get_memory_limit() / 2**30:.1f} GiB, with what it keeps for reuse: {LIMIT}"
     assert said["python"].endswith(sys.executable)
     assert said["free disk"].endswith(f"GiB in {Path.cwd()}")
     assert said["extra testing"].startswith("hypothesis ")
@@ -74,7 +77,7 @@ def test_without_a_compiler_it_says_so(tmp_path):
 
 
 def test_a_slow_blas_is_a_remark_and_no_obstacle(capsys, monkeypatch):
-    slow = Runtime(mlx="1", backend="cpu", device="cpu", blas="libblas.so.3", slow=True)
+    slow = Runtime(mlx="1", backend="cpu", device="cpu", blas="libblas.so.3", slow=True, memory=2**34)
     monkeypatch.setattr("mlxfp.runtime.report", lambda: slow)
     monkeypatch.setattr(checking, "start_mlx", lambda: ("use_fast_blas() changed nothing: OpenBLAS is not installed.",))
     code, said, _ = found(capsys)

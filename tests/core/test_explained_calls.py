@@ -1,9 +1,15 @@
 """A call that does not fit says how the function is called; errors of the function itself stay what they are."""
 
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any, Literal, get_type_hints
+
 import pytest
 
 from mlxfp.core.checks import explain_call
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentTypeError
+from mlxfp.data.lengths.batching import batch
 
 
 @explain_call
@@ -34,3 +40,15 @@ def test_an_error_of_the_function_itself_stays_what_it_is():
     with pytest.raises(TypeError, match="unsupported operand") as caught:
         add(1, second="2")
     assert type(caught.value) is TypeError
+
+
+def test_a_signature_is_shown_without_the_modules_of_its_types():
+    @explain_call
+    def cut(rows: Callable[[Dataset[Any]], Dataset[Any]], *, how: Literal["a.b", "c"] = "c") -> Mapping[str, Any] | None:
+        return None
+
+    shown = "(rows: Callable[[Dataset[Any]], Dataset[Any]], *, how: Literal['a.b', 'c'] = 'c') -> Mapping[str, Any] | None"
+    assert str(signature(cut)) == shown
+    assert get_type_hints(cut)["rows"] == Callable[[Dataset[Any]], Dataset[Any]]  # what programs read stays
+    assert "mlxfp." not in str(signature(batch))
+    assert "collections." not in str(signature(batch))

@@ -1,6 +1,7 @@
 """Runs over files: pictures and sounds of classes, language models."""
 
 import json
+import sys
 import wave
 from pathlib import Path
 
@@ -174,3 +175,126 @@ def test_a_folder_that_trains_needs_one_that_validates(pictures, tmp_path):
     (tmp_path / "train" / "red").mkdir(parents=True)
     with pytest.raises(fp.DataError, match=r"has a part to train on and none to validate with\. Add one of valid, val"):
         list(fp.runs.run(configured("images", tmp_path)))
+
+
+ROWS = """
+import numpy as np
+from io import BytesIO
+from PIL import Image
+import mlxfp as fp
+
+SEEN = []
+
+def picture(place):
+    pixels = np.random.default_rng(place).integers(0, 90, (20, 24, 3), dtype=np.uint8)
+    pixels[..., 2 * (place % 2)] += 150
+    with BytesIO() as file:
+        Image.fromarray(pixels).save(file, "png")
+        return file.getvalue()
+
+def pictures(path, part):
+    SEEN.append((str(path), part))
+    count = {"train": 40, "valid": 0, "test": 6}[part]
+    rows = [{"image": picture(place), "label": ("red", "blue")[place % 2]} for place in range(count)]
+    return fp.from_examples(rows) if rows else None
+
+def sounds(path, part):
+    if part == "test":
+        return None
+    waves = [np.sin(np.arange(800) * (0.1, 1.2)[place % 2]).astype(np.float32) for place in range(24)]
+    return fp.from_examples([{"waveform": wave, "label": 10 - place % 2} for place, wave in enumerate(waves)])
+
+def texts(path, part):
+    rows = [{"said": f"the number {place} comes after the number {place - 1}"} for place in range(400 if part == "train" else 60)]
+    return fp.from_examples([*rows, {"said": ""}])
+
+def one(path, part):
+    return fp.from_examples([{"image": picture(0), "label": "red"}])
+
+def nothing(path, part):
+    return None
+"""
+
+
+@pytest.fixture
+def own_rows(tmp_path) -> Path:
+    """Write a module that makes rows, under a name of this test alone."""
+    file = tmp_path / f"{tmp_path.name.replace('-', '_')}_rows.py"
+    file.write_text(ROWS)
+    yield file
+    sys.modules.pop(file.stem, None)
+
+
+def owned(task: str, module: Path, function: str, *changes: str) -> fp.config.RunConfig:
+    overrides = [*QUICK, f"output={module.parent / 'runs'}", f"own.rows={module.stem}:{function}", *changes]
+    return fp.config.load_config(preset=task, overrides=overrides).config
+
+
+def test_pictures_may_be_rows_of_your_own(own_rows, tmp_path):
+    config = owned("images", own_rows, "pictures", "media.side=16", "data.path=somewhere")
+    with pytest.raises(fp.ConfigError, match=r"runs code of its own: own\.rows="):
+        list(fp.runs.run(config))
+    *_, end = fp.runs.run(config, code=tmp_path)
+    assert end.score.overall == 1
+    assert json.loads((end.folder / "metrics.json").read_text())["rows"] == {"train": 36, "valid": 4}  # a tenth of each class
+    assert list(fp.runs.run(config, code=tmp_path))[-1] == end
+    predicted = fp.runs.predict(end.folder, "elsewhere", code=tmp_path)
+    assert (predicted["row"], predicted["class"]) == ([0, 1, 2, 3, 4, 5], ["red", "blue"] * 3)
+    assert [Path(path).name for path, part in sys.modules[own_rows.stem].SEEN if part == "test"] == ["elsewhere"]
+    own_rows.write_text(ROWS + "# changed")
+    with pytest.raises(fp.DataError, match="have changed since it began: module"):
+        list(fp.runs.run(config, code=tmp_path))
+
+
+def test_sounds_and_texts_may_be_rows_of_your_own(own_rows, tmp_path):
+    quick = ("media.rate=8000", "media.seconds=0.1", "media.mels=20", "data.limit=20", "name=sounds")
+    *_, end = fp.runs.run(owned("audio", own_rows, "sounds", *quick), code=tmp_path)
+    assert end.score.overall == 1
+    assert json.loads((end.folder / "fold-01" / "recipe.json").read_text())["classes"] == ["9", "10"]  # numbers in their order
+    assert json.loads((end.folder / "metrics.json").read_text())["rows"] == {"train": 20, "valid": 24}
+    with pytest.raises(fp.DataError, match=r"There are no rows to predict: own\.rows gave None for the part 'test' of 'new'"):
+        fp.runs.predict(end.folder, "new", code=tmp_path)
+    few = ("text.column=said", "text.vocab_size=300", "text.max_length=16", "name=texts")
+    *_, end = fp.runs.run(owned("language_model", own_rows, "texts", *few), code=tmp_path)
+    assert 1 < end.score.overall < 150
+
+
+@pytest.mark.parametrize(
+    ("function", "kind", "message"),
+    [
+        ("one", fp.DataError, r"The rows of own\.rows need at least two classes in the column 'label', got \['red'\]"),
+        ("texts", fp.SchemaError, r"own\.rows needs the column 'label', which is not there"),
+        ("nothing", fp.ArgumentTypeError, r"what rows\(path, 'train'\) returns must be Dataset, got NoneType"),
+    ],
+)
+def test_rows_of_your_own_that_cannot_be_learned_are_named(own_rows, tmp_path, function, kind, message):
+    with pytest.raises(kind, match=message):
+        list(fp.runs.run(owned("images", own_rows, function), code=tmp_path))
+
+
+def test_mlflow_follows_a_run_over_files(pictures, tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    changes = (f"observers.mlflow={uri}", "observers.mlflow_model=squares", "media.side=16", "training.epochs=1", "name=tracked")
+    *_, end = fp.runs.run(configured("images", pictures, *changes))
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    experiment = client.get_experiment_by_name("data")  # the folder of the pictures
+    runs = client.search_runs([experiment.experiment_id])
+    (parent,) = (run for run in runs if "mlflow.parentRunId" not in run.data.tags)
+    (child,) = (run for run in runs if run is not parent)
+    assert parent.data.metrics == {"valid/accuracy": end.score.overall}
+    assert (parent.info.status, child.info.status) == ("FINISHED", "FINISHED")
+    assert "train/loss" in child.data.metrics
+    assert {"metrics.json", "receipt.json"} <= {each.path for each in client.list_artifacts(parent.info.run_id)}
+    assert [version.run_id for version in client.search_model_versions("name = 'squares'")] == [parent.info.run_id]
+    before = len(runs)
+    assert list(fp.runs.run(configured("images", pictures, *changes)))[-1] == end
+    assert len(client.search_runs([experiment.experiment_id])) == before  # a finished run is read, and logs nothing again
+
+
+def test_a_run_over_files_goes_on_without_a_server_of_mlflow(pictures):
+    pytest.importorskip("mlflow")
+    changes = ("observers.mlflow=http://127.0.0.1:9", "media.side=16", "training.epochs=1", "name=lost")
+    events = list(fp.runs.run(configured("images", pictures, *changes)))
+    assert any(isinstance(event, fp.runs.Noted) and "MLflow" in event.message for event in events)
+    assert isinstance(events[-1], fp.runs.Ended)

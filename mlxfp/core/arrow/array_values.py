@@ -4,7 +4,7 @@ None of these libraries is imported: an array says what it is through `__array__
 """
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +62,36 @@ def _for_arrow(value: NDArray[Any]) -> Any:
     if value.dtype.kind == "V" and value.dtype.names is None:
         raise TypeError("Arrow has no such type")
     return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+
+
+def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
+    """Whether arrays with masked values are among values of a type, or in their lists and mappings: Arrow takes them as if not masked.
+
+    Numbers and texts in lists are not looked at one by one.
+
+    >>> holds_masked([[[1, 2]], [[1], np.ma.array([1, 2], mask=[False, True])]], pa.list_(pa.list_(pa.int64())))
+    True
+    """
+    if any(issubclass(each, np.ma.MaskedArray) for each in set(map(type, values))) and any(map(_is_masked, values)):
+        return True
+    find = _mask_finder(kind)
+    return find is not None and any(map(find, values))
+
+
+def _mask_finder(kind: pa.DataType) -> Callable[[Any], bool] | None:
+    """Return whether an array with masked values is in a value of a type; None for types whose values hold no arrays."""
+    if pa.types.is_struct(kind):
+        fields = [(each.name, _mask_finder(each.type) or _is_masked) for each in kind]
+        return lambda value: isinstance(value, Mapping) and any(find(value.get(name)) for name, find in fields)
+    inner = getattr(kind, "value_type", None) if pa.types.is_nested(kind) else None
+    if inner is None or not pa.types.is_nested(inner):
+        return None
+    find = _mask_finder(inner) or _is_masked
+    return lambda value: any(map(find, value)) if isinstance(value, list | tuple) else _is_masked(value)
+
+
+def _is_masked(value: Any) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
 def unboxed(value: Any) -> Any:

@@ -40,7 +40,6 @@ Numbers = tuple[NDArray[np.int64], Keys]  # of each row: `__row__` and `__key__`
 
 
 @explain_call
-@explain_call
 def lift(recipe: Callable[[Dataset[Any]], Dataset[Any]], *, key: str | None = None) -> "_Lifted":
     """Make a function of tables out of a recipe: `lift(recipe)(table)` has the rows that `pipe(from_table(table), recipe)` gives.
 

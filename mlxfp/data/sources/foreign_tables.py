@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mlxfp.core.arrow.array_values import as_numpy, is_array
+from mlxfp.core.arrow.array_values import as_numpy, holds_masked, is_array
 from mlxfp.core.arrow.gathering import takeable
 from mlxfp.core.chunks import MISFITS, RecordBatch, to_column
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
@@ -117,6 +117,8 @@ def _to_array(column: Any, name: str) -> pa.Array:
         if getattr(column, "ndim", 1) > 1:
             return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(column))
         made = pa.chunked_array(column) if hasattr(column, "__arrow_c_stream__") else pa.array(column)
+        if isinstance(column, list | tuple) and holds_masked(column, made.type):
+            made = to_column(list(column), None, name, range(len(column)))
     except MISFITS:
         made = to_column(list(column), None, name, range(len(column)))
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made

@@ -13,6 +13,7 @@ from attrs import field, frozen
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
+from mlxfp.text.chat.template_limits import counters, make_environment, parse_counted
 from mlxfp.text.tokenizers.files import read_config, read_map
 from mlxfp.text.tokenizers.literal_text import unspellable
 
@@ -34,7 +35,9 @@ class ChatTemplate:
     what `strftime_now` of a template sees; without it a template has no clock, and most then write a fixed date.
 
     The template runs in the sandbox of Jinja (extra `chat`), with the functions and filters that transformers gives it, and the text is the
-    same. Fields of a message that are null are left out, since Arrow fills them in where another message has them.
+    same. One that loops or writes without end is stopped, at two million passes of loops or 67 million characters; a single operation on a
+    long text is not, so that a template which was made to do harm can still fill the memory. Fields of a message that are null are left
+    out, since Arrow fills them in where another message has them.
 
     >>> template = ChatTemplate("{% for message in messages %}{{ message.role }}: {{ message.content }}{{ end }}{% endfor %}",
     ...     variables={"end": "|"})
@@ -75,7 +78,7 @@ class ChatTemplate:
             given["strftime_now"] = _as_date(self.today).strftime
         template = _compiled(self.text).template
         try:
-            text: str = template.render(**(dict(self.variables) | given), add_generation_prompt=generation_prompt)
+            text: str = template.render(**(dict(self.variables) | given | counters()), add_generation_prompt=generation_prompt)
         except Exception as error:  # a template is a program, and can fail in any way
             raise DataError(
                 f"The chat template refuses a conversation: {error}. Correct it, or leave it out; if the template needs another variable, "
@@ -155,7 +158,6 @@ class _Compiled:
 @lru_cache(maxsize=32)
 def _compiled(text: str) -> _Compiled:
     """Compile a template as transformers does (utils/chat_template_utils.py)."""
-    sandbox = optional("jinja2.sandbox", extra="chat", needed_by="A chat template")
     jinja = optional("jinja2", extra="chat", needed_by="A chat template")
     loops = optional("jinja2.ext", extra="chat", needed_by="A chat template").loopcontrols
     found: set[str] = set()
@@ -172,11 +174,11 @@ def _compiled(text: str) -> _Compiled:
         def _mark(self, caller: Any) -> str:
             return f"{BEGIN}{caller()}{END}"
 
-    made = sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loops])
+    made = make_environment([Generation, loops])
     made.filters["tojson"] = _to_json
     made.globals["raise_exception"] = _raise
     try:
-        return _Compiled(made.from_string(text), frozenset(found))
+        return _Compiled(made.from_string(parse_counted(made, text)), frozenset(found))
     except jinja.TemplateError as error:
         raise DataError(f"The chat template is malformed: {error}, in line {getattr(error, 'lineno', '?')} of {text!r:.60}.") from error
 

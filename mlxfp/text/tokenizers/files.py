@@ -51,7 +51,9 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     Texts for a `vocab.txt` are lower-cased if `do_lower_case` of `tokenizer_config.json` says so; without it, if the vocabulary has no
     capital letters.
 
-    Raises `MissingFileError` where no tokenizer is found, `DataError` for files that cannot be read; both name the path.
+    Raises `MissingFileError` where no tokenizer is found, `DataError` for files that cannot be read; both name the path. A regular
+    expression of a `tokenizer.json` ends with an error after ten million steps at one place of a text; there is no limit for a whole text,
+    so a file that was made to do harm can take hours over a long one.
 
     >>> import tempfile
     >>> from pathlib import Path

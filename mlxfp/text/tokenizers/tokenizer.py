@@ -197,6 +197,11 @@ def cannot_encode(error: BaseException) -> DataError:
     """Return the error for a text, or a tokenizer, at which the package raises a plain Exception or panics; re-raise others, as Ctrl-C."""
     if not isinstance(error, Exception) and not is_panic(error):
         raise error
+    if "retry-limit" in str(error):  # the package gives up after ten million steps at one place of a text
+        return DataError(
+            f"The tokenizer cannot encode a text: a regular expression in its JSON tries too many ways to match it ({error}). Correct the "
+            "pattern of its normalizer or pre_tokenizer, which has a repetition within a repetition, or leave the text out."
+        )
     return DataError(
         f"The tokenizer cannot encode a text: {error}. A text must be valid Unicode, and the model needs a token for unknown text: "
         "unk_token (Unigram: unk_id) in its JSON, which must be in the vocabulary."

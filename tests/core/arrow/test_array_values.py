@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.core.errors import SchemaError
+from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.rows.map_filter import flat_map, map
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
@@ -218,6 +218,31 @@ def test_masked_values_are_null():
             SchemaError, match=r"becomes a tensor, which has no nulls, got one of shape \(1, 2\) with masked values\. Fill them"
         ):
             make()
+
+
+MASKED = np.ma.array([1, 2, 3], mask=[0, 1, 0])
+HOLDING = {
+    "array": (MASKED, [1, None, 3]),
+    "list": ([MASKED, np.array([4])], [[1, None, 3], [4]]),
+    "list of masked numbers": ([np.ma.masked, 2.5], [None, 2.5]),
+    "mapping": ({"a": MASKED, "b": 7}, {"a": [1, None, 3], "b": 7}),
+    "masked number in a mapping": ({"a": np.ma.masked, "b": 7}, {"a": None, "b": 7}),
+    "list of mappings": ([{"a": MASKED}, {"a": [4]}], [{"a": [1, None, 3]}, {"a": [4]}]),
+    "list of lists": ([[MASKED], [[4]]], [[[1, None, 3]], [[4]]]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("name", HOLDING)
+def test_masked_values_are_null_wherever_an_array_is(way: Any, name: str):
+    value, expected = HOLDING[name]
+    assert [row["x"] for row in way([{"x": value}, {"x": value}])] == [expected, expected]
+
+
+def test_masked_values_in_a_tensor_are_refused():
+    rows = [{"x": np.array([[1, 2, 3]])}, {"x": [MASKED]}]
+    with pytest.raises(DataError, match=r"Column 'x' of row 1 has masked values, and a column of fixed-shape tensors \(1, 3\) cannot hold"):
+        from_examples(rows)
 
 
 def test_numbers_of_64_bits_without_a_sign_are_kept():

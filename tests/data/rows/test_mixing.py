@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentError, DataError, PipelineError, SchemaError, UnknownNameError
+from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, PipelineError, SchemaError, UnknownNameError
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import map, take
+from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.mixing import concat, interleave, mix
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import cache
@@ -106,6 +106,22 @@ def test_a_mixture_that_restarts_does_not_go_on_without_a_dataset(part):
         DataError, match=r"would go on without one of its datasets: an epoch of pipe\(from_iterable.* has no items\. Look at"
     ):
         said(mix([letters("ab"), rows], [1, 1]), 6)
+
+
+# https://github.com/marin-community/marin/issues/1753
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: mix([letters("ab"), letters("c")], [1, float("nan")]), ArgumentError, "at least 0 and not all 0"),
+        (lambda: mix([letters("ab"), letters("c")], [2, -1]), ArgumentError, "at least 0 and not all 0"),
+        (lambda: mix([letters("ab"), read_jsonl("nothing/*.jsonl")], [1, 1]), MissingFileError, r"nothing/\*\.jsonl"),
+        (lambda: mix([letters("ab"), pipe(letters("c"), filter(lambda row: False))], [1, 1]), DataError, "without one of its datasets"),
+    ],
+)
+def test_no_part_of_a_mixture_is_left_out_silently(make, error, message):
+    with pytest.raises(error, match=message):
+        said(make(), 6)
+    assert said(mix([letters("ab"), letters("c")], [1, 1]), 6) == "acbcac"  # a part of one row comes again and again
 
 
 @pytest.mark.parametrize("join", [concat, interleave, lambda parts: mix(parts, [2, 1], stop="all")])

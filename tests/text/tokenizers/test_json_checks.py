@@ -12,6 +12,7 @@ import pytest
 
 import tests
 from mlxfp.core.errors import DataError, MlxfpError
+from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.json_checks import is_panic
@@ -105,6 +106,23 @@ def test_a_panic_at_a_text_is_an_error_and_ctrl_c_is_none():
     assert "cannot encode a text: index out of bounds" in str(cannot_encode(panic))
     with pytest.raises(KeyboardInterrupt):
         cannot_encode(KeyboardInterrupt())
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+b"}, "behavior": "Isolated", "invert": False}},
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "(a|aa)+$b"}, "content": "b"}},
+    ],
+)
+def test_a_regular_expression_that_tries_without_end_is_stopped(part: Json):
+    tokenizer = Tokenizer(jsons.dumps({"version": "1.0", "added_tokens": [], "model": WORDS, **part}))
+    hostile = "a" * 60
+    said = r"a regular expression in its JSON tries too many ways to match it \(.*retry-limit.*\)\. Correct the pattern"
+    with pytest.raises(DataError, match=said):
+        tokenizer.encode(hostile)
+    with pytest.raises(DataError, match=said):
+        list(tokenize(tokenizer)(from_examples([{"text": hostile}])))
 
 
 # --- random damage, in a process of its own: what is sought may end it

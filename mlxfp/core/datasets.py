@@ -102,7 +102,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
 
     def __iter__(self) -> Iterator[Item]:
         """Yield the items of epoch 0: dicts, `Examples`, or batches."""
-        return (item for item, _ in iterate(self))
+        return _without_cursors(iterate(self))
 
     def __aiter__(self) -> AsyncIterator[Item]:
         """Yield the same for `async for`: they are made in one thread of its own."""
@@ -272,6 +272,12 @@ class Combinator:
 
     def __repr__(self) -> str:
         return f"{label(self.source)}({', '.join(f'{name}={brief(value)}' for name, value in self.options)})"
+
+
+def _without_cursors(items: Iterator[tuple[Item, Any]]) -> Iterator[Item]:
+    __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
+    for item, _ in items:
+        yield item
 
 
 def with_hooks(dataset: Dataset[Any], hooks: Callable[[Dataset[Any]], Hooks]) -> Dataset[Any]:

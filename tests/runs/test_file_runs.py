@@ -272,6 +272,7 @@ def test_rows_of_your_own_that_cannot_be_learned_are_named(own_rows, tmp_path, f
         list(fp.runs.run(owned("images", own_rows, function), code=tmp_path))
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow and what it stands on warn of each other
 def test_mlflow_follows_a_run_over_files(pictures, tmp_path):
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
@@ -292,6 +293,7 @@ def test_mlflow_follows_a_run_over_files(pictures, tmp_path):
     assert len(client.search_runs([experiment.experiment_id])) == before  # a finished run is read, and logs nothing again
 
 
+@pytest.mark.filterwarnings("ignore")  # MLflow and what it stands on warn of each other
 def test_a_run_over_files_goes_on_without_a_server_of_mlflow(pictures):
     pytest.importorskip("mlflow")
     changes = ("observers.mlflow=http://127.0.0.1:9", "media.side=16", "training.epochs=1", "name=lost")

@@ -98,32 +98,35 @@ class _Lifted:
         return made.stages
 
     @cached_property
-    def plans(self) -> dict[Schema, tuple[Plan, Schema]]:
-        """What runs for tables of a schema, and the schema that comes out. Filled as tables come; not part of the value."""
+    def plans(self) -> dict[Schema, "_Ready"]:
+        """What runs for tables of a schema. Filled as tables come; not part of the value."""
         return {}
 
     def __call__(self, table: Table, *, offset: int | None = None) -> Table:
         """Return the rows that come out of a table, as the same kind of table; `offset` is the number of its first row."""
         taken, given_back = _as_table(table)
-        rows = from_table(taken).source.table  # type: ignore[attr-defined]  # its checks, and its types that rows can be taken of
+        whole = taken if isinstance(taken, pa.Table) else _checked(taken)
+        rows, ready = whole, self.plans.get(whole.schema)
         try:
+            if ready is None or ready.cast is not None:
+                rows = _checked(whole) if ready is None else whole.cast(ready.cast)
             numbers, keys = self._numbers(rows, offset)
             numbered = rows.append_column(ROW, pa.array(numbers)).append_column(KEY, pa.array(keys))
-            if rows.schema not in self.plans:
-                self.plans[rows.schema] = self._plan(numbered)
-            plan, schema = self.plans[rows.schema]
-            source: Any = plan.source
-            running = attrs.evolve(plan, source=_Table(numbered, source.columns))
-            chunks = [visible(chunk) for chunk, _ in execute(running, start(0, None))]
+            if ready is None:
+                ready = self.plans[whole.schema] = self._plan(numbered, None if rows is whole else rows.schema)
+            source = attrs.evolve(ready.plan.source, table=numbered)  # type: ignore[misc]  # a _Table, too
+            chunks = [visible(chunk) for chunk, _ in execute(attrs.evolve(ready.plan, source=source), start(0, None))]
         except Exception as error:
             error.add_note(f"in a table of {rows.num_rows:,} rows for {self!r}; {self._rows_text(rows, offset)}")
             raise
-        made: Table = given_back(pa.Table.from_batches(chunks, schema=schema))
+        made: Table = given_back(pa.Table.from_batches(chunks, schema=ready.schema))
         return made
 
-    def _plan(self, table: pa.Table) -> tuple[Plan, Schema]:
+    def _plan(self, table: pa.Table, cast: Schema | None) -> "_Ready":
         dataset: Dataset[Any] = Dataset(_Table(table), self.stages, hooks=_Declared())
-        return dataset.plan, dataset.resolved.schemas[-1]
+        plan = dataset.plan
+        # Without the table, which would be held as long as the plan.
+        return _Ready(attrs.evolve(plan, source=attrs.evolve(plan.source, table=None)), dataset.resolved.schemas[-1], cast)  # type: ignore[misc]
 
     def _numbers(self, rows: pa.Table, offset: int | None) -> Numbers:
         """Return the number and the key of each row."""
@@ -155,6 +158,15 @@ class _Lifted:
 
     def __repr__(self) -> str:
         return f"lift({brief(self.recipe)}{'' if self.key is None else f', key={self.key!r}'})"
+
+
+@frozen(eq=False)
+class _Ready:
+    """What is known of tables of a schema: what runs, the schema that comes out, and the one that rows can be taken of, if it differs."""
+
+    plan: Plan
+    schema: Schema
+    cast: Schema | None
 
 
 @frozen(repr=False)
@@ -210,6 +222,11 @@ class _Declared(Hooks):
             return declared
 
         return infer
+
+
+def _checked(table: Any) -> pa.Table:
+    """Return a table as `from_table` takes it: with its checks, and its types that rows can be taken of."""
+    return from_table(table).source.table  # type: ignore[attr-defined]
 
 
 def _works_by_row(part: Any) -> bool:

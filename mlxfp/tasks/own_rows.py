@@ -23,7 +23,7 @@ _LABEL = "label"
 
 
 def own_part(rows: ReadOwn, path: str, part: str) -> Dataset[Any] | None:
-    """Return the rows of a part, or None; raises `ArgumentTypeError` for what is no dataset."""
+    """Return the rows of a part, or None; raises `ArgumentTypeError` for anything else."""
     found = rows(Path(path), part)
     if found is not None or part == "train":
         check_types(Dataset, **{f"what rows(path, {part!r}) returns": found})

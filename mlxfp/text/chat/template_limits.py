@@ -40,7 +40,7 @@ class _Counter:
 
 
 def counters() -> dict[str, Any]:
-    """Return what a template has to be rendered with besides its variables, anew for each conversation."""
+    """Return what a template has to be rendered with besides its variables; a new one for each conversation."""
     return {_COUNTER: _Counter()}
 
 

@@ -94,7 +94,8 @@ def prepare_files(config: RunConfig, code: Code) -> FileRun:
     if config.task != "language_model":
         return FileRun(file_task(config, check_classes(classes, config.task, str(data.path))), parts, own)
     if own.rows is not None:
-        parts = Splits(*(None if part is None else as_texts(part, text.column) for part in (parts.train, parts.valid)))
+        valid = None if parts.valid is None else as_texts(parts.valid, text.column)
+        parts = Splits(as_texts(parts.train, text.column), valid=valid)
     if Path(text.tokenizer).exists():
         tokenizer = load_tokenizer(text.tokenizer)
     else:

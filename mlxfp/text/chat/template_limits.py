@@ -88,23 +88,29 @@ def parse_counted(environment: Any, text: str) -> Any:
     def call(name: str, value: Any, *given: Any) -> Any:
         return nodes.Filter(value, name, list(given), [], None, None)
 
-    def count(node: Any, steps: int, characters: int) -> Any:
-        return nodes.ExprStmt(call(_PASSED, nodes.Const(steps), nodes.Const(characters))).set_lineno(node.lineno)
+    def count(node: Any, steps: int) -> Any:
+        """Count each time that the body of a node runs: as a step, and all text that is in it, also in branches that are not taken."""
+        constant = sum(len(each.data) for each in node.find_all(nodes.TemplateData))
+        counted = call(_PASSED, nodes.Const(steps), nodes.Const(constant))
+        node.body.insert(0, nodes.ExprStmt(counted).set_lineno(node.lineno))
+        return node
 
     def write(part: Any) -> Any:
         return part if isinstance(part, nodes.TemplateData) else call(_WRITTEN, part).set_lineno(part.lineno)
 
     class Counting(visitor.NodeTransformer):  # type: ignore[misc, name-defined]  # of the package too
         def visit_For(self, node: Any) -> Any:  # noqa: N802  # the names of Jinja's nodes
-            self.generic_visit(node)
-            node.body.insert(0, count(node, 1, 0))
-            return node
+            return count(self.generic_visit(node), 1)
+
+        def visit_Macro(self, node: Any) -> Any:  # noqa: N802
+            return count(self.generic_visit(node), 0)  # calls are counted where they are made
+
+        visit_CallBlock = visit_Macro  # noqa: N815
 
         def visit_Output(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
-            constant = sum(len(part.data) for part in node.nodes if isinstance(part, nodes.TemplateData))
             node.nodes = [write(part) for part in node.nodes]
-            return [count(node, 0, constant), node] if constant else node
+            return node
 
         def visit_Concat(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
@@ -116,7 +122,7 @@ def parse_counted(environment: Any, text: str) -> Any:
             return node if node.node is None else call(_MEASURED, node).set_lineno(node.lineno)  # None: of a block
 
         def visit_FilterBlock(self, node: Any) -> Any:  # noqa: N802
-            node.body = [each for inner in node.body for each in _as_list(self.visit(inner))]
+            node.body = [self.visit(inner) for inner in node.body]
             return node
 
         visit_AssignBlock = visit_FilterBlock  # noqa: N815  # its filter, too, must stay one
@@ -173,7 +179,3 @@ def _narrow(function: Callable[..., Any], name: str) -> Callable[..., Any]:
         return function(*given, **named)
 
     return narrow
-
-
-def _as_list(visited: Any) -> list[Any]:
-    return visited if isinstance(visited, list) else [visited]

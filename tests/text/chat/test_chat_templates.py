@@ -136,6 +136,7 @@ DOUBLED = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x =
 ENDLESS = {
     "nested loops": "{% for i in range(9999) %}{% for j in range(9999) %}{% endfor %}{% endfor %}",
     "a long text, again and again": "{% for i in range(9999) %}{% for j in range(9999) %}0123456789{{ 'x' }}{% endfor %}{% endfor %}",
+    "a long text in a macro": "{% macro a() %}" + "0123456789" * 99 + "{% endmacro %}{% for i in range(2999) %}{{ a() }}{% endfor %}",
     "macros that call others twice": "{% macro a(n) %}{% if n %}{{ a(n - 1) }}{{ a(n - 1) }}{% endif %}{% endmacro %}{{ a(99) }}",
     "a loop that calls itself": "{% for i in [1, 2] recursive %}{% if loop.depth < 60 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}",
     "a text times a number": "{{ ('x' * 10 ** 10)|length }}",
@@ -163,7 +164,7 @@ ENDLESS = {
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_template_without_an_end_is_refused(name: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(template_limits, "_STEPS", 3_000)
-    monkeypatch.setattr(template_limits, "_CHARACTERS", 1 << 20)
+    monkeypatch.setattr(template_limits, "_CHARACTERS", 1 << 19)
     with pytest.raises(DataError, match=r"The chat template refuses a conversation: (it (makes|writes)|a field|the fields).*Correct it"):
         ChatTemplate(ENDLESS[name]).render(messages_of([("Hi", "Ho")]))
 

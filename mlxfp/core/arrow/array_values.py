@@ -4,13 +4,15 @@ None of these libraries is imported: an array says what it is through `__array__
 """
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from mlxfp.core.arrow.types import is_text
 from mlxfp.core.errors import SchemaError
 
 _OFFERS = ("__array__", "__array_interface__", "__dlpack__")
@@ -72,22 +74,31 @@ def holds_masked(values: Sequence[Any], kind: pa.DataType) -> bool:
     >>> holds_masked([[[1, 2]], [[1], np.ma.array([1, 2], mask=[False, True])]], pa.list_(pa.list_(pa.int64())))
     True
     """
-    if any(issubclass(each, np.ma.MaskedArray) for each in set(map(type, values))) and any(map(_is_masked, values)):
+    if _any_masked(values):
         return True
-    find = _mask_finder(kind)
-    return find is not None and any(map(find, values))
-
-
-def _mask_finder(kind: pa.DataType) -> Callable[[Any], bool] | None:
-    """Return whether an array with masked values is in a value of a type; None for types whose values hold no arrays."""
+    if not pa.types.is_nested(kind):
+        return False
     if pa.types.is_struct(kind):
-        fields = [(each.name, _mask_finder(each.type) or _is_masked) for each in kind]
-        return lambda value: isinstance(value, Mapping) and any(find(value.get(name)) for name, find in fields)
-    inner = getattr(kind, "value_type", None) if pa.types.is_nested(kind) else None
-    if inner is None or not pa.types.is_nested(inner):
-        return None
-    find = _mask_finder(inner) or _is_masked
-    return lambda value: any(map(find, value)) if isinstance(value, list | tuple) else _is_masked(value)
+        rows = [value for value in values if isinstance(value, Mapping)] if set(map(type, values)) != {dict} else values
+        deeper = [each for each in kind if pa.types.is_nested(each.type)]
+        return _any_masked(chain.from_iterable([row.values() for row in rows])) or any(
+            holds_masked([row.get(each.name) for row in rows], each.type) for each in deeper
+        )
+    inner = getattr(kind, "value_type", None)  # None of a map and a union
+    if inner is None or not pa.types.is_nested(inner) or _is_of_text(inner):
+        return False
+    return holds_masked(list(chain.from_iterable([value for value in values if isinstance(value, list | tuple)])), inner)
+
+
+def _is_of_text(kind: pa.DataType) -> bool:
+    """Whether a type is a struct of texts alone, such as the turns of a chat: no array becomes one of them."""
+    return pa.types.is_struct(kind) and all(is_text(each.type) for each in kind)
+
+
+def _any_masked(values: Iterable[Any]) -> bool:
+    kept = values if isinstance(values, list) else list(values)
+    kinds = set(map(type, kept))  # a check of each value would be slow
+    return any(issubclass(each, np.ma.MaskedArray) for each in kinds) and any(map(_is_masked, kept))
 
 
 def _is_masked(value: Any) -> bool:

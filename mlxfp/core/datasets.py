@@ -28,7 +28,7 @@ from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows, visible
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import known_length, length, schema
-from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError
+from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
@@ -137,10 +137,17 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Give the rows of epoch 0 to another library, chunk by chunk, as in `pyarrow.table(dataset)` or `polars.DataFrame(dataset)`.
 
-        Raises `PipelineError` after `batch`, and for data that is known to have no end. An error while rows are made ends the stream: it
+        Raises `PipelineError` after `batch`, and for data that is known to have no end, and `SchemaError` for a name of a column with a
+        zero byte, which ends a name in the stream. An error while rows are made ends the stream: it
         comes out as an error of the library that reads, with the text of ours in it.
         """
-        return rows_reader(self, "An Arrow stream").__arrow_c_stream__(requested_schema)
+        reader = rows_reader(self, "An Arrow stream")
+        if "\0" in reader.schema.to_string(show_field_metadata=False, show_schema_metadata=False):
+            raise SchemaError(
+                f"The name of a column holds a zero byte, at which an Arrow stream cuts it: got {reader.schema.names} from {self!r}. "
+                "Rename it with rename_columns, or use to_table."
+            )
+        return reader.__arrow_c_stream__(requested_schema)
 
     def __bool__(self) -> bool:
         """Return True, also where there are no items: to know that, data may have to be read."""

@@ -34,7 +34,7 @@ from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
 from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
 from mlxfp.core.stages import State
 
-__tracebackhide__ = True  # pytest leaves the frames of this module out; what is of interest is the user's function behind them
+__tracebackhide__ = True  # pytest leaves the frames of this module out, and IPython those of functions with this name among their locals
 # Chunks to feed, to these calls; the rows read for them, and the position after; what reads them again, if the first calls are done.
 _Read = tuple[Sequence[Any], Calls, int, Any, Callable[[], Any] | None]
 _ROWS_AT_ONCE = 256  # rows made into dicts at a time: an early stop wastes little, and Arrow's cost per call is shared
@@ -97,6 +97,7 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
 
 def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
     """Yield chunks (batches after `collate`), each with the cursor after it. Sources that hold datasets are built on this."""
+    __tracebackhide__ = True
     plan: Plan = dataset.plan
     try:
         yield from execute(plan, cursor, dataset.hooks)
@@ -115,6 +116,7 @@ def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tup
 
 
 def _execute(plan: Plan, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
+    __tracebackhide__ = True
     base, done, owner = cursor.base, cursor.done, cursor.owner
     by_row, whole = plan.level == "examples", not plan.steps and plan.level != "examples"
     states = [stage.start(base.epoch) for stage in plan.stages] if base.states is None else list(base.states)
@@ -153,6 +155,7 @@ class _Run:
 
 def _read(run: _Run, base: Snapshot) -> Generator[_Read, None, None]:
     """Yield chunks of the source: those to feed to the calls that are left, the rows read for them, the position after these."""
+    __tracebackhide__ = True
     runner, source = RUNNER.get(), run.plan.source
     if runner is not None and source.level != "batches":
         segment = leading(run.plan.steps, run.hooks)
@@ -172,6 +175,7 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner, segment: Segment) -> 
     What a worker fails on is done again here, whole, so an error is raised where and how it is without workers. So is what comes after a
     chunk of which a step has kept something.
     """
+    __tracebackhide__ = True
     epoch, rows, told = base.epoch, base.rows, base.rows
 
     def job_of(task: Task, *, measured: bool) -> Job:
@@ -197,6 +201,7 @@ def _execute_groups(
     runner: Runner, plan: Plan, segment: Segment, cursor: Cursor, hooks: Hooks
 ) -> Generator[tuple[Any, Cursor], None, None]:
     """Let a runner do the work of the steps that turn each group into one, and do here what comes before and after them."""
+    __tracebackhide__ = True
     first = segment.steps[0].place
     before = [step for step in plan.steps if step.stop <= first]
     calls = [(step, hooks.step(step)) for step in plan.steps[len(before) :]]
@@ -217,6 +222,7 @@ def _first(chunks: Sequence[Any]) -> Any:
 
 
 def _numbered(task: Task, epoch: int, first: int) -> RecordBatch:
+    __tracebackhide__ = True
     return number_rows(task.read(), epoch, first)
 
 
@@ -235,6 +241,7 @@ def read_all(dataset: Pipeline[Any], *, epoch: int = 0) -> Generator[Any, None, 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
     """Return rows of an indexable dataset by number, int64[N], through its stages, with the hidden columns."""
+    __tracebackhide__ = True
     return row_task(dataset, epoch, indices).read()
 
 
@@ -247,6 +254,7 @@ def row_task(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> 
 
 def row_count(dataset: Pipeline[Any]) -> int:
     """Return the number of rows of an indexable dataset."""
+    __tracebackhide__ = True
     count: int | None = dataset.hooks.exact_length(dataset.plan.source)()
     if count is None:
         raise PipelineError(f"{dataset.source!r} can take rows by number and must say how many there are: its length() returned None.")
@@ -261,6 +269,7 @@ def _flush(calls: Calls, states: list[State], hooks: Hooks) -> Iterator[Any]:
 
 def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_row: bool) -> Generator[tuple[Any, Cursor], None, int]:
     """Yield the items that come out after a snapshot, leaving out the first `skip`; return how many came out, with these."""
+    __tracebackhide__ = True
     done = 0
     for chunk in chunks:
         size = chunk.num_rows if by_row else 1
@@ -272,6 +281,7 @@ def _emit(chunks: Iterable[Any], base: Snapshot, skip: int, owner: Any, *, by_ro
 
 
 def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor]]:
+    __tracebackhide__ = True
     if dataset.level == "batches":
         yield from run(dataset, cursor)
     elif dataset.level == "groups":

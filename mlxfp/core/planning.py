@@ -41,6 +41,7 @@ class Resolved:
 
 def resolve(dataset: Pipeline[Any]) -> Resolved:
     """Find the schema after every part. Reads at most the first rows; raises `SchemaError` where a stage does not fit."""
+    __tracebackhide__ = True
     stages: list[Stage] = []
     schemas = [dataset.hooks.schema(dataset.source)()]
     for stage in dataset.stages:
@@ -66,6 +67,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
 
     The hooks of the pipeline say how far the plan may differ from what was written.
     """
+    __tracebackhide__ = True
     written, first = as_written(dataset), min(dataset.hooks.as_written, len(dataset.stages))
     schemas = dataset.resolved.schemas[first:]
     steps, needed = _projected(written.steps[first:], schemas, schemas[-1].names if columns is None else columns)
@@ -85,6 +87,7 @@ def plan(dataset: Pipeline[Any], columns: Sequence[str] | None = None) -> Plan:
 
 def as_written(dataset: Pipeline[Any]) -> Plan:
     """Plan a pipeline so that every stage is a step: what every other plan of it is held to."""
+    __tracebackhide__ = True
     return _as_written(dataset, dataset.resolved)
 
 
@@ -114,6 +117,7 @@ class _Head(Hooks):
 
 def _head(dataset: Pipeline[Any], resolved: Resolved) -> Iterator[RecordBatch]:
     """Yield the first chunks as they come out of the stages that are resolved."""
+    __tracebackhide__ = True
     so_far = _as_written(dataset, resolved)
     if so_far.level != LEVELS[2]:
         so_far = attrs.evolve(so_far, level=LEVELS[0])  # chunks as they are, but for those without rows

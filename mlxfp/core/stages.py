@@ -178,6 +178,7 @@ class RowWise(Stage):
 
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         """Apply the stage to the chunk."""
+        __tracebackhide__ = True  # IPython leaves out frames with this name among their locals
         return state, (self.apply(chunk),)
 
 

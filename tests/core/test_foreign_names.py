@@ -25,7 +25,7 @@ CALLS = [
     (lambda: fp.map(dict, remove_columns=["x"]), "what the function returns replaces the example, and fp.drop_columns(columns)"),
     (lambda: fp.prefetch(2, num_parallel_calls=4), "num_parallel_calls is workers here."),
     (lambda: fp.prefetch(2, work=4), "Did you mean 'workers'?"),
-    (fp.shuffle, "missing 1 required keyword-only argument: 'seed'. Call it as shuffle(seed=...); also by name: buffer."),
+    (fp.shuffle, "missing 1 required keyword-only argument: 'seed'. Call it as shuffle(seed=...); also by name: buffer, files."),
     (lambda: fp.shuffle(buffer_size=1000, seed=0), "buffer_size is buffer here."),
     (fp.prefetch, "Call it as prefetch(depth); also by name: workers, kind, max_bytes."),
     (lambda: fp.prefetch(2, num_workers=2), "num_workers is workers here."),

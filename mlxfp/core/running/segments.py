@@ -36,6 +36,7 @@ class Segment:
 
     def run(self, chunk: RecordBatch) -> tuple[list[RecordBatch], bool]:
         """Return what comes out of a chunk, and whether a step has kept something for the next one after all."""
+        __tracebackhide__ = True
         states: Any = defaultdict(tuple)
         out = list(push(self.calls, states, (chunk,)))
         return out, any(map(_is_state, states.values()))
@@ -91,6 +92,7 @@ class Through(Task):
 
     def read(self) -> RecordBatch:
         """Take the rows, and run the steps."""
+        __tracebackhide__ = True
         try:
             (chunk,), _ = self.segment.run(number_as(self.task.read(), self.epoch, self.indices))
         except Exception as error:
@@ -130,6 +132,7 @@ class Job:
 
     def run(self) -> Made:
         """Do it."""
+        __tracebackhide__ = True
         chunk = self.task.read()
         out, kept = self.segment.run(number_rows(chunk, self.epoch, self.first))
         return Made(out, content_bits(chunk) if self.measured else 0, kept)

@@ -171,6 +171,7 @@ def push(calls: Calls, states: list[State], chunks: Iterable[Any]) -> Iterable[A
 
 
 def _feed(step: Step, call: Callable[[State, Any], Fed], states: list[State], chunks: Iterable[Any]) -> Iterator[Any]:
+    __tracebackhide__ = True
     place = step.place
     for chunk in chunks:
         try:

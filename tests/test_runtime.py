@@ -229,7 +229,7 @@ def test_cores_are_busy_where_programs_run_now_and_have_run_before(monkeypatch, 
 
 def test_the_module_prints_its_report():
     run = subprocess.run([sys.executable, "-W", "error", "-m", "mlxfp.runtime"], capture_output=True, text=True, check=True)
-    assert [line.split()[0] for line in run.stdout.splitlines()] == ["mlx", "backend", "device", "blas", "matmul"]
+    assert [line.split()[0] for line in run.stdout.splitlines()] == ["mlx", "backend", "device", "blas", "memory", "matmul"]
 
 
 def test_mlx_without_a_backend_says_which_extras_bring_one(monkeypatch):

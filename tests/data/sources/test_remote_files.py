@@ -141,7 +141,7 @@ def test_folders_of_images_and_sound_are_read_remotely(memory: Any, tmp_path: Pa
     with pytest.raises(DataError, match=r"A file is empty: got 0 bytes, in 'memory://pictures/in/cat/\[1\]\.png'"):
         list(there)
     for nowhere in ("memory://pictures/no", "https://example.org/pictures"):
-        with pytest.raises(MissingFileError, match=f"No file in the folder '{nowhere}' or below it ends in .wav"):
+        with pytest.raises(MissingFileError, match=f"No file in the folder '{nowhere}' or below it ends in .aif"):
             list(read_audio(nowhere))
 
 

@@ -60,7 +60,9 @@ class Confidence:
         known = np.asarray(labels).astype(np.int64)
         quotas = np.round(size * np.bincount(known, minlength=chances.shape[1]) / len(known)).astype(np.int64)
         order = np.argsort(-sure, kind="stable")
-        chosen = np.sort(np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)]))
+        within = np.concatenate([order[classes[order] == kind][:quota] for kind, quota in enumerate(quotas)])
+        surest = within[np.argsort(-sure[within], kind="stable")][:size]  # quotas are rounded, and may add up to more
+        chosen = np.sort(surest)
         return chosen, classes[chosen]
 
 

@@ -54,7 +54,7 @@ class Meter:
             yield item
 
 
-def take_counts() -> dict[int, Counts]:
+def take_counts() -> dict[int, Counts]:  # pragma: no cover  # in worker processes, where nothing is measured
     """In a worker process: return what was counted since the last time, by the number of the meter."""
     found = {number: (meter.seconds, meter.rows, meter.items) for number, meter in _copies.items() if meter.items or meter.seconds}
     for meter in _copies.values():
@@ -70,7 +70,7 @@ def add_counts(counts: dict[int, Counts]) -> None:
             meter.add(seconds, rows, items)
 
 
-def _copy(number: int) -> Meter:
+def _copy(number: int) -> Meter:  # pragma: no cover  # the same
     if number not in _copies:
         _copies[number] = Meter()
     return _copies[number]

@@ -252,7 +252,7 @@ class _Worker:
 _worker = _Worker({})  # of this process, which does one job at a time
 
 
-def _begin(folder: str) -> None:
+def _begin(folder: str) -> None:  # pragma: no cover  # in worker processes, where nothing is measured
     """Prepare a worker: interrupts are for the process that waits for it, and when that is gone it ends, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
@@ -267,7 +267,7 @@ def _begin(folder: str) -> None:
     threading.Thread(target=watch, name="mlxfp-watch", daemon=True).start()
 
 
-def _work(folder: str, name: str, data: bytes) -> tuple[tuple[int, bool, float, float], bytes | str, dict[int, Counts]]:
+def _work(folder: str, name: str, data: bytes) -> tuple[tuple[int, bool, float, float], bytes | str, dict[int, Counts]]:  # pragma: no cover  # the same
     """Do a job; a file says meanwhile that it is being done."""
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
@@ -278,7 +278,7 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[int, bool, float, 
     return out
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):  # pragma: no cover  # the same
     """Reads what this program has pickled for its own workers."""
 
     def __init__(self, file: BytesIO, folder: str) -> None:

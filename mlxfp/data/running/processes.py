@@ -267,7 +267,7 @@ def _begin(folder: str) -> None:  # pragma: no cover  # in worker processes, whe
     threading.Thread(target=watch, name="mlxfp-watch", daemon=True).start()
 
 
-def _work(folder: str, name: str, data: bytes) -> tuple[tuple[int, bool, float, float], bytes | str, dict[int, Counts]]:  # pragma: no cover  # the same
+def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes | str, dict[int, Counts]]:  # pragma: no cover  # the same
     """Do a job; a file says meanwhile that it is being done."""
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()

@@ -10,9 +10,7 @@ from time import perf_counter
 from typing import Any
 
 import attrs
-import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
@@ -166,16 +164,6 @@ class _Timed(Hooks):
     def read(self, source: Source) -> Any:
         call = super().read(self._watched(source))
         return lambda epoch, position: self.source.pass_on(call(epoch, position), lambda item: item[0])
-
-    def take(self, source: Source) -> Any:
-        call = super().take(source)
-
-        def take(epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-            chunk: RecordBatch = self.source.call(call, epoch, indices)
-            self.source.add(0.0, chunk.num_rows)
-            return chunk
-
-        return take
 
     def tasks(self, source: Source) -> Any:
         call = super().tasks(self._watched(source))

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.arrow.content import content_bits
+from mlxfp.core.chunks import source_rows
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
@@ -142,3 +143,14 @@ def test_iterating_from_every_cursor_of_large_rows_gives_the_rest():
     run = [(len(row["image"]), cursor) for row, cursor in iterate(rows)]
     for place in (0, 15, 16, 79, 80, 150, 199):
         assert [len(row["image"]) for row, _ in iterate(rows, run[place][1])] == [size for size, _ in run[place + 1 :]]
+
+
+@pytest.mark.parametrize("stage", [shuffle(seed=1), take(500)], ids=repr)
+def test_places_of_rows_in_a_table_are_read_as_rows_are(stage):
+    table = pa.table({"x": np.arange(1000) * 3})
+    view = stage(from_table(table)).source
+    late = view.gathered_late()
+    places = np.concatenate([source_rows(chunk) for chunk, _ in late.read(1, None)])
+    assert (places * 3).tolist() == [value for chunk, _ in view.read(1, None) for value in chunk.column("x").to_pylist()]
+    assert repr(late) == repr(view)
+    assert [chunk.num_rows for chunk, _ in late.read(1, None)] == [len(places)]

@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -15,11 +18,13 @@ from hypothesis import strategies as st
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.cursors import Cursor
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import explain
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError, WorkerError
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.sources import Source
 from mlxfp.core.stages import Stage
 from mlxfp.data.inspection.profiling import profile
 from mlxfp.data.lengths.batching import batch
@@ -27,12 +32,13 @@ from mlxfp.data.lengths.packing import pack
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.mixing import concat, mix
 from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.sharding import shard
 from mlxfp.data.rows.shuffling import shuffle
-from mlxfp.data.running import pools
+from mlxfp.data.running import pools, processes
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error, skipped_rows
 from mlxfp.data.running.prefetching import prefetch
-from mlxfp.data.sources.in_memory import from_table
+from mlxfp.data.sources.in_memory import from_iterable, from_table
 from mlxfp.data.sources.media_files import read_images
 from mlxfp.data.sources.torch_datasets import from_torch
 from mlxfp.testing.laws import assert_runners_agree
@@ -183,7 +189,7 @@ def test_workers_are_no_part_of_the_value():
 def test_work_below_joined_shuffled_repeated_and_cached_rows_is_shared(tmp_path):
     def thread(row):
         time.sleep(0.002)
-        return {"x": row["x"], "thread": __import__("threading").current_thread().name}
+        return {"x": row["x"], "thread": threading.current_thread().name}
 
     schema = pa.schema({"x": pa.int64(), "thread": pa.string()})
     mapped = pipe(numbers(60), map(thread, schema=schema))
@@ -204,7 +210,7 @@ def test_work_below_joined_shuffled_repeated_and_cached_rows_is_shared(tmp_path)
 
 
 def test_slow_rows_of_one_chunk_are_worked_on_at_the_same_time():
-    together = __import__("threading").Barrier(4, timeout=20)  # breaks unless four threads meet
+    together = threading.Barrier(4, timeout=20)  # breaks unless four threads meet
     rows = pipe(numbers(4), map(lambda row: {"x": together.wait() and row["x"]}, schema=NUMBERS), prefetch(1, workers=4))
     assert len(list(rows)) == 4
 
@@ -345,7 +351,7 @@ for row in fp.pipe(fp.from_examples([{{"x": 1}}] * 5000), fp.map(slow), fp.prefe
 
 
 def test_what_cannot_be_sent_is_an_error_that_names_the_stage():
-    lock = __import__("threading").Lock()
+    lock = threading.Lock()
 
     def guarded(row):
         with lock:
@@ -452,3 +458,86 @@ def test_a_run_goes_on_with_other_workers():
 def test_packing_behind_workers_resumes_exactly():
     tokens = from_table({"input_ids": [[x] * (1 + x % 5) for x in range(50)]})
     assert_runners_agree(pipe(tokens, map(dict), pack(7, open_rows=3), batch(2)), prefetch(3, workers=3))
+
+
+def fails_after(count):
+    def rows():
+        yield from ({"x": x} for x in range(count))
+        raise OSError("the line is dead")
+
+    return from_iterable(rows, schema=NUMBERS)
+
+
+@pytest.mark.parametrize("count", [0, 300, 700])
+def test_an_error_of_a_source_comes_after_the_rows_before_it(count):
+    assert_runners_agree(pipe(fails_after(count), map(doubled, schema=NUMBERS)), prefetch(2, workers=3))
+
+
+@frozen(repr=False)
+class FailsByNumber(Source):
+    """Rows with random access, of which one cannot be read."""
+
+    bad: int
+    indexable = True
+
+    def schema(self):
+        return NUMBERS
+
+    def length(self):
+        return 100
+
+    def take(self, epoch, indices):
+        if self.bad in indices:
+            raise OSError("a row cannot be read")
+        return pa.record_batch({"x": indices})
+
+    def read(self, epoch, position):
+        yield self.take(epoch, np.arange(100)), 100
+
+
+@pytest.mark.parametrize("bad", [2, 40, 99])
+def test_rows_that_cannot_be_taken_are_an_error_at_the_same_item(bad):
+    assert_runners_agree(pipe(Dataset(FailsByNumber(bad)), map(doubled, schema=NUMBERS), shuffle(seed=0)), prefetch(2, workers=2))
+
+
+@pytest.mark.parametrize("kind", ["threads", "processes"])
+def test_padded_shards_and_joined_rows_in_another_order_are_shared(kind):
+    mapped = pipe(numbers(301), map(doubled, schema=NUMBERS))
+    line = prefetch(2, workers=2, kind=kind)
+    assert_runners_agree(pipe(mapped, shard(1, 2, ends="pad")), line)
+    assert_runners_agree(pipe(concat([mapped, pipe(numbers(40), map(dict, schema=NUMBERS))]), shuffle(seed=0)), line)
+
+
+def test_rows_that_cannot_be_sent_are_an_error_that_names_a_cure():
+    class Items:
+        def __init__(self):
+            self.lock = threading.Lock()
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return {"x": index}
+
+        def __fingerprint__(self):
+            return "items"
+
+    with pytest.raises(WorkerError, match=r"A task cannot be sent to another process: .*lock.*Use kind=\"threads\", or put load\(\)"):
+        list(pipe(from_torch(Items()), prefetch(2, workers=2, kind="processes")))
+
+
+def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(processes, "_IN_MEMORY", tmp_path / "absent")
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    left, own = tmp_path / f"mlxfp-{ended.pid}-left", tmp_path / f"mlxfp-{os.getpid()}-own"
+    left.mkdir()
+    own.mkdir()
+    assert len(list(pipe(numbers(3), map(dict), prefetch(1, kind="processes")))) == 3
+    assert [path.name for path in tmp_path.iterdir()] == [own.name]
+
+
+def test_what_somebody_else_removes_is_an_error(tmp_path):
+    with pytest.raises(WorkerError, match="is gone: there is no file"):
+        processes._read_chunks(tmp_path, str(tmp_path / "gone"))

@@ -19,7 +19,7 @@ class Meter:
     """Seconds, rows and items that a part of a pipeline has made. Running machinery, never part of a value."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start from nothing."""
         self.number = next(_numbers)
         self._own = threading.Lock()
         self.reset()
@@ -54,7 +54,7 @@ class Meter:
             yield item
 
 
-def take_counts() -> dict[int, Counts]:  # pragma: no cover  # in worker processes, where nothing is measured
+def take_counts() -> dict[int, Counts]:
     """In a worker process: return what was counted since the last time, by the number of the meter."""
     found = {number: (meter.seconds, meter.rows, meter.items) for number, meter in _copies.items() if meter.items or meter.seconds}
     for meter in _copies.values():
@@ -70,7 +70,7 @@ def add_counts(counts: dict[int, Counts]) -> None:
             meter.add(seconds, rows, items)
 
 
-def _copy(number: int) -> Meter:  # pragma: no cover  # the same
+def _copy(number: int) -> Meter:
     if number not in _copies:
         _copies[number] = Meter()
     return _copies[number]
@@ -80,7 +80,7 @@ class QueueMeter:
     """What a `prefetch` tells: how many items stood ready when one was asked for, and how busy its workers were."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start from nothing."""
         self.reset()
 
     def reset(self) -> None:

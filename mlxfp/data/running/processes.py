@@ -24,7 +24,6 @@ from types import FunctionType
 from typing import Any
 
 import pyarrow as pa
-from attrs import define
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import WorkerError
@@ -47,7 +46,7 @@ class Processes(Pool):
     kind = "processes"
 
     def __init__(self, workers: int) -> None:
-        """Start with nothing."""
+        """Make the folder of the run, and let loky start processes when the first job comes."""
         super().__init__(workers)
         loky = optional("loky", extra="processes", needed_by='prefetch(kind="processes")')
         self._folder = _make_folder()
@@ -122,10 +121,10 @@ class Processes(Pool):
         if not isinstance(value, Segment | Source):
             return None
         if id(value) not in self._shared:
-            name = f"shared-{len(self._shared)}"
             data = _dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
-            self._shared[id(value)] = (value, name)  # with the value, so that no other one gets its id
+            name = f"shared-{len(self._shared)}"  # now, as what it holds may be shared, too
             (self._folder / name).write_bytes(data)
+            self._shared[id(value)] = (value, name)  # with the value, so that no other one gets its id
         return self._shared[id(value)][1]
 
 
@@ -242,17 +241,10 @@ def _is_running(process: int) -> bool:
 # --- in workers
 
 
-@define
-class _Worker:
-    """What a worker process keeps."""
-
-    shared: dict[tuple[str, str], Any]
+_loaded: dict[tuple[str, str], Any] = {}  # what jobs share, by folder and name: a worker does one job at a time
 
 
-_worker = _Worker({})  # of this process, which does one job at a time
-
-
-def _begin(folder: str) -> None:  # pragma: no cover  # in worker processes, where nothing is measured
+def _begin(folder: str) -> None:  # pragma: no cover  # not in the process of the tests, which it would end
     """Prepare a worker: interrupts are for the process that waits for it, and when that is gone it ends, too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pa.set_cpu_count(1)
@@ -267,7 +259,7 @@ def _begin(folder: str) -> None:  # pragma: no cover  # in worker processes, whe
     threading.Thread(target=watch, name="mlxfp-watch", daemon=True).start()
 
 
-def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes | str, dict[int, Counts]]:  # pragma: no cover  # the same
+def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes | str, dict[int, Counts]]:
     """Do a job; a file says meanwhile that it is being done."""
     mark = Path(folder, f"{_RUNNING}{name}")
     mark.touch()
@@ -278,16 +270,16 @@ def _work(folder: str, name: str, data: bytes) -> tuple[tuple[Any, ...], bytes |
     return out
 
 
-class _Unpickler(pickle.Unpickler):  # pragma: no cover  # the same
+class _Unpickler(pickle.Unpickler):
     """Reads what this program has pickled for its own workers."""
 
     def __init__(self, file: BytesIO, folder: str) -> None:
-        """Start with nothing."""
+        """Read a file; what it shares with others is in the folder."""
         super().__init__(file)
         self._folder = folder
 
     def persistent_load(self, name: str) -> Any:
         key = self._folder, name
-        if key not in _worker.shared:
-            _worker.shared[key] = _Unpickler(BytesIO(Path(self._folder, name).read_bytes()), self._folder).load()
-        return _worker.shared[key]
+        if key not in _loaded:
+            _loaded[key] = _Unpickler(BytesIO(Path(self._folder, name).read_bytes()), self._folder).load()
+        return _loaded[key]

@@ -7,7 +7,9 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +27,7 @@ from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.sources import Source
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import RowWise, Stage
 from mlxfp.data.inspection.profiling import profile
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.packing import pack
@@ -536,6 +538,48 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(monkeypa
     own.mkdir()
     assert len(list(pipe(numbers(3), map(dict), prefetch(1, kind="processes")))) == 3
     assert [path.name for path in tmp_path.iterdir()] == [own.name]
+
+
+class Here:
+    """Does in this process what loky does in others."""
+
+    def __init__(self, workers, **_):
+        pass
+
+    def submit(self, function, *arguments):
+        done = Future()
+        try:
+            done.set_result(function(*arguments))
+        except Exception as error:  # noqa: BLE001  # as an executor does
+            done.set_exception(error)
+        return done
+
+    def shutdown(self, **_):
+        pass
+
+
+@frozen(repr=False)
+class Joined(RowWise):
+    """Adds a column from the rows of a source that it holds."""
+
+    other: Source
+
+    def apply(self, chunk):
+        found = self.other.take(0, chunk.column("x").to_numpy()).column("x")
+        return chunk.append_column("y", found)
+
+    def schema(self, schema):
+        return schema.append(pa.field("y", pa.int64()))
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_jobs_share_is_sent_once_also_where_it_holds_what_is_shared(here, monkeypatch):
+    if here:
+        monkeypatch.setitem(sys.modules, "loky", SimpleNamespace(ProcessPoolExecutor=Here))
+    rows = pipe(numbers(600), Joined(from_table({"x": np.arange(600) * 7}).source), map(dict), batch(8))
+    line = prefetch(2, workers=2, kind="processes")
+    assert_runners_agree(rows, line)
+    assert next(part.count for part in profile(line(rows)).parts if part.part.startswith("joined")) == 600
 
 
 def test_what_somebody_else_removes_is_an_error(tmp_path):

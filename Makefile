@@ -71,8 +71,8 @@ clean:  ## remove .venv and the caches of the tools
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
-	@echo "Installing mlxfp[$(BACKEND),config,plots] into $(VENV) ..."
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots]"
+	@echo "Installing mlxfp[$(BACKEND),config,plots,fast] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,fast]"
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)

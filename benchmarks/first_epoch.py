@@ -1,6 +1,8 @@
 """first-epoch: from a CSV file to padded batches of 32 as MLX arrays, against datasets and torch's DataLoader."""
 
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,20 +18,28 @@ from benchmarks.measuring import Row, against, installed
 
 def rows(*, small: bool) -> list[Row]:
     """Read rows, render them as sentences, tokenize, shuffle, and pad batches of 32."""
-    table = passengers(2000 if small else 40_000)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
-        pyarrow.csv.write_csv(table, path)
-        tokenizer = fp.train_tokenizer(fp.pipe(fp.read_csv(path), fp.template(SENTENCE)), kind="wordpiece", vocab_size=2000)
-        tokenizer.save(folder)
-        theirs = [partial(_datasets_epoch, path, Path(folder) / "tokenizer.json")] if installed("datasets", "torch") else None
-        work = f"CSV of {table.num_rows:,} rows: template, tokens, shuffle, batches"
-        compared = against(work, "datasets + torch", ours=partial(_epoch, path, tokenizer), theirs=theirs, rows=table.num_rows)
+    count = 2000 if small else 40_000
+    with passenger_file(count) as (path, tokenizer):
+        theirs = [partial(_datasets_epoch, path, path.with_name("tokenizer.json"))] if installed("datasets", "torch") else None
+        work = f"CSV of {count:,} rows: template, tokens, shuffle, batches"
+        compared = against(work, "datasets + torch", ours=lambda: consume(epoch(path, tokenizer)), theirs=theirs, rows=count)
         return [Row("first-epoch", *compared, 8)]
 
 
-def _epoch(path: Path, tokenizer: fp.Tokenizer) -> None:
-    batches = fp.pipe(
+@contextmanager
+def passenger_file(count: int) -> Iterator[tuple[Path, fp.Tokenizer]]:
+    """Write a passenger list as CSV, and train a tokenizer on its sentences, which is saved next to it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.csv"
+        pyarrow.csv.write_csv(passengers(count), path)
+        tokenizer = fp.train_tokenizer(fp.pipe(fp.read_csv(path), fp.template(SENTENCE)), kind="wordpiece", vocab_size=2000)
+        tokenizer.save(folder)
+        yield path, tokenizer
+
+
+def epoch(path: Path, tokenizer: fp.Tokenizer) -> fp.Dataset[Any]:
+    """Return the batches of the file."""
+    return fp.pipe(
         fp.read_csv(path),
         fp.template(SENTENCE),
         fp.tokenize(tokenizer, max_length=128),
@@ -37,6 +47,10 @@ def _epoch(path: Path, tokenizer: fp.Tokenizer) -> None:
         fp.batch(32),
         fp.collate(fp.collators.text(pad_id=tokenizer.pad_id, label="survived")),
     )
+
+
+def consume(batches: fp.Dataset[Any]) -> None:
+    """Iterate over all of them."""
     for _ in batches:
         pass
 

@@ -1,7 +1,8 @@
-"""memory-arrays, memory-tokens: shuffled batches of rows in memory.
+"""memory-arrays, memory-tokens, memory-windows, memory-images: shuffled batches of rows in memory.
 
 Columns of numbers are compared with indexing the arrays by hand, in numpy and in MLX; tokens with the batches of mlx-lm's trainer, which
-sorts Python lists by length and pads to multiples of 32.
+sorts Python lists by length and pads to multiples of 32. Windows of tokens and small images are compared with the loaders of mlx-examples:
+transformer_lm indexes a view of all windows, cvae resizes with mlx-data, and cifar flips and crops with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -99,3 +100,59 @@ def _batches_of_tokens(lists: list[list[int]], size: int) -> Row:
 
 def _mlx_lm(rows: list[tuple[list[int], int]], size: int) -> None:
     _consume(import_module("mlx_lm.tuner.trainer").iterate_batches(rows, size, 2048))
+
+
+def windows(*, small: bool) -> list[Row]:
+    """Make an epoch of all windows of 65 tokens, as inputs and labels of 64."""
+    tokens = np.random.default_rng(0).integers(0, 13_000, 2_000 if small else 200_000).astype(np.int32)
+    rows = fp.pipe(fp.from_table({"input_ids": [tokens]}), fp.windows(65, stride=1, drop_last=True), fp.load())
+    found = []
+    for size in (16, 64):
+        batches = fp.pipe(rows, fp.shuffle(seed=0), fp.batch(size), fp.collate(fp.collators.causal(pad_id=0, length=64)))
+        work, count = f"{len(tokens):,} tokens, windows of 65: shuffle, batches of {size}", len(tokens) - 64
+        ours, theirs = partial(_consume, batches), partial(_windows_by_hand, tokens, size)
+        found.append(Row("memory-windows", *against(work, "numpy by hand", ours=ours, theirs=[theirs], rows=count), _BAR))
+    return found
+
+
+def _windows_by_hand(tokens: np.ndarray[Any, Any], size: int) -> None:
+    views = np.lib.stride_tricks.sliding_window_view(tokens, 65)
+    inputs, labels = views[:, :-1], views[:, 1:]
+    order = np.random.default_rng(0).permutation(len(views))
+    for first in range(0, len(order), size):
+        rows = order[first : first + size]
+        mx.eval(mx.array(inputs[rows]), mx.array(labels[rows]))
+
+
+def images(*, small: bool) -> list[Row]:
+    """Make an epoch of grey images of 28 x 28 that are resized to 64 x 64, and of images of 32 x 32 that are flipped and cropped."""
+    rng, count = np.random.default_rng(0), 256 if small else 5_120
+    grey, color = (rng.integers(0, 256, (count, *shape), dtype=np.uint8) for shape in ((28, 28, 1), (32, 32, 3)))
+    varied = fp.images.random_flip(seed=0), fp.images.random_crop((32, 32), seed=1, padding=4)
+    return [
+        _batches_of_images("28 x 28, resized to 64 x 64", grey, (fp.images.resize((64, 64)),), _resized_by_mlx_data),
+        _batches_of_images("32 x 32, flipped and cropped", color, varied, _varied_by_mlx_data),
+    ]
+
+
+def _batches_of_images(name: str, images: np.ndarray[Any, Any], stages: tuple[Any, ...], transform: Callable[[Any], Any]) -> Row:
+    batches = fp.pipe(fp.from_table({"image": images}), fp.shuffle(seed=0), *stages, fp.batch(128), fp.collate(fp.collators.vision()))
+    theirs = [partial(_mlx_data, transform, images)] if installed("mlx.data") else None
+    work = f"{len(images):,} images of {name}, batches of 128"
+    return Row("memory-images", *against(work, "mlx-data", ours=partial(_consume, batches), theirs=theirs, rows=len(images)), _BAR)
+
+
+def _mlx_data(transform: Callable[[Any], Any], images: np.ndarray[Any, Any]) -> None:
+    buffer = import_module("mlx.data").buffer_from_vector([{"image": image} for image in images])
+    stream = transform(buffer.shuffle().to_stream()).key_transform("image", lambda pixels: pixels.astype("float32") / 255)
+    for batch in stream.batch(128):
+        mx.eval(mx.array(batch["image"]))
+
+
+def _resized_by_mlx_data(stream: Any) -> Any:
+    return stream.image_resize("image", h=64, w=64)
+
+
+def _varied_by_mlx_data(stream: Any) -> Any:
+    padded = stream.image_random_h_flip("image", prob=0.5).pad("image", 0, 4, 4, 0.0).pad("image", 1, 4, 4, 0.0)
+    return padded.image_random_crop("image", 32, 32)

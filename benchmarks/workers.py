@@ -1,16 +1,13 @@
 """python-map, cores, runner: what several workers gain, and what they cost where they have nothing to do."""
 
 import multiprocessing
-import tempfile
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.csv
 
 import mlxfp as fp
-from benchmarks.inputs import SENTENCE, passengers
+from benchmarks.first_epoch import consume, epoch, passenger_file
 from benchmarks.measuring import Row, against, best, installed
 
 _LOOPS = 2300  # of Python, some 150 us
@@ -24,8 +21,8 @@ def python_map(*, small: bool) -> list[Row]:
     batches = fp.pipe(rows, fp.map(_slow), fp.batch(_SIZE))
     two = fp.pipe(batches, fp.prefetch(4, workers=2, kind="processes"))
     work = f"{count:,} rows through a function of Python, 2 processes"
-    ours = partial(_consume, two)
-    alone = against(work, "one thread", ours=ours, theirs=[partial(_consume, batches)], rows=count, repeats=3)
+    ours = partial(consume, two)
+    alone = against(work, "one thread", ours=ours, theirs=[partial(consume, batches)], rows=count, repeats=3)
     peers = [partial(_torch_epoch, count), partial(_datasets_epoch, count)] if installed("torch", "datasets") else None
     others = against(work, "torch, datasets with 2", ours=ours, theirs=peers, rows=count, repeats=3)
     return [Row("python-map", *alone, 1.7), Row("python-map", *others, 1.2)]
@@ -33,35 +30,20 @@ def python_map(*, small: bool) -> list[Row]:
 
 def cores(*, small: bool) -> list[Row]:
     """Run an epoch from a CSV file to padded batches with two workers, and with one."""
-    table = passengers(2000 if small else 200_000)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rows.csv"
-        pyarrow.csv.write_csv(table, path)
-        tokenizer = fp.train_tokenizer(fp.pipe(fp.read_csv(path), fp.template(SENTENCE)), kind="wordpiece", vocab_size=2000)
-        collator = fp.collators.text(pad_id=tokenizer.pad_id, label="survived")
-        encoded = fp.pipe(fp.read_csv(path), fp.template(SENTENCE), fp.tokenize(tokenizer, max_length=128))
-        epoch = fp.pipe(encoded, fp.shuffle(seed=0), fp.batch(_SIZE), fp.collate(collator))
-        ways = [fp.prefetch(4, workers=2), fp.prefetch(4, workers=2, kind="processes")]
-        times = best([partial(_consume, fp.pipe(epoch, way)) for way in (*ways, fp.prefetch(4))])
-    work = f"CSV of {table.num_rows:,} rows to shuffled batches, 2 workers"
-    ours = min(times[:-1])
-    return [
-        Row(
-            "cores",
-            work,
-            f"{table.num_rows / ours:,.0f} rows/s",
-            f"1 worker {table.num_rows / times[-1]:,.0f} rows/s",
-            times[-1] / ours,
-            1.6,
-        )
-    ]
+    count = 2000 if small else 200_000
+    with passenger_file(count) as (path, tokenizer):
+        ways = [fp.prefetch(4, workers=2), fp.prefetch(4, workers=2, kind="processes"), fp.prefetch(4)]
+        *two, one = best([partial(consume, fp.pipe(epoch(path, tokenizer), way)) for way in ways])
+    rate = count / min(two)
+    work = f"CSV of {count:,} rows to shuffled batches, 2 workers"
+    return [Row("cores", work, f"{rate:,.0f} rows/s", f"1 worker {count / one:,.0f} rows/s", one / min(two), 1.6)]
 
 
 def runner(*, small: bool) -> list[Row]:
     """Iterate over batches of a table with workers that have nothing to do."""
     count = 20_000 if small else 400_000
     batches = fp.pipe(fp.from_table({"x": np.arange(count)}), fp.batch(_SIZE))
-    ahead, workers = best([partial(_consume, fp.pipe(batches, way)) for way in (fp.prefetch(64), fp.prefetch(64, workers=2))], repeats=9)
+    ahead, workers = best([partial(consume, fp.pipe(batches, way)) for way in (fp.prefetch(64), fp.prefetch(64, workers=2))], repeats=9)
     micros = (workers - ahead) / (count / _SIZE) * 1e6
     return [Row("runner", "2 workers with nothing to do, batches of 32", f"{micros:.2f} us a batch", "one thread", micros, 10, "at most")]
 
@@ -71,11 +53,6 @@ def _slow(row: Any) -> dict[str, int]:
     for number in range(_LOOPS):
         total += number * number
     return {"x": row["x"], "total": total % 1000}
-
-
-def _consume(batches: Any) -> None:
-    for _ in batches:
-        pass
 
 
 class _Items:
@@ -93,7 +70,7 @@ def _torch_epoch(count: int) -> None:
     import torch
 
     context = multiprocessing.get_context("fork")
-    _consume(torch.utils.data.DataLoader(_Items(count), batch_size=_SIZE, num_workers=2, multiprocessing_context=context))
+    consume(torch.utils.data.DataLoader(_Items(count), batch_size=_SIZE, num_workers=2, multiprocessing_context=context))
 
 
 def _datasets_epoch(count: int) -> None:
@@ -102,4 +79,4 @@ def _datasets_epoch(count: int) -> None:
     datasets.disable_progress_bars()
     datasets.disable_caching()
     rows = datasets.Dataset.from_dict({"x": list(range(count))})
-    _consume(rows.map(_slow, num_proc=2).iter(_SIZE))
+    consume(rows.map(_slow, num_proc=2).iter(_SIZE))

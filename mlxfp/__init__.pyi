@@ -12,6 +12,8 @@ from mlxfp import metrics as metrics
 from mlxfp import models as models
 from mlxfp import observers as observers
 from mlxfp import optimizers as optimizers
+from mlxfp import report as report
+from mlxfp import runners as runners
 from mlxfp import runs as runs
 from mlxfp import runtime as runtime
 from mlxfp import schedules as schedules
@@ -75,6 +77,7 @@ from mlxfp.data.lengths.shape_planning import ShapePlan as ShapePlan
 from mlxfp.data.lengths.shape_planning import batch_shapes as batch_shapes
 from mlxfp.data.lengths.shape_planning import shape_plan as shape_plan
 from mlxfp.data.lengths.windowing import windows as windows
+from mlxfp.data.manifests import Manifest as Manifest
 from mlxfp.data.rows.columns import drop_columns as drop_columns
 from mlxfp.data.rows.columns import rename_columns as rename_columns
 from mlxfp.data.rows.columns import select_columns as select_columns
@@ -105,6 +108,7 @@ from mlxfp.data.running.error_rows import on_error as on_error
 from mlxfp.data.running.error_rows import skipped_rows as skipped_rows
 from mlxfp.data.running.lifting import lift as lift
 from mlxfp.data.running.prefetching import prefetch as prefetch
+from mlxfp.data.running.writing import write as write
 from mlxfp.data.sound.features import log_mel as log_mel
 from mlxfp.data.sources.arrow_files import read_arrow as read_arrow
 from mlxfp.data.sources.csv_files import read_csv as read_csv

@@ -79,7 +79,7 @@ def free_cores() -> tuple[int, int]:
 
     Others keep busy what runs now and has run in the last minute: the load of a program that has just ended does not count.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         average, _, _, now, _ = Path("/proc/loadavg").read_text(encoding="ascii").split()
     except (OSError, ValueError):
@@ -132,7 +132,7 @@ def _shim(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _check_ours(folder)
     content = sha256(f"{platform.machine()}\n{SHIM}".encode()).hexdigest()
-    library = folder / f"openblas-shim-{content[:16]}.so"
+    library = folder / f"mlxfp-openblas-{content[:16]}.so"  # "openblas-..." would be OpenBLAS for threadpoolctl, which fails on it
     if not library.exists():
         _build(library)
     _check_ours(library)

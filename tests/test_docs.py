@@ -21,6 +21,7 @@ BLOCK = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", r
 
 # What makes an example quick; the others run as they stand.
 ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "chat_lora.py": ("--steps", "10"),
     "cifar.py": ("--epochs", "1"),
     "language_model.py": ("--steps", "20"),
     "mnist.py": ("--epochs", "1"),

@@ -257,7 +257,7 @@ def test_a_size_that_is_not_positive_is_refused():
         ("lib/openblas-pthread/libblas.so.3", False),
         ("lib/libopenblasp-r0.3.21.so", False),
         ("lib/libmkl_rt.so.2", False),
-        (".cache/mlxfp/openblas-shim-0123456789abcdef.so", False),
+        (".cache/mlxfp/mlxfp-openblas-0123456789abcdef.so", False),
     ],
 )
 def test_the_reference_blas_is_known_by_its_file(file: str, slow: bool):

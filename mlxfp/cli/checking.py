@@ -41,6 +41,7 @@ def _doctor(_: Namespace) -> int:
         Finding("platform", platform.platform()),
         *_mlx(),
         Finding("free disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:,.1f} GiB in {Path.cwd()}"),
+        *_engines(),
         *_credentials(),
         *_extras(),
     ]
@@ -82,6 +83,16 @@ def _compiles() -> Finding:
     if right:
         return Finding("mx.compile", "works")
     return Finding("mx.compile", "computes wrongly", "mx.compile gives wrong numbers: reinstall mlx.")
+
+
+def _engines() -> Iterator[Finding]:
+    """Say of each engine for tokens that is installed whether its version was tried."""
+    from mlxfp.text.engines.choosing import ENGINES, is_tried
+
+    for kind in ENGINES:
+        if kind.version is not None:
+            others = "not tried with this version of tokenizers: used for ASCII alone, and only after its probe has passed"
+            yield Finding(kind.name, f"{kind.version}, {'tried with this version of tokenizers' if is_tried(kind) else others}")
 
 
 def _credentials() -> Iterator[Finding]:

@@ -98,7 +98,7 @@ def _yaml_lines(values: Mapping[str, Any], place: tuple[str, ...]) -> Iterator[t
     """Yield lines of YAML, and the path of the value that ends there."""
     margin = "  " * len(place)
     for name, value in values.items():
-        if isinstance(value, Mapping):
+        if value and isinstance(value, Mapping):
             yield f"{margin}{name}:", None
             yield from _yaml_lines(value, (*place, name))
         else:

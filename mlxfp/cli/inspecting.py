@@ -57,9 +57,11 @@ def _preview(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     from mlxfp.core.pipelines import pipe
     from mlxfp.data.inspection.previews import preview
     from mlxfp.data.rows.columns import select_columns
+    from mlxfp.tasks.recipes import Recipe
 
-    texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
-    yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
+    if isinstance(made.recipe, Recipe):
+        texts = pipe(made.recipe.text(made.splits.train), select_columns(["text"]))
+        yield from (f"row {place}: {row['text']}" for place, row in zip(range(_SHOWN), texts, strict=False))
     yield preview(made.batches, count=1, tokenizer=made.recipe.tokenizer)
 
 
@@ -74,7 +76,10 @@ def _schema(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
 def _tokens(made: "PreparedFold", config: "RunConfig") -> Iterator[str]:
     """Count the tokens of the training rows, by column, and of the other rows, which may be longer, as a whole."""
     parts = {"train": made.splits.train, "valid": made.splits.valid, "test": made.splits.test}
-    budgets = {name: made.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
+    found = {name: made.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
+    budgets = {name: budget for name, budget in found.items() if budget is not None}
+    if not budgets:
+        yield f"{config.model.name} reads numbers and categories, and no tokens."
     for name, budget in budgets.items():
         whole, *columns = str(budget).splitlines()
         yield from (f"{name}: {whole}", *(columns if name == "train" else ()))
@@ -86,6 +91,10 @@ def _shapes(made: "PreparedFold", _: "RunConfig") -> Iterator[str]:
     """Count the shapes of an epoch's batches: each is compiled once."""
     from mlxfp.data.lengths.shape_planning import batch_shapes
 
+    if made.recipe.tokenizer is None:
+        counts = Counter(len(batch["labels"]) for batch in made.batches)
+        yield from (f"{count:>6,} batches of {rows} rows" for rows, count in sorted(counts.items()))
+        return
     found = Counter(tuple(batch["input_ids"].shape) for batch in made.batches)
     yield from (f"{count:>6,} batches of {rows} rows x {length} tokens" for (rows, length), count in sorted(found.items()))
     yield f"shapes in the first epoch: {len(found)}; in any epoch at most: {len(batch_shapes(made.batches))}"

@@ -53,7 +53,7 @@ def _run(options: Namespace) -> int:
     from mlxfp.runs import run
 
     config = loaded(options, known_names()).config
-    return _show(run(config, code=options.code), Path(config.output) / config.name)
+    return _show(run(config, code=options.code), Path(config.output) / config.name, options.code)
 
 
 def _resume(options: Namespace) -> int:
@@ -61,7 +61,7 @@ def _resume(options: Namespace) -> int:
     _start()
     from mlxfp.runs import resume
 
-    return _show(resume(options.folder, overrides=options.overrides, code=options.code), Path(options.folder))
+    return _show(resume(options.folder, overrides=options.overrides, code=options.code), Path(options.folder), options.code)
 
 
 def _predict(options: Namespace) -> int:
@@ -127,8 +127,8 @@ def _start() -> None:
         warn(problem)
 
 
-def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
-    """Print the events of a run to standard output, and its messages to standard error."""
+def _show(events: "Iterator[RunEvent]", folder: Path, code: str | None) -> int:
+    """Print the events of a run to standard output, and its messages to standard error; write the report of one that has ended."""
     from mlxfp.runs import Began, Ended, FoldBegan, FoldEnded, Noted
 
     folds = 0
@@ -144,6 +144,7 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
                 case Noted(message=message):
                     warn(message)
                 case Ended(folder=place, score=total, submission=submission):
+                    _report(place, code)
                     scored = "out of fold" if total is not None and len(total.folds) > 1 else "rows that validate"
                     say(f"{place}: {scored}, {total}" if total is not None else f"{place}: done")
                     if submission is not None:
@@ -152,3 +153,17 @@ def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
         warn(f"stopped. Continue with: mlxfp resume {folder}")
         raise
     return 0
+
+
+def _report(folder: Path, code: str | None) -> None:
+    """Write the report of a run, unless it is there or nothing is to be drawn."""
+    from mlxfp.core.errors import MlxfpError
+    from mlxfp.report.writing import write
+    from mlxfp.runs.folders import REPORT, read_config
+
+    if (folder / REPORT).is_file() or not read_config(folder).observers.plots:
+        return
+    try:
+        write(folder, code=code)
+    except MlxfpError as error:
+        warn(f"The report was not written. {error}")

@@ -6,9 +6,11 @@ from mlxfp.collators.combining import multimodal
 from mlxfp.collators.images import NORMALIZATIONS, Normalization, vision
 from mlxfp.collators.masked_lm import continuations, masked
 from mlxfp.collators.plain import default
+from mlxfp.collators.preferences import preference
 from mlxfp.collators.sequence_to_sequence import seq2seq
 from mlxfp.collators.task_specs import COLLATORS, TASKS, TaskSpec, for_task
 from mlxfp.collators.texts import text
+from mlxfp.collators.token_labels import character_spans, tokens
 from mlxfp.collators.waveforms import audio
 from mlxfp.data.sound.spectrograms import LogMel
 
@@ -21,14 +23,17 @@ __all__ = [
     "TaskSpec",
     "audio",
     "causal",
+    "character_spans",
     "continuations",
     "default",
     "for_task",
     "foreign",
     "masked",
     "multimodal",
+    "preference",
     "seq2seq",
     "text",
+    "tokens",
     "vision",
 ]
 

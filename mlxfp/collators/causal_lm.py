@@ -1,6 +1,6 @@
 """The collator for causal language models: each token is predicted from those before it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,13 +8,16 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from mlxfp.collators.built_in import BuiltIn, Setting
-from mlxfp.collators.columns import Collator, at_place, ids_of, names_of
+from mlxfp.collators.columns import Arrays, Collator, Numbers, at_place, ids_in, ids_of, integer_lists, names_of
 from mlxfp.collators.cutting import Columns, Padded, PaddedColumn, aligned_values, carried_columns
-from mlxfp.collators.padding import Side, check_padding
+from mlxfp.collators.padding import Side, check_padding, mask_even, pad_even
 from mlxfp.core.arrow.ragged import Ends, ends_of
 from mlxfp.core.checks import as_strings, check_integer, check_positive, check_text, explain_call
+from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import DataError
 from mlxfp.core.examples import Examples
+
+Choose = Callable[[NDArray[Any]], NDArray[Any]]  # from the numbers of all tokens, end to end
 
 
 @explain_call
@@ -76,19 +79,46 @@ class _Causal(Padded):
 
     def read(self, examples: Examples) -> Columns:
         ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
-        inputs, labelled = _all_but(ends[1:] - 1, ends), _all_but(ends[:-1], ends)
-        labels = ids[labelled]
-        silent = np.zeros(len(labels), bool)  # where no token is predicted
-        ragged: dict[str, PaddedColumn] = {"input_ids": (ids[inputs], self.pad_id)}
+        inputs, labelled = _all_but_last(ends), _all_but_first(ends)
+        labels, silent = labelled(ids), []  # silent: where no token is predicted
+        ragged: dict[str, PaddedColumn] = {"input_ids": (inputs(ids), self.pad_id)}
         if self.prompt_mask is not None:
-            silent |= aligned_values(examples, self.prompt_mask, ends, _NAME)[labelled] != 0
+            silent.append(labelled(aligned_values(examples, self.prompt_mask, ends, _NAME)) != 0)
         if self.packed:
             segments, positions = (aligned_values(examples, name, ends, _NAME) for name in ("segment_ids", "positions"))
-            silent |= segments[inputs] != segments[labelled]
-            ragged |= {"segment_ids": (segments[inputs], 0), "positions": (positions[inputs], 0)}
-        labels[silent] = self.ignore_index
+            silent.append(inputs(segments) != labelled(segments))
+            ragged |= {"segment_ids": (inputs(segments), 0), "positions": (inputs(positions), 0)}
+        if silent:
+            labels = np.where(np.logical_or.reduce(silent), np.int32(self.ignore_index), labels)
         ragged["labels"] = (labels, self.ignore_index)
         return Columns(self, examples, ends_of(np.maximum(0, np.diff(ends) - 1)), ragged, carried_columns(examples, self.carry, _NAME))
+
+    def arrays(self, schema: Schema) -> Arrays | None:
+        alone = not (self.packed or self.prompt_mask or self.carry)
+        if not alone or not integer_lists(schema.field("input_ids").type):
+            return None
+        return {
+            name: ("input_ids", make) for name, make in (("input_ids", self._inputs), ("labels", self._labels), (self.mask, self._mask))
+        }
+
+    def _inputs(self, ids: Numbers) -> Numbers:
+        return self._padded(ids_in(ids, self.vocab_size)[:, :-1], self.pad_id)
+
+    def _labels(self, ids: Numbers) -> Numbers:
+        return self._padded(ids[:, 1:].astype(np.int32, copy=False), self.ignore_index)
+
+    def _mask(self, ids: Numbers) -> Numbers:
+        rows, size = ids.shape
+        return mask_even(rows, size - 1, self._even_length(size - 1), self.side)
+
+    def _padded(self, values: Numbers, fill: int) -> Numbers:
+        return pad_even(values, self._even_length(values.shape[1]), fill, self.side)
+
+    def _even_length(self, size: int) -> int:
+        length = self.fit(size)
+        if length is None:
+            raise DataError("The rows are too long.")  # each group by itself says which
+        return length
 
     def too_long(self, examples: Examples, place: int, count: int) -> DataError:
         return DataError(
@@ -100,11 +130,22 @@ class _Causal(Padded):
 _NAME = "collators.causal"
 
 
-def _all_but(places: NDArray[np.int64], ends: Ends) -> NDArray[np.bool_]:
-    """Choose all tokens but one of each row, at `places`: bool[sum of lengths]. The place of an empty row is ignored."""
-    kept = np.ones(ends[-1], bool)
-    kept[places[np.diff(ends) > 0]] = False
-    return kept
+def _all_but_last(ends: Ends) -> Choose:
+    return _all_but(ends[1:] - 1, slice(None, -1), ends)
+
+
+def _all_but_first(ends: Ends) -> Choose:
+    return _all_but(ends[:-1], slice(1, None), ends)
+
+
+def _all_but(places: NDArray[np.int64], kept: slice, ends: Ends) -> Choose:
+    """Return what leaves out one token of each row, at `places`; `kept` are the others. The place of an empty row is ignored."""
+    lengths = np.diff(ends)
+    if len(lengths) and lengths.min() == lengths.max() > 0:
+        return lambda values: values.reshape(len(lengths), -1)[:, kept].reshape(-1)
+    chosen = np.ones(ends[-1], bool)
+    chosen[places[lengths > 0]] = False
+    return lambda values: values[chosen]
 
 
 def _for_task(setting: Setting) -> dict[str, Any]:

@@ -8,8 +8,9 @@ from typing import Any
 import mlx.core as mx
 from attrs import field, frozen
 
-from mlxfp.collators.columns import Choosing, Cutting
-from mlxfp.collators.stacking import Arrays, Stack, Stacking, stacking
+from mlxfp.collators.columns import Arrays, Choosing, Cutting
+from mlxfp.collators.stacking import Stack, stacking
+from mlxfp.collators.storing import to_batch, to_chunk
 from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import EPOCH, RecordBatch, Schema, number_as, source_rows
 from mlxfp.core.datasets import Dataset
@@ -17,7 +18,7 @@ from mlxfp.core.errors import ArgumentTypeError, MlxfpError
 from mlxfp.core.examples import Examples
 from mlxfp.core.nodes import brief
 from mlxfp.core.row_names import row_name
-from mlxfp.core.stages import Batch, Stage, State
+from mlxfp.core.stages import Batch, Halves, Stage, State
 from mlxfp.data.lengths.batching import Cuts, Grouping
 
 
@@ -77,6 +78,16 @@ class _Collate(Stage):
     def length(self, count: int) -> int:
         return count
 
+    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
+        return to_chunk(batch, like)
+
+    def restored(self, row: RecordBatch) -> Batch:
+        return to_batch(row)
+
+    def halves(self, schema: Schema) -> Halves | None:
+        prepared = self.collator.prepared(schema) if isinstance(self.collator, Choosing) else None
+        return None if prepared is None else Halves(None, prepared.stages, _Collate(prepared.collator), self)
+
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
         return _CollateCuts(before, self) if isinstance(before, Grouping) and isinstance(self.collator, Cutting) else None
 
@@ -105,6 +116,10 @@ class _CollateCuts(Stage):
     def length(self, count: int) -> int | None:
         return self.grouping.length(count)
 
+    def halves(self, schema: Schema) -> Halves | None:
+        halves = self.collate.halves(schema)
+        return None if halves is None else halves._replace(grouping=self.grouping)
+
     def _batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for rows, ends in cuts:
             made: Iterable[Any] = repeat(None)
@@ -118,7 +133,7 @@ class _CollateCuts(Stage):
 
     def gathering(self, holder: Any, schema: Schema) -> Stage | None:
         collator, counted = self.collate.collator, self.grouping.missing(None) is not None
-        arrays = collator.arrays(schema) if isinstance(collator, Stacking) and counted else None
+        arrays = collator.arrays(schema) if counted else None
         return None if arrays is None else _CollatePlaces(self.grouping, self.collate, holder, arrays)
 
     def __repr__(self) -> str:
@@ -142,10 +157,11 @@ class _CollatePlaces(_CollateCuts):
         return state if left is None else self._gathered(left), chain(self._batches(cuts), self._late_batches(later))
 
     def _late_batches(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
-        return self._batches(self._pieces(cuts)) if len(self.holder.rows.chunks) > 1 else self._stacked(cuts)
+        stack = self._stack()
+        return self._batches(self._pieces(cuts)) if stack is None else self._stacked(stack, cuts)
 
     def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
-        """Gather the rows of several groups from a table in many chunks, as each chunk costs something."""
+        """Gather the rows of several groups: from a table in many chunks, as each chunk costs something, and rows of different lengths."""
         chunks, size = self.holder.rows.chunks, self.grouping.missing(None) or 1
         first = chunks[0]()
         rows = max(_BYTES_AT_ONCE * first.num_rows // (1 + first.nbytes), _ROWS_OF_EACH * len(chunks))
@@ -155,8 +171,7 @@ class _CollatePlaces(_CollateCuts):
                 some = self._gathered(chunk.slice(begin, min(together, ends[-1] - begin)))
                 yield some, range(0, some.num_rows + 1, size)
 
-    def _stacked(self, cuts: Iterable[Cuts]) -> Iterator[Any]:
-        stack = self._stack()
+    def _stacked(self, stack: Stack, cuts: Iterable[Cuts]) -> Iterator[Any]:
         for chunk, ends in cuts:
             places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take
             for first, stop in pairwise(ends):
@@ -167,7 +182,7 @@ class _CollatePlaces(_CollateCuts):
                     yield from self.collate.step((), self._gathered(chunk.slice(first, stop - first)))[1]
         self.idle.append(stack)
 
-    def _stack(self) -> Stack:
+    def _stack(self) -> Stack | None:
         try:
             return self.idle.pop()  # of those that several threads may use, each is taken once
         except IndexError:

@@ -8,7 +8,7 @@ as the uint8 of images.
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -24,10 +24,21 @@ from mlxfp.core.examples import Examples, Row
 from mlxfp.core.nodes import Part
 from mlxfp.core.randomness import Keys, fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import file_of, row_at
+from mlxfp.core.stages import RowWise
 
 Collator = Callable[[Sequence[Example]], dict[str, Any]]
 Numbers = NDArray[Any]
+Batch = dict[str, Any]
+Arrays = Mapping[str, tuple[str, Callable[[Numbers], Numbers]]]
 GROUP = "group"  # what messages call the rows that a collator is given
+
+
+class Prepared(NamedTuple):
+    """What workers may do of a collator: stages that change columns of a group, and the collator of what comes out."""
+
+    columns: tuple[str, ...]
+    stages: tuple[RowWise, ...]  # from modules that do without MLX
+    collator: Collator
 
 
 class Choosing(Part):
@@ -50,6 +61,10 @@ class Choosing(Part):
         """Raise `SchemaError` for a missing column, before any row is read."""
         check_columns([name for name in self.uses or () if name not in self.optional_columns], schema.names, self.name)
 
+    def prepared(self, schema: pa.Schema) -> Prepared | None:
+        """Return what workers may do for groups of this schema, with the same batches; None: what they would save is little."""
+        return None
+
 
 class Cutting(Choosing):
     """A collator that reads the columns of many groups at once, from which `collate` then cuts batches."""
@@ -59,6 +74,18 @@ class Cutting(Choosing):
     @abstractmethod
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[dict[str, Any] | None]:
         """Yield the batch of the examples between each two neighbouring `ends`; None for a group that has to be collated by itself."""
+
+    def arrays(self, schema: pa.Schema) -> Arrays | None:
+        """Say for each array of a batch from which column it is made, and how where the rows of that have one size; None: not so.
+
+        The numbers are those that `Rows.reader` reads. Where the function raises an error of ours, the group is collated by itself, so
+        that the error names the row.
+        """
+        return None
+
+    def finished(self, batch: Batch) -> Batch:
+        """Return the batch with what MLX computes of its arrays, evaluated: a lazy array must not leave the thread that made it."""
+        return batch
 
 
 def as_view(examples: Sequence[Example]) -> Examples:
@@ -224,7 +251,7 @@ def keys_of(examples: Examples, values: Numbers, ends: Ends) -> Keys:
 def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str) -> tuple[NDArray[np.int32], Ends]:
     """Return token ids as `lists_of` does; raise `DataError` naming the place of the first id that is not below `vocab_size`."""
     ids, ends = lists_of(examples, name, wanted_by)
-    if vocab_size is None or not len(ids) or int(ids.view(np.uint32).max()) < vocab_size:  # as unsigned, negative ones are large
+    if vocab_size is None or _in_vocabulary(ids, vocab_size):
         return ids, ends
     at = int(np.flatnonzero((ids < 0) | (ids >= vocab_size))[0])
     place = row_of(ends, at)
@@ -232,6 +259,23 @@ def ids_of(examples: Examples, name: str, vocab_size: int | None, wanted_by: str
         f"{at_place(examples, name, place, wanted_by)} has the id {ids[at]} as token {at - ends[place]}, outside the vocabulary of "
         f"{vocab_size}. The column and vocab_size must come from one tokenizer: tokenizer.vocab_size."
     )
+
+
+def integer_lists(kind: pa.DataType) -> bool:
+    """Whether `ids_of` reads columns of this type."""
+    return is_list_like(kind) and bool(pa.types.is_integer(kind.value_type))
+
+
+def ids_in(ids: Numbers, vocab_size: int | None) -> Numbers:
+    """Return token ids of rows of one length, int32[N, length], as `ids_of` does; its `DataError` does not name the place."""
+    small = ids if ids.dtype == np.int32 else _to_32_bits(ids, unnamed)
+    if vocab_size is not None and not _in_vocabulary(small, vocab_size):
+        raise DataError(f"An id is outside the vocabulary of {vocab_size}.")
+    return small
+
+
+def _in_vocabulary(ids: Numbers, vocab_size: int) -> bool:
+    return not ids.size or int(ids.view(np.uint32).max()) < vocab_size  # as unsigned, negative ones are large
 
 
 def narrow(plain: Numbers, at: Callable[[int], str]) -> Numbers:

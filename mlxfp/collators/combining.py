@@ -7,7 +7,7 @@ from attrs import frozen
 from toolz import concat, unique
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Choosing, Collator, as_view
+from mlxfp.collators.columns import Choosing, Collator, Prepared, as_view
 from mlxfp.collators.texts import text_arguments
 from mlxfp.core.checks import check_callable, explain_call
 from mlxfp.core.chunks import Example, Schema
@@ -51,6 +51,16 @@ class _Multimodal(Choosing):
         for collator in self.collators:
             if isinstance(collator, Choosing):
                 collator.check(schema)
+
+    def prepared(self, schema: Schema) -> Prepared | None:
+        parts: tuple[Any, ...] = self.collators
+        found: list[Prepared | None] = [each.prepared(schema) if isinstance(each, Choosing) else None for each in parts]
+        columns = tuple(concat(each.columns for each in found if each is not None))
+        readers = [getattr(collator, "uses", None) or schema.names for collator in self.collators]
+        if not columns or any(sum(name in names for names in readers) > 1 for name in columns):  # which another one reads as it is
+            return None
+        rest = [collator if each is None else each.collator for collator, each in zip(self.collators, found, strict=True)]
+        return Prepared(columns, tuple(concat(each.stages for each in found if each is not None)), _Multimodal(tuple(rest)))
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

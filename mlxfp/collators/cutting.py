@@ -1,8 +1,9 @@
 """Collators of ragged rows: columns are read once for many rows, and batches are cut from them."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import mlx.core as mx
@@ -83,13 +84,9 @@ class Columns:
         flat = {name: pad_end_to_end(values[own], ends, wide, fill, self.collator.side) for name, (values, fill) in self.ragged.items()}
         if self.collator.mask not in flat:
             flat[self.collator.mask] = mask_end_to_end(ends, wide, self.collator.side)
-        at = 0
-        for start, stop, length in cuts:
-            shape, after = (stop - start, length), at + (stop - start) * length
-            batch: dict[str, Any] = {}
-            for name, values in flat.items():
-                batch[name] = mx.array(_view(values[at:after].reshape(shape)))
-            at = after
+        shapes = [(stop - start, length) for start, stop, length in cuts]
+        for (start, stop, _), *arrays in zip(cuts, *(_rectangles(values, shapes) for values in flat.values()), strict=True):
+            batch: dict[str, Any] = {name: mx.array(_view(array)) for name, array in zip(flat, arrays, strict=True)}
             self._add_singles(batch, start, stop)
             yield batch
 
@@ -105,6 +102,14 @@ class Columns:
     def _add_singles(self, batch: dict[str, Any], start: int, stop: int) -> None:
         for name, values in self.single.items():
             batch[name] = _as_carried(values[start:stop])
+
+
+def _rectangles(values: NDArray[Any], shapes: Sequence[tuple[int, int]]) -> Iterable[NDArray[Any]]:
+    """Cut numbers that stand end to end into arrays of these shapes."""
+    if len(set(shapes)) == 1:
+        return values.reshape(-1, *shapes[0])
+    ends = accumulate((rows * length for rows, length in shapes), initial=0)
+    return (values[first:stop].reshape(shape) for (first, stop), shape in zip(pairwise(ends), shapes, strict=True))
 
 
 def _as_carried(values: Any) -> Any:

@@ -10,12 +10,13 @@ from attrs import field, frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
 from mlxfp.collators.columns import (
-    GROUP,
+    Arrays,
+    Batch,
     Collator,
     Numbers,
+    Prepared,
     as_labels,
     as_view,
-    at_place,
     column_of,
     fixed_numbers,
     labels_of,
@@ -23,7 +24,7 @@ from mlxfp.collators.columns import (
     unnamed,
 )
 from mlxfp.collators.cutting import carried
-from mlxfp.collators.stacking import Arrays, Batch, Stacking
+from mlxfp.collators.stacking import Stacking
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.types import is_tensor
 from mlxfp.core.checks import as_strings, check_choice, check_text, check_types, explain_call
@@ -31,9 +32,10 @@ from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
-from mlxfp.data.images.columns import Load, encoded_in, loads_of, mode_of
-from mlxfp.data.images.pixels import CHANNELS, Mode, Pixels, Size, UnusableImageError, in_mode, pillow, resized
+from mlxfp.data.images.columns import encoded_in, mode_of
+from mlxfp.data.images.pixels import CHANNELS, Mode, Pixels, Size, all_resized, in_mode, pillow
 from mlxfp.data.images.resizing import as_size
+from mlxfp.data.images.stacking import Stacked
 from mlxfp.settings.registries import Registry
 
 
@@ -141,6 +143,13 @@ class _Vision(Stacking):
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return self.finished(batch) | carried(view, self.carry, _NAME)
 
+    @property
+    def _stacked(self) -> Stacked:
+        return Stacked(self.image, self.mode, self.size, _NAME)
+
+    def prepared(self, schema: Schema) -> Prepared | None:
+        return None if is_tensor(schema.field(self.image).type) else Prepared((self.image,), (self._stacked,), self)
+
     def arrays(self, schema: Schema) -> Arrays | None:
         kinds = {name: schema.field(name).type for name in {self.image, *names_of(self.label), *self.carry} & {*schema.names}}
         made: dict[str, Any] = {name: (name, fixed_numbers(kind)) for name, kind in kinds.items()}
@@ -161,7 +170,7 @@ class _Vision(Stacking):
         images = in_mode(_four_axes(tensors, self.image), self.mode)
         if self.size is None or images.shape[1:3] == self.size:
             return images
-        return np.stack([resized(pixels, self.size, _NAME) for pixels in images])
+        return np.asarray(all_resized(images, self.size, _NAME))
 
     def _pixels(self, view: Examples) -> Pixels:
         """Return the images as uint8 or float [B, H, W, C], all of one size."""
@@ -173,22 +182,7 @@ class _Vision(Stacking):
                 f"{_NAME}: column {self.image!r} must hold tensors uint8 or float [H, W] or [H, W, C], or encoded images as binary, "
                 f"got {column.type}. numpy arrays of one shape become tensors in from_examples and from_table."
             )
-        loads = loads_of(view.chunk, self.image, self.mode, _NAME, of=GROUP)
-        images = [self._loaded(load, view, place) for place, load in enumerate(loads)]
-        other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
-        if other is not None:
-            raise DataError(
-                f"{at_place(view, self.image, other, _NAME)} has the shape {images[other].shape}, the first one of the group "
-                f"{images[0].shape}. Give size=(height, width) for different sizes, mode for different channels."
-            )
-        return np.stack(images)
-
-    def _loaded(self, load: Load, view: Examples, place: int) -> Pixels:
-        try:
-            pixels = in_mode(load(), self.mode)
-        except UnusableImageError as error:
-            raise DataError(f"{at_place(view, self.image, place, _NAME)} {error}") from error
-        return pixels if self.size is None else resized(pixels, self.size, _NAME)
+        return self._stacked.pixels(view.chunk)
 
     def _checked(self, images: Pixels) -> Pixels:
         """Return the images, as many bytes as they had; raise `DataError` if the normalization is for others."""

@@ -45,6 +45,7 @@ def padded_places(
     return real_places(ends, length, "right")
 
 
+@lru_cache(maxsize=1024)
 def fitting_length(longest: int, lengths: tuple[int, ...], pad_multiple: int) -> int | None:
     """Return the first of `lengths` that is enough, None if none is; without `lengths`, `longest` rounded up to `pad_multiple`."""
     return next((each for each in lengths if each >= longest), None) if lengths else padded_length(longest, pad_multiple)
@@ -88,6 +89,8 @@ def _places(length: int) -> NDArray[np.int32]:
 def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDArray[Any]:
     """Lay out the values of all rows, end to end, at the real places: [B, length, ...] of the values' dtype, `fill` at others."""
     shape = (*real.shape, *values.shape[1:])
+    if len(values) == real.size:  # no row is padded
+        return values.reshape(shape)
     if fill:
         out = np.empty(shape, values.dtype)
         out.fill(fill)  # np.full takes twice the time for small arrays
@@ -97,6 +100,22 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
     return out
 
 
+def pad_even(values: NDArray[Any], length: int, fill: float, side: Side) -> NDArray[Any]:
+    """Pad rows of one length, [B, N], to [B, length]."""
+    rows, size = values.shape
+    if size == length:
+        return np.ascontiguousarray(values)
+    out = np.full((rows, length), fill, values.dtype)
+    out[:, slice(size) if side == "right" else slice(length - size, None)] = values
+    return out
+
+
+@lru_cache(maxsize=64)
+def mask_even(rows: int, size: int, length: int, side: Side) -> NDArray[np.int32]:
+    """Return 1 where `pad_even` puts values and 0 where it pads: int32[rows, length]."""
+    return pad_even(np.ones((rows, size), np.int32), length, 0, side)
+
+
 def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64], fill: float, side: Side) -> NDArray[Any]:
     """Pad each row to its own length, `lengths` int64[N], and put the rows end to end: [sum of lengths] of the values' dtype, below 2 GB.
 
@@ -104,6 +123,8 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
     """
     width, counts = values.dtype.itemsize, ends[1:] - ends[:-1]
     missing = lengths - counts
+    if not missing.any():
+        return values
     padding = _halves(values.dtype, fill, fill, _power(missing))
     pieces, after = Pieces(2 * len(counts)), int(side == "right")
     pieces.put(slice(1 - after, None, 2), pa.py_buffer(np.ascontiguousarray(values)), ends[:-1] * width, counts * width)
@@ -114,6 +135,8 @@ def pad_end_to_end(values: NDArray[Any], ends: Ends, lengths: NDArray[np.int64],
 def mask_end_to_end(ends: Ends, lengths: NDArray[np.int64], side: Side) -> NDArray[np.int32]:
     """Return 1 where `pad_end_to_end` puts values and 0 where it pads: int32[sum of lengths]."""
     counts = ends[1:] - ends[:-1]
+    if np.array_equal(counts, lengths):
+        return np.ones(ends[-1], np.int32)
     first = counts if side == "right" else lengths - counts  # how many times the first number, before the other
     most = _power(lengths)
     both, width = _halves(np.dtype(np.int32), side == "right", side == "left", most), np.dtype(np.int32).itemsize

@@ -8,9 +8,9 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Collator, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
+from mlxfp.collators.columns import Arrays, Collator, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
 from mlxfp.collators.padding import pad_rows, padded_length, real_places
-from mlxfp.collators.stacking import Arrays, Stacking
+from mlxfp.collators.stacking import Stacking
 from mlxfp.core.arrow.types import is_list_like, is_tensor, is_text, value_type
 from mlxfp.core.checks import check_integer, check_positive
 from mlxfp.core.chunks import HIDDEN, Example, Schema

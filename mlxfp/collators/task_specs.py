@@ -5,7 +5,19 @@ from typing import Any
 
 from attrs import field, frozen
 
-from mlxfp.collators import causal_lm, collate_functions, combining, images, masked_lm, plain, sequence_to_sequence, texts, waveforms
+from mlxfp.collators import (
+    causal_lm,
+    collate_functions,
+    combining,
+    images,
+    masked_lm,
+    plain,
+    preferences,
+    sequence_to_sequence,
+    texts,
+    token_labels,
+    waveforms,
+)
 from mlxfp.collators.built_in import Setting
 from mlxfp.collators.columns import Collator
 from mlxfp.core.arrow.types import is_text, value_type
@@ -23,8 +35,10 @@ BUILT_IN = (
     collate_functions.FOREIGN,
     masked_lm.MASKED,
     combining.MULTIMODAL,
+    preferences.PREFERENCE,
     sequence_to_sequence.SEQ2SEQ,
     texts.TEXT,
+    token_labels.TOKENS,
     images.VISION,
 )
 COLLATORS: Registry[Callable[..., Collator]] = Registry("collator", {each.name: each.make for each in BUILT_IN})

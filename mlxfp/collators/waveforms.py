@@ -4,21 +4,34 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import attrs
 import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn, Setting, labelled
-from mlxfp.collators.columns import Choosing, Collator, as_view, at_place, labels_of, names_of, numbers_of, ragged_of, vectors_of
+from mlxfp.collators.columns import (
+    Choosing,
+    Collator,
+    Prepared,
+    as_view,
+    at_place,
+    labels_of,
+    names_of,
+    numbers_of,
+    ragged_of,
+    vectors_of,
+)
 from mlxfp.collators.cutting import carried
 from mlxfp.collators.padding import check_padding, pad_rows, padded_places
 from mlxfp.collators.texts import LabelKind, check_label
 from mlxfp.core.arrow.ragged import Ends
 from mlxfp.core.checks import as_strings, check_text, check_types, explain_call
-from mlxfp.core.chunks import Example
+from mlxfp.core.chunks import Example, Schema
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.row_names import PATH
+from mlxfp.data.sound.features import log_mel
 from mlxfp.data.sound.samples import Floats, as_samples
 from mlxfp.data.sound.spectrograms import LogMel
 
@@ -112,6 +125,12 @@ class _Audio(Choosing):
         if self.label is not None:
             batch["labels"] = mx.array(labels_of(view, self.label, self.label_kind, self.classes, _NAME))
         return batch | carried(view, self.carry, _NAME)
+
+    def prepared(self, schema: Schema) -> Prepared | None:
+        if self.spectrogram is None:
+            return None
+        stage: Any = log_mel(self.spectrogram, waveform=self.waveform, features=self.waveform, rate=self.rate)
+        return Prepared((self.waveform,), (stage,), attrs.evolve(self, spectrogram=None, features=self.waveform))
 
     @property
     def _column(self) -> str:

@@ -106,8 +106,14 @@ class ModelConfig:
     True
     """
 
-    name: str | None = option(None, "The architecture. Null: modernbert; decoder for a language model; convnet for images and audio.")
-    size: str = option("tiny", "The size, one that models.create knows.")
+    name: str | None = option(
+        None,
+        "The architecture: one that reads rows as text; realmlp or tabm, which read numbers and categories and bring their own defaults "
+        "of training; an estimator by name, or as in sklearn.svm:SVR. Null: modernbert; decoder for a language model; convnet for images "
+        "and audio.",
+    )
+    arguments: tuple[tuple[str, Any], ...] = option((), "The arguments of an estimator, by the names that its library gives them.")
+    size: str = option("tiny", "The size, one that models.create or models.create_table_model knows.")
     path: str | None = path_option(None, "A folder with pretrained weights, used instead of name and size.")
     dropout: float | None = option(None, "The dropout rate. Null: the default of the architecture.", at_least=0, below=1)
     numeric: bool = option(default=False, about="Pass numerical columns, scaled by the training rows, directly to the model's head.")
@@ -123,7 +129,11 @@ class OptimizerConfig:
     """
 
     name: str = option("adamw", "The optimizer.")
-    learning_rate: float = option(5e-4, "The peak learning rate.", above=0)
+    learning_rate: float | None = option(
+        5e-4,
+        "The peak learning rate. Null, for the optimizer realmlp: that of its authors, 0.2 for values and 0.04 for classes.",
+        above=0,
+    )
     weight_decay: float = option(
         0.01, "Weight decay of matrices; norms and biases have none. Adam and SGD add it to the gradient.", at_least=0
     )
@@ -184,7 +194,7 @@ class ObserversConfig:
     minutes: float | None = option(None, "The time limit of a fold, in minutes.", above=0)
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: they are not registered.")
-    plots: bool = option(default=True, about="Plot the run when it ends.")
+    plots: bool = option(default=True, about="Plot the run when it ends, and write its report.")
 
 
 @_explain_unknown

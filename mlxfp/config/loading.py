@@ -8,7 +8,7 @@ from typing import Any
 from attrs import fields, frozen
 
 from mlxfp.config.classes import RunConfig, hint, meant, option_paths
-from mlxfp.config.presets import PRESETS
+from mlxfp.config.presets import MODEL_DEFAULTS, PRESETS
 from mlxfp.core.checks import check_text
 from mlxfp.core.errors import ConfigError
 from mlxfp.settings.options import class_schema
@@ -32,7 +32,7 @@ class Resolved:
 
     def origin(self, path: str) -> str:
         """Return where the value at a path such as `training.epochs` was set."""
-        if path not in option_paths():
+        if path not in option_paths() and not path.startswith("model.arguments."):  # their names are those of a library
             raise ConfigError(f"A configuration has no {path!r}. Its values have paths such as training.epochs.")
         return self.origins.get(path, "default")
 
@@ -42,7 +42,8 @@ def load_config(
 ) -> Resolved:
     """Read a configuration: `key.sub=value` goes before a YAML or JSON file, the file before a preset.
 
-    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. The text after the first `=` is read by
+    A file may name its preset, as in `preset: titanic`; the argument `preset` goes before that. The models `realmlp` and `tabm` bring the
+    training of their authors with them, which goes before a preset that does not name them. The text after the first `=` is read by
     the rules of YAML 1.2. With `choices`, such as `runs.CHOICES`, names of optimizers and other parts are checked too; otherwise a run
     checks them when it is planned. Raises `ConfigError` with every mistake at once: its path, file and line, what was expected and found,
     and the nearest name.
@@ -62,11 +63,16 @@ def load_config(
     if named is not None and not isinstance(named, str):
         raise ConfigError(f"{path}: preset must be a name, got {named!r:.60}. Known: {', '.join(PRESETS)}.")
     chosen = preset if preset is not None else named
-    if chosen is not None:
-        values = _merge(values, PRESETS[chosen], origins, (), lambda _: f"preset {chosen}")
-    values = _merge(values, own, origins, (), lambda place: f"{path}:{lines[place]}" if place in lines else str(path))
-    for override in overrides:
-        values = _merge(values, _parse_override(override), origins, (), lambda _: "command line")
+    given = [_parse_override(override) for override in overrides]
+    layers: list[tuple[Mapping[str, Any], Any]] = [] if chosen is None else [(PRESETS[chosen], lambda _: f"preset {chosen}")]
+    model = next((name for each in (*reversed(given), own, *(layer for layer, _ in layers)) if (name := _model_of(each))), None)
+    if model is not None and model in MODEL_DEFAULTS:
+        named_by_preset = any(_model_of(layer) == model for layer, _ in layers)
+        layers.insert(0 if named_by_preset else len(layers), (MODEL_DEFAULTS[model], lambda _: f"model {model}"))
+    layers.append((own, lambda place: f"{path}:{lines[place]}" if place in lines else str(path)))
+    layers += [(each, lambda _: "command line") for each in given]
+    for layer, origin_of in layers:
+        values = _merge(values, layer, origins, (), origin_of)
 
     def origin(place: Place) -> str:
         return next((origins[place[:end]] for end in range(len(place), 0, -1) if place[:end] in origins), "")
@@ -100,6 +106,13 @@ def json_schema(choices: Choices | None = None) -> dict[str, Any]:
     schema = class_schema(RunConfig, choices=choices)
     schema["properties"]["preset"] = {"description": "The preset to start from.", "enum": list(PRESETS)}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A run of mlxfp"} | schema
+
+
+def _model_of(values: Mapping[str, Any]) -> Any:
+    """Return the name of the model in a tree of values; None where it has none."""
+    section = values.get("model")
+    name = section.get("name") if isinstance(section, Mapping) else None
+    return name if isinstance(name, str) else None
 
 
 def _parse_override(override: str) -> dict[str, Any]:

@@ -10,9 +10,10 @@ PARTIAL = ".partial"  # in the names of files that are being written; one that i
 
 
 @contextmanager
-def written_whole(path: Path, *, suffix: str | None = None) -> Iterator[Path]:
-    """Yield the path of a temporary file in the folder of `path`, to be written in the block; then it replaces the file at `path`.
+def written_whole(path: Path, *, suffix: str | None = None, within: Path | None = None) -> Iterator[Path]:
+    """Yield the path of a temporary file, to be written in the block; then it replaces the file at `path`.
 
+    It is in the folder of `path`, or in `within`, which must be on the same disk.
     The file and then its folder are synced, so after a crash or a power cut `path` is the old file or the whole new one. If the block
     raises, the temporary file is removed and `path` stays as it was. The folder must exist. The temporary name ends in `suffix`, by
     default that of `path`, for writers that choose a format by the ending.
@@ -24,7 +25,7 @@ def written_whole(path: Path, *, suffix: str | None = None) -> Iterator[Path]:
     ...     [path.name for path in Path(folder).iterdir()]
     ['a.txt']
     """
-    temporary = path.with_name(f".{path.name}.{token_hex(8)}{PARTIAL}{path.suffix if suffix is None else suffix}")
+    temporary = (within or path.parent) / f".{path.name}.{token_hex(8)}{PARTIAL}{path.suffix if suffix is None else suffix}"
     try:
         yield temporary
         _sync(temporary)

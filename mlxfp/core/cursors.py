@@ -4,6 +4,7 @@ from typing import Any
 
 from attrs import field, frozen
 
+from mlxfp._html import clip, fragment, table
 from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.errors import CursorError
 from mlxfp.core.identity import Identity, comparable
@@ -59,6 +60,13 @@ class Cursor:
         Raises `FingerprintError` if the pipeline holds something that has no fingerprint.
         """
         return pack((self.identity, self), _KINDS)
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook where the run is, and of which pipeline."""
+        owner: Any = self.owner
+        parts = [text for text, _ in owner.identity] if isinstance(owner, Recorded) else [] if owner is None else [repr(owner)]
+        rows = [("epoch", self.epoch), ("items after the last snapshot", self.done), ("source rows before it", self.base.rows)]
+        return fragment(table(["cursor", "value"], [*rows, *(("pipeline", clip(text, 300)) for text in parts[:20])]))
 
     @staticmethod
     def from_bytes(data: bytes) -> "Cursor":

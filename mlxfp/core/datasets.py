@@ -33,6 +33,7 @@ from mlxfp.core.examples import Examples
 from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
 from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, flat_parts, label
+from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.running.segments import Segment
 from mlxfp.core.running.steps import NO_HOOKS, AsWritten, Hooks, Plan
@@ -90,11 +91,13 @@ class Dataset(Pipeline[Item], Generic[Item]):
     @cached_property
     def resolved(self) -> Resolved:
         """The stages with every schema declared, and the schemas. Found once; reads at most the first rows."""
+        __tracebackhide__ = True  # as in `execution`
         return resolve(self)
 
     @cached_property
     def plan(self) -> Plan:
         """What runs in place of this. Found once."""
+        __tracebackhide__ = True
         return plan(self, self.columns)
 
     @cached_property
@@ -190,6 +193,10 @@ class Dataset(Pipeline[Item], Generic[Item]):
     def __repr__(self) -> str:
         return f"pipe({', '.join(map(repr, flat_parts(self)))})"
 
+    def _repr_html_(self) -> str:
+        """Show the parts and the first rows in a notebook."""
+        return dataset_html(self)
+
 
 @frozen(repr=False)
 class Wrapper(Source):
@@ -221,6 +228,7 @@ class Wrapper(Source):
 
     def schema(self) -> Schema:
         """Return the schema of the dataset that is held."""
+        __tracebackhide__ = True
         return self.dataset.plan.schema
 
     def size(self, count: int) -> int | None:

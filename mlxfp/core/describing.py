@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from mlxfp.core.chunks import Schema, columns_text
-from mlxfp.core.errors import MlxfpError
+from mlxfp.core.errors import MlxfpError, without_generated_frames
 from mlxfp.core.nodes import Pipeline, check_dataset, children
 from mlxfp.core.planning import rewrites
 
@@ -22,8 +22,10 @@ def schema(dataset: Pipeline[Any]) -> Schema:
     x: int64
     name: string
     """
+    __tracebackhide__ = True
     check_dataset(dataset, schema)
-    found: Schema = dataset.resolved.schemas[-1]
+    with without_generated_frames():
+        found: Schema = dataset.resolved.schemas[-1]
     return found
 
 
@@ -66,7 +68,8 @@ def explain(dataset: Pipeline[Any]) -> str:
         groups: x int64; 1 of them
     """
     check_dataset(dataset, explain)
-    return "\n".join([*_lines(dataset, ""), *_rewritten(dataset)])
+    lines = (line for indent, part, facts in part_facts(dataset) for line in (f"{indent}{part}", f"{indent}    {facts}"))
+    return "\n".join([*lines, *_rewritten(dataset)])
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
@@ -75,22 +78,22 @@ def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
         yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in said)] if said else []
 
 
-def _lines(dataset: Pipeline[Any], indent: str) -> Iterator[str]:
+def part_facts(dataset: Pipeline[Any], indent: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield every part of a pipeline: its indentation, what it is, and what is known of it without running it."""
     held = children(dataset.source)
     for child in held:
-        yield from _lines(child, indent + ("  | " if len(held) > 1 else ""))
+        yield from part_facts(child, indent + ("  | " if len(held) > 1 else ""))
     parts = (dataset.source, *dataset.stages)
     written: Any = dataset
     indexable = bool(held) and all(child.indexable for child in held)
     for count, part in enumerate(parts):
-        yield f"{indent}{part!r}"
         so_far = attrs.evolve(written, stages=dataset.stages[:count])
         facts = [f"{so_far.level}: {_columns(so_far)}"]
         facts += [_length(so_far)]
         if so_far.level == "examples":
             facts += ["random access"] if so_far.indexable else ["no random access from here on"] if indexable else []
             indexable = so_far.indexable
-        yield f"{indent}    {'; '.join([*facts, *part.notes()])}"
+        yield indent, repr(part), "; ".join([*facts, *part.notes()])
 
 
 def _length(dataset: Pipeline[Any]) -> str:

@@ -4,7 +4,8 @@ Each is an `MlxfpError` and also the built-in error that fits, so `except ValueE
 A message has four parts, in this order: what is wrong, what we got, where, what to do.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 _LISTED = 40  # names in a message
@@ -191,3 +192,19 @@ def suggest(name: str, known: Iterable[str]) -> str:
     """
     near = get_close_matches(str(name), list(known), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+@contextmanager
+def without_generated_frames() -> Iterator[None]:
+    """Leave the frames of code that attrs generates, as for cached properties, out of the traceback of an error: there is no file of it."""
+    __tracebackhide__ = True
+    try:
+        yield
+    except Exception as error:
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            if frame.tb_next.tb_frame.f_code.co_filename.startswith("<attrs generated"):
+                frame.tb_next = frame.tb_next.tb_next
+            else:
+                frame = frame.tb_next
+        raise

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
 from mlxfp.core.errors import ArgumentTypeError, unknown_name
+from mlxfp.core.notebooks.rows import examples_html
 
 
 class Row(dict[str, Any]):
@@ -81,6 +82,10 @@ class Examples(Sequence[Example]):
 
     def __repr__(self) -> str:
         return f"Examples({len(self)} x {', '.join(self.names)})"
+
+    def _repr_html_(self) -> str:
+        """Show the first rows in a notebook."""
+        return examples_html(self)
 
 
 def _rows(chunk: RecordBatch) -> list[Row]:

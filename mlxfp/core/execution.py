@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from mlxfp.core.checks import check_not_negative
 from mlxfp.core.chunks import RecordBatch, number_rows, to_rows
 from mlxfp.core.cursors import Cursor, Snapshot
-from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError
+from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
 from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
 from mlxfp.core.running.runners import RUNNER, Runner
-from mlxfp.core.running.segments import Job, Segment, Through, keep_nothing, leading, on_groups
+from mlxfp.core.running.segments import Job, OnGroups, Segment, Through, keep_nothing, leading, on_groups
 from mlxfp.core.running.silence import Silence
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
 from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
@@ -98,7 +98,8 @@ async def in_a_thread(items: Any) -> AsyncIterator[Any]:
 def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor], None, None]:
     """Yield chunks (batches after `collate`), each with the cursor after it. Sources that hold datasets are built on this."""
     __tracebackhide__ = True
-    plan: Plan = dataset.plan
+    with without_generated_frames():
+        plan: Plan = dataset.plan
     try:
         yield from execute(plan, cursor, dataset.hooks)
     except Exception as error:
@@ -110,8 +111,8 @@ def run(dataset: Pipeline[Any], cursor: Cursor) -> Generator[tuple[Any, Cursor],
 def execute(plan: Plan, cursor: Cursor, hooks: Hooks = NO_HOOKS) -> Iterator[tuple[Any, Cursor]]:
     """Run a plan from a cursor on: yield chunks (batches after `collate`), each with the cursor after it."""
     runner = RUNNER.get()
-    if runner is not None and (segment := on_groups(plan, hooks)) is not None:
-        return _execute_groups(runner, plan, segment, cursor, hooks)
+    if runner is not None and (parts := on_groups(plan, hooks)) is not None:
+        return _execute_groups(runner, plan, parts, cursor, hooks)
     return _execute(plan, cursor, hooks)
 
 
@@ -197,24 +198,27 @@ def _read_ahead(run: _Run, base: Snapshot, runner: Runner, segment: Segment) -> 
             rows += task.rows
 
 
-def _execute_groups(
-    runner: Runner, plan: Plan, segment: Segment, cursor: Cursor, hooks: Hooks
-) -> Generator[tuple[Any, Cursor], None, None]:
+def _execute_groups(runner: Runner, plan: Plan, parts: OnGroups, cursor: Cursor, hooks: Hooks) -> Generator[tuple[Any, Cursor], None, None]:
     """Let a runner do the work of the steps that turn each group into one, and do here what comes before and after them."""
     __tracebackhide__ = True
-    first = segment.steps[0].place
-    before = [step for step in plan.steps if step.stop <= first]
-    calls = [(step, hooks.step(step)) for step in plan.steps[len(before) :]]
-    with closing(_execute(attrs.evolve(plan, steps=tuple(before), level="groups"), cursor, hooks)) as groups:
+    left, whole = ([(step, hooks.step(step)) for step in steps] for steps in (parts.left, parts.whole))
+    with closing(_execute(attrs.evolve(plan, steps=parts.before, level="groups"), cursor, hooks)) as groups:
         tasks = ((Held(group), after) for group, after in groups)
-        jobs = runner.map(tasks, partial(Job, epoch=cursor.epoch, first=0, segment=segment), whole=True)
+        jobs = runner.map(tasks, partial(Job, epoch=cursor.epoch, first=0, segment=parts.segment), whole=True)
         with closing(jobs) as found:
             for task, after, made, error in found:
-                left = calls[len(segment.steps) :] if made else calls
-                for item in push(left, defaultdict(tuple), made or (task.read(),)):  # type: ignore[arg-type]  # read by place
+                for item in _finished(left, made) or push(whole, defaultdict(tuple), (task.read(),)):  # type: ignore[arg-type]  # read by place
                     yield item, after
                 if error is not None:
                     raise error
+
+
+def _finished(calls: Calls, made: Sequence[Any] | None) -> list[Any]:
+    """Do what is left to do with what a worker has made; nothing where that fails, or the worker did."""
+    try:
+        return list(push(calls, defaultdict(tuple), made or ()))  # type: ignore[arg-type]  # read by place
+    except Exception:  # noqa: BLE001  # the whole is done again, and says what is wrong
+        return []
 
 
 def _first(chunks: Sequence[Any]) -> Any:

@@ -95,14 +95,9 @@ def flat_parts(dataset: Any) -> Iterator[Any]:
     yield from dataset.parts
 
 
-def parts_read(source: Any) -> tuple[Any, ...]:
-    """Return the datasets whose rows a source gives: those that it holds, or `read_parts`, which it makes of them."""
-    return getattr(source, "read_parts", None) or children(source)
-
-
 def leaves(dataset: Any) -> Iterator[Any]:
     """Yield the sources that hold no dataset, from the first joined one to the last."""
-    held = parts_read(dataset.source)
+    held = dataset.source.read_parts
     if not held:
         yield dataset.source
     for child in held:

@@ -222,6 +222,15 @@ class Source(Part, ABC):
         """Return a source with the same rows and positions that reads `table_places` instead of columns; None: there is none."""
         return None
 
+    @property
+    def read_parts(self) -> tuple[Any, ...]:
+        """The datasets whose rows it gives: those that it holds, or others that it makes of them."""
+        return children(self)
+
+    def marking(self) -> "Source":
+        """Return the source that gives records which cannot be parsed as marked rows, where it knows where the next one begins."""
+        return self
+
     def children_at(self, position: Position) -> Iterable[tuple[Any, Any]]:
         """Return the datasets that it holds, each with its cursor in this position; none where the position has no cursor of it."""
         return ()

@@ -9,7 +9,7 @@ when the pipeline is built.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import attrs
 from attrs import frozen
@@ -131,6 +131,10 @@ class Stage(Part, ABC):
         """
         return None
 
+    def halves(self, schema: Schema) -> "Halves | None":
+        """Return this stage in two halves, for groups of this schema, where workers are worth it for the first; None: they are not."""
+        return None
+
     def gathering(self, holder: Any, schema: Schema) -> "Stage | None":
         """Return the stage that does with `Source.table_places` of the rows what this one does with the rows; None: there is none.
 
@@ -145,6 +149,14 @@ class Stage(Part, ABC):
     def groups(self, count: int | None) -> tuple[Groups, ...] | None:
         """Return what is known of the groups that it makes of `count` rows (None: unknown); None: nothing."""
         return None
+
+    def stored(self, batch: Batch, like: Schema | None) -> RecordBatch:
+        """Return a batch that this stage made as one row for `cache`, with the schema `like` of those before it; raise where it cannot."""
+        raise PipelineError(f"cache cannot keep the batches of {self!r}. Put cache before it, or use load(), which keeps them in memory.")
+
+    def restored(self, row: RecordBatch) -> Batch:
+        """Return the batch of such a row."""
+        raise PipelineError(f"cache cannot restore the batches of {self!r}: the stage has `stored` and lacks `restored`. Give it both.")
 
     def __call__(self, dataset: Any) -> Any:
         """Append this stage to the dataset."""
@@ -180,6 +192,28 @@ class RowWise(Stage):
         """Apply the stage to the chunk."""
         __tracebackhide__ = True  # IPython leaves out frames with this name among their locals
         return state, (self.apply(chunk),)
+
+
+class Halves(NamedTuple):
+    """A stage that makes a batch of each group, in two halves: one for workers, and one for the thread that may make arrays.
+
+    Together they give the batches of `whole`; where either fails, `whole` says what is wrong.
+    """
+
+    grouping: Stage | None  # what makes the groups, where the stage does that, too
+    host: tuple[RowWise, ...]
+    device: Stage
+    whole: Stage
+
+
+def starts_empty(stage: Stage) -> bool:
+    """Return whether there is nothing in the state before the first chunk: most such stages keep nothing later, either."""
+    return is_empty(stage.start(0))
+
+
+def is_empty(state: State) -> bool:
+    """Return whether a state holds nothing."""
+    return isinstance(state, tuple) and not state
 
 
 def check_level(dataset: Any, stage: object, accepts: frozenset[Level]) -> None:

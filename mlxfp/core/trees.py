@@ -6,7 +6,8 @@ tells a tuple from a list and `{"0": x}` from `[x]`, and keeps empty dicts and d
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
+from itertools import islice
 from typing import Any
 
 import attrs
@@ -17,6 +18,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 # builds, hashes and compares those in C: a tree is taken apart before every call of a compiled function.
 _Node = tuple[Any, ...]
 _LEAF: _Node = ()
+_Build = Callable[[Iterator[Any]], Any]
 
 
 @attrs.frozen
@@ -25,6 +27,11 @@ class TreeDef:
 
     node: _Node
     size: int = attrs.field(eq=False)
+
+    @cached_property
+    def build(self) -> _Build:
+        """What builds a tree of its leaves, in their order."""
+        return _builder(self.node)
 
     def __str__(self) -> str:
         return str(unflatten(self, [_Star()] * self.size))
@@ -53,7 +60,7 @@ def unflatten(structure: TreeDef, leaves: Sequence[Any]) -> Any:
     """
     if len(leaves) != structure.size:
         raise ArgumentError(f"The tree has {structure.size} leaves, got {len(leaves)}: {structure}.")
-    return _rebuild(structure.node, iter(leaves))
+    return structure.build(iter(leaves))
 
 
 def tree_map(function: Callable[..., Any], tree: Any, *others: Any) -> Any:
@@ -102,26 +109,45 @@ def _split(tree: Any, leaves: list[Any]) -> _Node:
         return _LEAF
     else:
         keys, children = fields, [getattr(tree, name) for name in fields]
-    return kind, keys, tuple([_split(child, leaves) for child in children])
+    nodes = []
+    for child in children:  # a call for each leaf would take half of the time
+        if type(child) in _LEAF_KINDS:
+            leaves.append(child)
+            nodes.append(_LEAF)
+        else:
+            nodes.append(_split(child, leaves))
+    return kind, keys, tuple(nodes)
 
 
-def _rebuild(node: _Node, leaves: Iterator[Any]) -> Any:
+def _builder(node: _Node) -> _Build:
+    """Return what builds a tree of the leaves that come next: made once for a structure, as trees are built at every step of training."""
     if not node:
-        return next(leaves)
+        return next
     kind, keys, nodes = node
-    children = [_rebuild(child, leaves) for child in nodes]
+    count, parts = len(nodes), [_builder(child) for child in nodes]
+    if any(nodes):
+        children: Callable[[Iterator[Any]], Iterable[Any]] = lambda leaves: [part(leaves) for part in parts]  # noqa: E731
+    else:
+        children = lambda leaves: islice(leaves, count)  # noqa: E731  # all are leaves
     if kind is dict:
-        return dict(zip(keys, children, strict=True))
+        return lambda leaves: dict(zip(keys, children(leaves)))  # noqa: B905  # as many as there are keys
     if kind is list:
-        return children
+        return lambda leaves: list(children(leaves))
     if issubclass(kind, tuple):
-        return tuple.__new__(kind, children)
+        return lambda leaves: tuple.__new__(kind, children(leaves))
     if kind is type(None):
-        return None
+        return lambda leaves: None
+    return lambda leaves: _with_fields(kind, keys, children(leaves))
+
+
+def _with_fields(kind: Any, names: Sequence[str], values: Iterable[Any]) -> Any:
     tree = object.__new__(kind)
-    for name, child in zip(keys, children, strict=True):
-        object.__setattr__(tree, name, child)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(tree, name, value)
     return tree
+
+
+_LEAF_KINDS: set[Any] = set()  # types of which `_fields` has said that they are those of leaves; only added to
 
 
 @cache
@@ -133,6 +159,8 @@ def _fields(kind: Any) -> tuple[str, ...] | None:
         return tuple(field.name for field in attrs.fields(kind))
     if issubclass(kind, tuple) and "_fields" in vars(kind):
         return tuple(vars(kind)["_fields"])
+    if kind not in (dict, list, tuple):
+        _LEAF_KINDS.add(kind)
     return None
 
 

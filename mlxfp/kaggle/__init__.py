@@ -3,6 +3,8 @@
 from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.ensembling.calibration import Threshold, isotonic, platt, threshold
 from mlxfp.kaggle.ensembling.stacking import SecondStage, second_stage
+from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
+from mlxfp.kaggle.estimators.fitting import Estimator, FittedEstimator, estimator
 from mlxfp.kaggle.rows.key_values import read_key_values
 from mlxfp.kaggle.rows.row_to_text import RowToText, fit_row_to_text
 from mlxfp.kaggle.rows.token_budgets import ColumnTokens, TokenBudget, token_budget
@@ -32,7 +34,9 @@ __all__ = [
     "Confidence",
     "CrossValidation",
     "DatasetSpec",
+    "Estimator",
     "FileSpec",
+    "FittedEstimator",
     "FoldPredictions",
     "Metric",
     "OutOfFold",
@@ -52,12 +56,14 @@ __all__ = [
     "credentials_in",
     "cross_validate",
     "ensembles",
+    "estimator",
     "find",
     "fit_row_to_text",
     "folds",
     "infer_spec",
     "isotonic",
     "labels_of",
+    "load_estimator",
     "load_spec",
     "load_specs",
     "map_at",
@@ -66,6 +72,7 @@ __all__ = [
     "pseudo_label",
     "read_key_values",
     "read_part",
+    "save_estimator",
     "save_spec",
     "save_specs",
     "scan",

@@ -1,6 +1,6 @@
 """Models: `mlx.nn` modules with frozen configs, one file for each architecture. They work without the rest of this library too."""
 
-from mlxfp.models.adapters import save_adapters
+from mlxfp.models.adapters import LoRALinear, load_adapters, lora, merge_adapters, save_adapters
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create
 from mlxfp.models.convnet import ConvNet, ConvNetConfig
@@ -12,15 +12,23 @@ from mlxfp.models.generating import generate
 from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor, TokenClassifier
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig
 from mlxfp.models.numeric_features import WithNumbers
+from mlxfp.models.tables.catalogue import TABLE_MODELS, TableModel, create_table_model, predict_table
+from mlxfp.models.tables.columns import CategoryColumn, NumberColumn, TableColumns, fit_columns
+from mlxfp.models.tables.embeddings import PeriodicEmbedding, PiecewiseLinearEmbedding
+from mlxfp.models.tables.realmlp import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig
+from mlxfp.models.tables.tabm import TabM, TabMConfig
+from mlxfp.models.tables.targets import TableTarget
 from mlxfp.models.weights import load, load_body, save
 
 __all__ = [
     "HEADS",
     "MODELS",
+    "TABLE_MODELS",
     "Architecture",
     "Bert",
     "BertConfig",
     "Cache",
+    "CategoryColumn",
     "CausalLM",
     "Classifier",
     "ConvNet",
@@ -29,18 +37,38 @@ __all__ = [
     "DecoderConfig",
     "Encoder",
     "EncoderConfig",
+    "FadingDropout",
+    "LoRALinear",
     "MaskedLM",
+    "MixedActivation",
     "ModernBert",
     "ModernBertConfig",
+    "NTKLinear",
+    "NumberColumn",
+    "PeriodicEmbedding",
+    "PiecewiseLinearEmbedding",
+    "RealMLP",
+    "RealMLPConfig",
     "Regressor",
+    "TabM",
+    "TabMConfig",
+    "TableColumns",
+    "TableModel",
+    "TableTarget",
     "TokenClassifier",
     "WithNumbers",
     "configure",
     "create",
+    "create_table_model",
     "describe",
+    "fit_columns",
     "generate",
     "load",
+    "load_adapters",
     "load_body",
+    "lora",
+    "merge_adapters",
+    "predict_table",
     "save",
     "save_adapters",
 ]

@@ -35,6 +35,22 @@ def silu(x: mx.array) -> mx.array:
     return _silu(x) if _on_cpu() else nn.silu(x)
 
 
+def mish(x: mx.array) -> mx.array:
+    """Apply x * tanh(log(1 + e^x)) to an array of any shape and float dtype.
+
+    Misra, "Mish: A Self Regularized Non-Monotonic Activation Function", 2019.
+    """
+    return _mish(x) if _on_cpu() else nn.mish(x)
+
+
+def selu(x: mx.array) -> mx.array:
+    """Apply s x above 0 and s a (e^x - 1) below to an array of any shape and float dtype, with s = 1.0507 and a = 1.6733.
+
+    Klambauer, Unterthiner, Mayr and Hochreiter, "Self-Normalizing Neural Networks", 2017.
+    """
+    return _selu(x) if _on_cpu() else nn.selu(x)
+
+
 ACTIVATIONS: Registry[Callable[[mx.array], mx.array]] = Registry(
     "activation",
     {"gelu": gelu, "gelu_new": nn.gelu_approx, "gelu_pytorch_tanh": nn.gelu_approx, "relu": nn.relu, "silu": silu, "swish": silu},
@@ -95,3 +111,44 @@ def _gated(share: Callable[[mx.array], mx.array], slope: Callable[[mx.array, mx.
 
 _gelu = _gated(partial(_share, *_PHI), lambda x, _: x * _normal_density(x))
 _silu = _gated(partial(_share, *_SIGMOID), lambda x, share: x * share * (1 - share))
+
+
+def _exponential(x: mx.array, low: float, high: float) -> mx.array:
+    """Compute e^x between two limits as the 32nd power of a Taylor series of e^(x / 32), off by 2e-6 of it; beyond them e^limit."""
+    power = _polynomial((1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0), mx.clip(x, low, high) * (1 / 32))
+    for _ in range(5):
+        power = power * power
+    return power
+
+
+_SELU_SCALE, _SELU_LIMIT = 1.0507009873554805, 1.6732632423543772
+
+
+def _custom(function: Callable[[mx.array], mx.array], slope: Callable[[mx.array], mx.array]) -> Callable[[mx.array], mx.array]:
+    """Make a function, computed in float32, with its derivative `slope`."""
+    made = mx.custom_function(function)
+
+    @made.vjp
+    def back(x: mx.array, cotangent: mx.array, _: mx.array) -> mx.array:
+        return cotangent * slope(x)
+
+    return lambda x: made(x.astype(mx.float32)).astype(x.dtype)  # type: ignore[attr-defined]  # it returns what the function does
+
+
+def _mish_share(x: mx.array) -> tuple[mx.array, mx.array]:
+    """Return e^x, and tanh(log(1 + e^x)) = n / (n + 2) with n = e^x (e^x + 2)."""
+    power = _exponential(x, -20.0, 12.0)
+    product = power * (power + 2)
+    return power, product / (product + 2)
+
+
+def _mish_slope(x: mx.array) -> mx.array:
+    power, share = _mish_share(x)
+    return share + x * (1 - share * share) * power / (1 + power)
+
+
+_mish = _custom(lambda x: x * _mish_share(x)[1], _mish_slope)
+_selu = _custom(  # without mx.where, which is not turned into vector instructions
+    lambda x: _SELU_SCALE * (mx.maximum(x, 0.0) + _SELU_LIMIT * (_exponential(x, -20.0, 0.0) - 1)),
+    lambda x: _SELU_SCALE * (_SELU_LIMIT * _exponential(x, -20.0, 0.0) + (1 - _SELU_LIMIT) * (x > 0).astype(mx.float32)),
+)

@@ -43,7 +43,7 @@ def read_weights(folder: Path) -> dict[str, mx.array]:
         raise MissingFileError(_no_weights(folder))
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise MissingFileError(f"{index} names missing files: {', '.join(missing)}. Download the whole model.")
-    return {name: array for file in names for name, array in _read_file(folder / file).items()}
+    return {name: array for file in names for name, array in read_arrays(folder / file).items()}
 
 
 def write_weights(folder: Path, weights: Mapping[str, mx.array], shard_size: int) -> None:
@@ -93,7 +93,8 @@ def _shards(index: Path) -> list[str]:
     return names
 
 
-def _read_file(path: Path) -> dict[str, mx.array]:
+def read_arrays(path: Path) -> dict[str, mx.array]:
+    """Read a safetensors file. Raises `CheckpointError` for a damaged one."""
     try:
         check_head(path)
         arrays: Any = mx.load(str(path), format="safetensors")

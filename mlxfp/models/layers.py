@@ -1,7 +1,9 @@
 """Layers that several architectures share, how their weights are drawn, and what every config must satisfy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
+from types import MethodType
 from typing import Any, ClassVar
 
 import mlx.core as mx
@@ -198,3 +200,40 @@ def draw_weights(module: nn.Module, seed: int, *, narrowed: tuple[str, ...] = ()
                 layer.bias = mx.zeros_like(layer.bias)
         elif isinstance(layer, nn.Embedding):
             layer.weight = mx.random.normal(layer.weight.shape, scale=_EMBEDDING_SCALE, key=random_key(seed, name))
+
+
+def copy_modules(model: nn.Module, instead: Callable[[Any], Any], *, classes: Mapping[type, type] = {}) -> Any:
+    """Copy a module and the modules in it; arrays and everything else (functions, numbers) are shared, and shared modules stay shared.
+
+    Not by `copy.deepcopy`, which copies the weights, and fails on compiled functions such as the activations of `mlx.nn`. `instead` is
+    asked what replaces a value, and returns None for those to copy; modules of the `classes` that are keys become those that are values.
+    """
+    return _copy(model, instead, classes, {})
+
+
+def _copy(value: Any, instead: Callable[[Any], Any], classes: Mapping[type, type], done: dict[int, Any]) -> Any:
+    if id(value) in done:
+        return done[id(value)]
+    again = partial(_copy, instead=instead, classes=classes, done=done)
+    kind: Any = type(value)
+    new: Any = instead(value) if isinstance(value, nn.Module) else None
+    if new is not None:
+        done[id(value)] = new
+    elif isinstance(value, nn.Module) or kind is dict:
+        own: Any = classes.get(kind, kind)
+        new = done[id(value)] = own.__new__(own)
+        dict.update(new, {key: again(item) for key, item in value.items()})
+        if kind is not dict:
+            vars(new).update({key: again(item) for key, item in vars(value).items()})
+    elif kind is list:
+        new = done[id(value)] = []
+        new.extend(map(again, value))
+    elif kind is tuple:
+        new = tuple(map(again, value))
+    elif kind is set or kind is mx.array:
+        new = copy(value)
+    elif isinstance(value, MethodType) and id(value.__self__) in done:  # self.activation = self.gelu
+        new = MethodType(value.__func__, done[id(value.__self__)])
+    else:
+        new = value
+    return new

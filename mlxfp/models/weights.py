@@ -17,6 +17,7 @@ from mlxfp.models.formats import Blueprint
 from mlxfp.models.heads import HEADS
 from mlxfp.models.layers import named_arrays
 from mlxfp.models.numeric_features import WithNumbers
+from mlxfp.models.tables.catalogue import TABLE_MODELS, is_table_model, read_table_model, table_json
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
 
 _BODIES: dict[Any, Any] = {architecture.config: architecture.body for architecture in MODELS.values()}
@@ -26,7 +27,8 @@ def load(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> nn.Mod
     """Read a model, with its head, from a folder of `config.json` and safetensors, as transformers and `save` write it.
 
     It may be a BERT, ModernBERT, Llama or Qwen2: the body alone, or with a head for masked or causal language modelling, or for the
-    classification of rows or tokens. The model computes the same as in transformers, and is in evaluation mode. Weights of any type
+    classification of rows or tokens. It computes the same as in transformers. It may also be a `RealMLP` or a `TabM` as `save` writes
+    them, with all that `predict_table` needs. The model is in evaluation mode. Weights of any type
     are converted to `dtype`; the default is float32, because small updates are lost in half precision. The tokenizer is read by
     `load_tokenizer(folder)`.
 
@@ -67,7 +69,8 @@ def load_body(folder: str | PathLike[str], *, dtype: mx.Dtype = mx.float32) -> n
 def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer | None = None, shard_size: int = 5_000_000_000) -> None:
     """Write a model, and the tokenizer that belongs to it, to a folder that `load`, `load_tokenizer` and transformers read.
 
-    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`. The folder is created if
+    The model is a body of `mlxfp.models`, alone or with one of its heads, which may be in `WithNumbers`; or a `RealMLP` or a `TabM`, whose
+    columns and target are saved with it. The folder is created if
     necessary. `config.json` has the keys of transformers; a head that transformers does not have is described in a section `mlxfp`.
     Weights are in `model.safetensors`, or, if they are more than `shard_size` bytes, in several files with an index. The files of an
     older model in the folder are replaced.
@@ -84,6 +87,11 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     check_types(nn.Module, model=model)
     check_types((Tokenizer, type(None)), tokenizer=tokenizer)
     check_positive(shard_size=shard_size)
+    if is_table_model(model):
+        if tokenizer is not None:
+            raise ArgumentError(f"A {type(model).__name__} reads no tokens, got {tokenizer!r}. Leave the tokenizer out.")
+        _write(Path(folder), named_arrays(model), table_json(model), shard_size)
+        return
     head, numbers = (model.head, model.number_settings) if isinstance(model, WithNumbers) else (model, None)
     body, kind, settings = _take_apart(head)
     if tokenizer is not None and tokenizer.vocab_size > body.config.vocab_size:
@@ -100,12 +108,16 @@ def save(folder: str | PathLike[str], model: nn.Module, *, tokenizer: Tokenizer 
     format = next(format for format in formats if all(getattr(body.config, name) == value for name, value in format.constants.items()))
     plan, json = format.write(body.config, kind, settings, numbers)
     arrays = {plan.name_of(name): array for name, array in named_arrays(model).items()}
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
-    write_weights(place, arrays, shard_size)
-    write_json(place / CONFIG, json | _token_ids(tokenizer) | {"dtype": str(body.tokens.weight.dtype).removeprefix("mlx.core.")})
+    json |= _token_ids(tokenizer) | {"dtype": str(body.tokens.weight.dtype).removeprefix("mlx.core.")}
+    _write(Path(folder), arrays, json, shard_size)
     if tokenizer is not None:
-        tokenizer.save(place)
+        tokenizer.save(folder)
+
+
+def _write(folder: Path, arrays: Mapping[str, mx.array], json: Mapping[str, Any], shard_size: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    write_weights(folder, arrays, shard_size)
+    write_json(folder / CONFIG, json)
 
 
 def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
@@ -114,6 +126,8 @@ def _load(folder: Path, dtype: mx.Dtype, *, body_only: bool) -> nn.Module:
         raise ArgumentError(f"dtype must be a floating-point type, got {dtype}. Pass mx.float32, mx.bfloat16 or mx.float16.")
     json = read_json(folder / CONFIG)
     weights = read_weights(folder)
+    if str(json.get("model_type")) in TABLE_MODELS and not body_only:
+        return read_table_model(json, weights, dtype, str(folder / CONFIG))
     try:
         plan = _plan(json, weights, body_only=body_only)
         model = _build(plan.config, plan.kind, plan.settings, plan.numbers)

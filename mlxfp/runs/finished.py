@@ -2,7 +2,7 @@
 
 from os import PathLike
 from pathlib import Path
-from shutil import copytree
+from shutil import copyfile, copytree
 from typing import Any
 
 from attrs import evolve
@@ -22,10 +22,12 @@ from mlxfp.runs import folders
 from mlxfp.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.folding import load_fold
+from mlxfp.runs.folding import load_fold, load_predictor
+from mlxfp.runs.from_config import is_estimator
 from mlxfp.runs.outcomes import combine, is_done, prediction_columns
 from mlxfp.runs.own_parts import Code, own_parts
 from mlxfp.runs.quickstart import budget
+from mlxfp.tasks.objectives import Predictor
 from mlxfp.training.steps.transforms import functional
 
 
@@ -58,9 +60,10 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
     own = own_parts(config, code)
-    models = [load_fold(config, each, own) for each in folds]
+    models = [load_predictor(config, each, own) for each in folds]
     for model in models:
-        budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
+        if isinstance(model, Predictor):
+            budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
     made = combine([model(rows) for model in models], config.competition.ensemble, read_json(run / folders.METRICS).get("threshold"))
     ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
     return {**ids, **prediction_columns(spec, made)}
@@ -70,7 +73,8 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
     """Write the models of a finished run, a folder for each fold, as `models.load`, `load_tokenizer` and the hub of Hugging Face read them.
 
     Each folder has `config.json`, `model.safetensors` and `tokenizer.json`, and `recipe.json` with all else that a prediction needs: the
-    classes in the order of the outputs, the scale of values, how a row becomes text. `code` is that of `run`. Raises `DataError` for a run
+    classes in the order of the outputs, the scale of values, how a row becomes text. Those of an estimator are the files of
+    `kaggle.save_estimator`, which its library reads. `code` is that of `run`. Raises `DataError` for a run
     that is not done, `ArgumentError` for a folder that is not empty, and what `models.save` raises for a model of your own.
 
     >>> export("no such folder", "models")
@@ -90,13 +94,22 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
         copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)
         return (place,)
     own, written = own_parts(config, code), []
-    for each in folds:
+    for each in folds if not is_estimator(config) else ():
         fold = load_fold(config, each, own)
         here = place / f"fold-{each.fold:02}"
         save(here, functional(fold.model).bind(fold.state.params, fold.state.buffers), tokenizer=fold.recipe.tokenizer)
         write_json(here / folders.RECIPE, read_json(each / folders.RECIPE))
         written.append(here)
-    return tuple(written)
+    return tuple(written) or tuple(_copied(each, place / f"fold-{each.fold:02}") for each in folds)
+
+
+def _copied(fold: FoldFolder, place: Path) -> Path:
+    """Copy the files of an estimator, which its library and `load_estimator` read as they are."""
+    place.mkdir(parents=True)
+    for name in fold.result()["files"]:
+        if name not in (folders.FOLD_OOF, folders.FOLD_TEST):
+            copyfile(fold / name, place / name)
+    return place
 
 
 def finished(run: Path) -> tuple[RunConfig, tuple[FoldFolder, ...]]:

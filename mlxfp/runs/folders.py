@@ -21,10 +21,12 @@ from mlxfp.settings.yaml_files import read_document, write_document
 # The files of a run.
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
+REPORT = "report.html"
 MLFLOW, SYNTHETIC, _LOCK = "mlflow.json", "data", ".lock"
 # The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
+_MODELS = "model[.-]*"  # the weights of a network, or the files of an estimator
 
 # Options that may differ when a run is continued: they change paths, or what is shown, and no result.
 _FREE = frozenset(
@@ -62,7 +64,8 @@ class FoldFolder:
 
     def hashes(self) -> dict[str, str]:
         """Return the hash of each file that predictions depend on, or are in."""
-        return {name: hash_file(self / name) for name in (RECIPE, MODEL, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
+        models = sorted(path.name for path in (self / RECIPE).parent.glob(_MODELS))
+        return {name: hash_file(self / name) for name in (RECIPE, *models, FOLD_OOF, FOLD_TEST) if (self / name).is_file()}
 
 
 def run_folder(config: RunConfig) -> Path:
@@ -108,8 +111,10 @@ def claim(folder: Path, config: RunConfig) -> None:
         _write_config(folder, config)
         return
     there, here = decisive(read_config(folder)), decisive(config)
-    differ = [f"{name} is {there.get(name)!r} there and {here[name]!r} here" for name in here if there.get(name) != here[name]]
-    if differ and not any(folder.glob("fold-*/**/*.safetensors")):
+    names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be in one of them only
+    differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names if there.get(name) != here.get(name)]
+    trained = (path for pattern in ("**/*.safetensors", _MODELS) for path in folder.glob(f"fold-*/{pattern}"))
+    if differ and not any(trained):
         for name in (DATA, SPEC, FOLDS, ENVIRONMENT):
             (folder / name).unlink(missing_ok=True)
         _write_config(folder, config)
@@ -129,10 +134,11 @@ def extend(folder: Path, epochs: int) -> None:
     """
     config = read_config(folder)
     longer = evolve(config, training=evolve(config.training, epochs=epochs))
-    (folder / RECEIPT).unlink(missing_ok=True)
+    for name in (RECEIPT, REPORT):
+        (folder / name).unlink(missing_ok=True)
     for fold in sorted(folder.glob("fold-*")):
-        for name in (RESULT, MODEL, FOLD_OOF, FOLD_TEST):
-            (fold / name).unlink(missing_ok=True)
+        for path in (fold / RESULT, *fold.glob(_MODELS), fold / FOLD_OOF, fold / FOLD_TEST):
+            path.unlink(missing_ok=True)
     if (folder / DATA).is_file():
         write_json(folder / DATA, read_json(folder / DATA) | {"config": fingerprint(decisive(longer))})
     _write_config(folder, longer)

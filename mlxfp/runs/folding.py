@@ -1,29 +1,35 @@
 """One fold of a run: fit, predict, save; finished work is not done again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from mlx import nn
 
 from mlxfp.config.classes import RunConfig
+from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
-from mlxfp.kaggle.validation.cross_validation import unseen
+from mlxfp.data.rows.selecting import Splits
+from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
+from mlxfp.kaggle.estimators.fitting import FittedEstimator
+from mlxfp.kaggle.validation.cross_validation import Predict, parts_of, unseen
 from mlxfp.kaggle.validation.folds import Fold
 from mlxfp.kaggle.validation.out_of_fold import fold_predictions
-from mlxfp.runs.events import FoldEnded, Noted, RunEvent
+from mlxfp.runs.events import FoldBegan, FoldEnded, Noted, RunEvent
 from mlxfp.runs.files import read_json, write_array, write_json
 from mlxfp.runs.folders import FOLD_OOF, FOLD_TEST, MODEL, RECIPE, RESULT, FoldFolder
-from mlxfp.runs.from_config import model_of, stops_by
+from mlxfp.runs.from_config import estimator_of, is_estimator, model_of, recipe_class, stops_by
 from mlxfp.runs.own_parts import OwnParts
 from mlxfp.runs.plans import Plan
-from mlxfp.runs.quickstart import budget, prepare_fold
+from mlxfp.runs.pseudo_labels import with_pseudo_labels
+from mlxfp.runs.quickstart import SHARE, budget, prepare_fold
 from mlxfp.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.runs.training import train as train_model
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.objectives import Predictor
-from mlxfp.tasks.recipes import Recipe
+from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
 
 
@@ -41,15 +47,65 @@ def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.O
 
 def load_fold(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor:
     """Read a trained fold: a function from rows to predictions."""
-    recipe = structure(read_json(files / RECIPE), Recipe, what=str(files / RECIPE))
+    recipe = structure(read_json(files / RECIPE), recipe_class(config), what=str(files / RECIPE))
     return _load(files, recipe, model_of(config, recipe, own, seed=0), config.competition.views)
 
 
+def load_predictor(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predictor | FittedEstimator:
+    """Read a trained fold of any model: a function from rows to predictions."""
+    return load_estimator((files / RECIPE).parent) if is_estimator(config) else load_fold(config, files, own)
+
+
 def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
+    test, others = plan.data.test, unseen(fold, plan.rows, plan.data.spec.target)
+    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(plan, fold, files, extra, others)
+    predict, rows, found = yield from made
+    answers = predict(others)
+    if not np.isfinite(answers).all():
+        raise DataError(
+            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {DIVERGED}, or with "
+            "training.compute_dtype=float32."
+        )
+    predictions = fold_predictions(fold, answers).predictions
+    write_array(files / FOLD_OOF, predictions)
+    if test is not None:
+        write_array(files / FOLD_TEST, predict(test))
+    try:
+        score: float | None = plan.metric(plan.data.targets[fold.valid], predictions)
+    except DataError as error:
+        score = None
+        yield Noted(plan.folder, f"{plan.metric.name} is undefined on {fold!r}: {error}")
+    counts = {"train": rows, "predicted": len(fold.valid)}
+    result = {"metric": plan.metric.name, "score": score, **found, "seed": plan.seed_of(fold), "rows": counts}
+    write_json(files / RESULT, {**result, "files": files.hashes()})
+
+
+Made = tuple[Predict, int, dict[str, Any]]  # the function that predicts, the rows that it learned from, and what the result says of it
+
+
+def _fit(plan: Plan, fold: Fold, files: FoldFolder) -> Generator[RunEvent, None, Made]:
+    """Fit an estimator to a fold; what a killed process has begun is done again, since estimators have no checkpoints."""
+    patience, seed = plan.config.observers.patience, plan.seed_of(fold)
+    made = estimator_of(plan.config, plan.data.spec, plan.own, rows=len(fold.train), seed=seed)
+    stops = patience is not None and made.library.stops
+    if patience is not None and not stops:
+        yield Noted(plan.folder, f"{plan.config.model.name} cannot stop early, so observers.patience is not used.")
+    parts = parts_of(fold, plan.rows, "inner" if stops else "none", SHARE)
+    train = with_pseudo_labels(plan, fold, parts.train)
+    count = length(train) or 0
+    yield FoldBegan(plan.folder, files.fold, count, 0)
+    place = (files / RECIPE).parent
+    save_estimator(made(Splits(train, valid=parts.valid)), place)
+    return load_estimator(place), count, {"estimator": repr(made.model)}
+
+
+def _train(
+    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], others: Dataset[Any]
+) -> Generator[RunEvent, None, Made]:
+    """Train a network on a fold, or continue it."""
     config, test = plan.config, plan.data.test
     prepared = prepare_fold(plan, fold)
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
-    others = unseen(fold, plan.rows, plan.data.spec.target)
     stopping = {"stop by": valid} if stops_by(config) else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
     for name, rows in parts.items():  # refuses rows that are too long before anything is trained
@@ -60,30 +116,14 @@ def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequenc
     for number in range(1, config.competition.views):
         recipe.view(others, number)  # raises now what would be raised after the training
     write_json(files / RECIPE, unstructure(recipe))
+    count = length(train) or 0
     if not (files / MODEL).is_file():
-        work = Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, length(train) or 0, plan.seed_of(fold))
+        work = Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(fold))
         yield from train_model(config, work, plan.folder, files, (*plan.own.observers, *extra))
     predict = _load(files, recipe, prepared.model, config.competition.views)
-    answers = predict(others)
-    if not np.isfinite(answers).all():
-        raise DataError(
-            f"The model of fold {files.fold} predicts NaN or infinity: its training diverged. {DIVERGED}, or with "
-            "training.compute_dtype=float32."
-        )
-    made = fold_predictions(fold, answers)
-    write_array(files / FOLD_OOF, made.predictions)
-    if test is not None:
-        write_array(files / FOLD_TEST, predict(test))
-    try:
-        score: float | None = plan.metric(plan.data.targets[fold.valid], made.predictions)
-    except DataError as error:
-        score = None
-        yield Noted(plan.folder, f"{plan.metric.name} is undefined on {fold!r}: {error}")
-    counts = {"train": length(train), "predicted": len(fold.valid)}
-    result = {"metric": plan.metric.name, "score": score, "steps": predict.state.step, "seed": plan.seed_of(fold), "rows": counts}
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
-    write_json(files / RESULT, {**result, "pipeline": pipeline, "files": files.hashes()})
+    return predict, count, {"steps": predict.state.step, "pipeline": pipeline}
 
 
-def _load(files: FoldFolder, recipe: Recipe, model: nn.Module, views: int) -> Predictor:
+def _load(files: FoldFolder, recipe: AnyRecipe, model: nn.Module, views: int) -> Predictor:
     return Predictor(recipe, model, load_weights(files, model), views)

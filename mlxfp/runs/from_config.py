@@ -10,8 +10,11 @@ from mlx.optimizers import Optimizer
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError
 from mlxfp.kaggle.ensembling import ensembles
+from mlxfp.kaggle.estimators.fitting import Estimator, estimator
+from mlxfp.kaggle.estimators.named import ESTIMATORS, Task, make_named
 from mlxfp.kaggle.rows.row_to_text import Form
 from mlxfp.kaggle.specs.catalogue import named_spec
 from mlxfp.kaggle.specs.inferring import infer_spec
@@ -19,12 +22,15 @@ from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.kaggle.specs.synthetic import write_synthetic
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.models.catalogue import MODELS
+from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import data_folder
 from mlxfp.runs.own_parts import OwnParts
+from mlxfp.settings.options import NamesOrParts
 from mlxfp.tasks.competition_data import FOLD_METHODS, CompetitionData, read_competition
 from mlxfp.tasks.models import make_model, make_pretrained
 from mlxfp.tasks.objectives import Goal
-from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
+from mlxfp.tasks.recipes import AnyRecipe, Recipe, TextFormat, fit_recipe
+from mlxfp.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.training import Kind
 from mlxfp.training import observers
@@ -36,14 +42,16 @@ from mlxfp.training.steps.steps import TrainStep, train_step
 ENSEMBLES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {"mean": ensembles.mean, "rank": ensembles.rank, "vote": ensembles.vote}
 TOKENIZERS = get_args(Kind)  # the kinds that can be trained
 _NONE = OwnParts()
+_REALMLP_RATES = {"class": 0.04, "labels": 0.04, "value": 0.2}  # of its authors
 CONVNET = "convnet"  # the model of pictures and sounds
+REALMLP = "realmlp"  # the model, and its optimizer
 PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
-    "model.name": (*MODELS, CONVNET),
-    "optimizer.name": optimizers.OPTIMIZERS,
+    "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS)),
+    "optimizer.name": (*optimizers.OPTIMIZERS, REALMLP),
     "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),
     "competition.metric": METRICS,
@@ -79,8 +87,10 @@ def _inferred(path: str | Path) -> DatasetSpec:
         raise
 
 
-def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> Recipe:
+def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed: int) -> AnyRecipe:
     """Fit a recipe on training rows; the tokenizer is trained, or read from its path or from the folder of pretrained weights."""
+    if config.model.name is not None and config.model.name in TABLE_MODELS:
+        return fit_table_recipe(spec, rows, config.model.name)
     text, weights = config.text, config.model.path
     kind: Any = text.tokenizer if text.tokenizer in TOKENIZERS else None
     path = text.tokenizer if kind is None else weights
@@ -100,23 +110,48 @@ def recipe_of(config: RunConfig, spec: DatasetSpec, rows: Dataset[Any], *, seed:
     )
 
 
-def model_of(config: RunConfig, recipe: Recipe, own: OwnParts = _NONE, *, seed: int) -> nn.Module:
-    """Make the model, with the head that the recipe's target needs."""
+def recipe_class(config: RunConfig) -> type[AnyRecipe]:
+    """Return the class of the recipe of a configuration."""
+    return TableRecipe if config.model.name in TABLE_MODELS else Recipe
+
+
+def model_of(config: RunConfig, recipe: AnyRecipe, own: OwnParts = _NONE, *, seed: int, rows: Dataset[Any] | None = None) -> nn.Module:
+    """Make the model, with the head that the recipe's target needs; one that is to be trained may adapt to its training rows."""
     model = config.model
     made: nn.Module | None = own.make_model(config.own.model, recipe, seed)
     if made is not None:
         return made
+    if isinstance(recipe, TableRecipe):
+        size, count = config.training.size, 0 if rows is None else length(rows) or 0
+        steps = config.training.epochs * max(1, count // size) if count else None
+        return make_table_model(recipe, size=model.size, dropout=model.dropout, seed=seed, steps=steps, rows=rows)
     if model.path is not None:
         return make_pretrained(recipe, model.path, dropout=model.dropout, seed=seed)
     return make_model(recipe, model.name or "modernbert", size=model.size, dropout=model.dropout, seed=seed)
 
 
-def optimizer_of(config: RunConfig, *, updates: int) -> Optimizer:
+def is_estimator(config: RunConfig) -> bool:
+    """Whether the model of a configuration is an estimator of another library, not a network."""
+    name = config.model.name
+    return name is not None and (":" in name or name in ESTIMATORS)
+
+
+def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *, rows: int, seed: int) -> Estimator:
+    """Make the estimator, for so many training rows; raises `ConfigError` for arguments that it does not take."""
+    arguments = dict(config.model.arguments)
+    model = make_named(str(config.model.name), Task(spec, rows), arguments) if own.estimator is None else own.estimator(**arguments)
+    return estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
+
+
+def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int) -> Optimizer:
     """Make the optimizer and its schedule for this many updates; only matrices have weight decay."""
     optimizer, schedule = config.optimizer, config.schedule
-    rate: float | schedules.Schedule = optimizer.learning_rate
+    peak = optimizer.learning_rate or _REALMLP_RATES[getattr(goal, "answer", "class")]
+    rate: float | schedules.Schedule = peak
     if schedule.name != PLATEAU:
-        rate = schedules.by_name(schedule.name, optimizer.learning_rate, steps=updates, warmup=schedule.warmup)
+        rate = schedules.by_name(schedule.name, peak, steps=updates, warmup=schedule.warmup)
+    if optimizer.name == REALMLP:
+        return optimizers.realmlp(rate, steps=updates, weight_decay=optimizer.weight_decay)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
 
 

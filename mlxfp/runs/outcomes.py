@@ -26,13 +26,13 @@ from mlxfp.runs import folders
 from mlxfp.runs.events import Ended, Noted, RunEvent
 from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.from_config import ENSEMBLES
+from mlxfp.runs.from_config import ENSEMBLES, is_estimator
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.pseudo_labels import teacher_files
 from mlxfp.runs.submission import make_submission, submission_files
 from mlxfp.training.observers.plotting import plot_run
 
-_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn")
+_PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", "attrs", "scikit-learn", "lightgbm", "catboost", "xgboost")
 
 
 def combine(predictions: Sequence[Numbers], ensemble: str, threshold: float | None) -> Numbers:
@@ -124,8 +124,8 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
 
 
 def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
-    """Plot the run, if it is asked for and matplotlib is installed."""
-    if plan.config.observers.plots:
+    """Plot the run, if it is asked for and matplotlib is installed; an estimator has no curves."""
+    if plan.config.observers.plots and not is_estimator(plan.config):
         try:
             plot_run({f"fold {each.fold}": each / folders.LOG for each in files}, plan.folder / folders.PICTURE)
         except MissingExtraError as error:

@@ -13,11 +13,13 @@ from mlx import nn
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentError, ConfigError, unknown_name
+from mlxfp.kaggle.estimators.named import needs_permission
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.tasks.competition_data import ReadRows
 from mlxfp.tasks.objectives import Loss
 from mlxfp.training.loop.events import Observer
 
+_PARTS = {"model.name": "estimator"}  # where the part of a configuration has another name
 Code = str | PathLike[str] | None  # the folder of the modules that may be imported; None: none may
 
 
@@ -26,6 +28,7 @@ class OwnParts:
     """The parts of a user's own in a run; made by `own_parts`. `files` are the files of their modules, by module."""
 
     model: Callable[..., Any] | None = None
+    estimator: Callable[..., Any] | None = None
     loss: Loss | None = None
     spec: DatasetSpec | None = None
     rows: ReadRows | None = None
@@ -42,7 +45,7 @@ class OwnParts:
 
 
 def own_parts(config: RunConfig, code: Code) -> OwnParts:
-    """Import the parts that the section `own` of a configuration names, from the folder `code` or from installed packages.
+    """Import the parts that a configuration names in its section `own` or as `model.name`, from the folder `code` or from packages.
 
     Raises `ConfigError` if there are some and `code` is None: a configuration may come from someone else, and must not run code unasked.
     """
@@ -57,7 +60,7 @@ def own_parts(config: RunConfig, code: Code) -> OwnParts:
         )
     if not Path(code).is_dir():
         raise ArgumentError(f"code must be the folder that holds the modules, got code={str(code)!r}. Give a folder, such as '.'.")
-    found = [(path.partition(".")[2], _import(path, name, Path(code).resolve())) for path, name in names]
+    found = [(_PARTS.get(path, path.partition(".")[2]), _import(path, name, Path(code).resolve())) for path, name in names]
     modules = {name.partition(":")[0] for _, name in names}
     files = {name: Path(str(sys.modules[name].__file__)) for name in sorted(modules)}
     parts = {part: value for part, value in found if part != "observers"}
@@ -65,7 +68,9 @@ def own_parts(config: RunConfig, code: Code) -> OwnParts:
 
 
 def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
-    own = config.own
+    own, model = config.own, config.model.name
+    if model is not None and ":" in model and needs_permission(model):
+        yield "model.name", model
     for part in ("model", "loss", "spec", "rows"):
         if getattr(own, part) is not None:
             yield f"own.{part}", getattr(own, part)

@@ -18,6 +18,7 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
+from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import run_folder
 from mlxfp.runs.from_config import CHOICES, competition_data
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
@@ -95,6 +96,9 @@ def run_warnings(made: Plan) -> Iterator[str]:
     if made.data.mismatches:
         yield made.data.mismatches
     yield from _missing_classes(made)
+    texts = [column.name for column in made.data.spec.columns if not (column.kind.is_number or column.kind.has_names)]
+    if made.config.model.name in TABLE_MODELS and texts:
+        yield f"{made.config.model.name} reads numbers and categories, so the columns of text are left out: {', '.join(texts)}."
     first = made.folds.assignments[0]
     if made.folds.forward:
         yield (

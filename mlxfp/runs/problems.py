@@ -6,12 +6,14 @@ from pathlib import Path
 from mlxfp.config.classes import RunConfig, TextConfig
 from mlxfp.core.describing import length
 from mlxfp.core.errors import MlxfpError
+from mlxfp.kaggle.estimators.named import ESTIMATORS, known_class, needs_permission
 from mlxfp.kaggle.specs.catalogue import named_spec
 from mlxfp.kaggle.specs.inferring import find_files
 from mlxfp.kaggle.specs.reading import folder_of
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
+from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import is_csv_name
-from mlxfp.runs.from_config import CONVNET, TOKENIZERS
+from mlxfp.runs.from_config import CONVNET, REALMLP, TOKENIZERS, is_estimator
 from mlxfp.tasks.competition_data import CompetitionData
 
 Problem = tuple[str, str]  # the path of an option, and a sentence
@@ -36,10 +38,8 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
     metric = config.competition.metric
     if spec is not None and metric is not None and (unfit := unfit_metric(metric, spec.kind)):
         yield "competition.metric", unfit
-    if config.model.name == CONVNET:
-        yield "model.name", f"{CONVNET} is for pictures and sounds, with task=images or task=audio"
-    if weights is not None and not Path(weights).is_dir():
-        yield "model.path", f"there is no folder {weights!r} of pretrained weights"
+    yield from _model_problems(config)
+    yield from _estimator_problems(config)
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
         yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
     if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
@@ -48,6 +48,48 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "text.template", f"{template!r} has no {{column}}"
     if not is_csv_name(name):
         yield "competition.submission", f"{name!r} must be the name of a CSV file, and not of another file of the run"
+
+
+def _model_problems(config: RunConfig) -> Iterator[Problem]:
+    """Find options of the model and its optimizer that cannot work."""
+    model, optimizer, name = config.model, config.optimizer, str(config.model.name)
+    if name == CONVNET:
+        yield "model.name", f"{CONVNET} is for pictures and sounds, with task=images or task=audio"
+    if model.path is not None and not Path(model.path).is_dir():
+        yield "model.path", f"there is no folder {model.path!r} of pretrained weights"
+    if optimizer.name == REALMLP and name != REALMLP:
+        yield "optimizer.name", f"{REALMLP} is for model.name={REALMLP}; take adamw"
+    if optimizer.learning_rate is None and optimizer.name != REALMLP:
+        yield "optimizer.learning_rate", f"null is for optimizer.name={REALMLP}; give a number"
+    if name in TABLE_MODELS:
+        unused = {
+            "model.path": model.path is not None,
+            "model.numeric": model.numeric,
+            "competition.views": config.competition.views > 1,
+            "training.checkpoint_blocks": config.training.checkpoint_blocks,
+        }
+        yield from ((path, f"{name} does not use it; leave it out") for path, used in unused.items() if used)
+        sizes = TABLE_MODELS[name].sizes
+        if model.size not in sizes:
+            yield "model.size", f"{name} has the sizes {', '.join(sizes)}, got {model.size!r}; take one of them"
+
+
+def _estimator_problems(config: RunConfig) -> Iterator[Problem]:
+    """Find options of networks with an estimator, options of estimators with a network, and names of other things than estimators."""
+    name, own = config.model.name, config.own
+    if not is_estimator(config):
+        if config.model.arguments:
+            yield "model.arguments", f"only an estimator takes them ({', '.join(ESTIMATORS)}, or a class), and model.name is {name!r}"
+        return
+    unused = {"model.path": config.model.path, "own.model": own.model, "own.loss": own.loss, "own.observers": own.observers}
+    for path, value in unused.items():
+        if value:
+            yield path, f"model.name={name} is an estimator, and does not use it; leave it out"
+    if ":" in str(name) and not needs_permission(str(name)):
+        try:
+            known_class(str(name))
+        except MlxfpError as error:
+            yield "model.name", str(error)
 
 
 def file_problems(config: RunConfig) -> Iterator[Problem]:

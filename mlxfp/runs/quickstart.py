@@ -8,20 +8,20 @@ from mlx import nn
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.checks import check_types
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import DataError
+from mlxfp.core.errors import ConfigError, DataError
 from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.kaggle.validation.cross_validation import parts_of
 from mlxfp.kaggle.validation.folds import Fold
-from mlxfp.runs.from_config import model_of, recipe_of, stops_by
+from mlxfp.runs.from_config import is_estimator, model_of, recipe_of, stops_by
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.pseudo_labels import with_pseudo_labels
 from mlxfp.tasks.objectives import Objective, Predictor, objective
-from mlxfp.tasks.recipes import Recipe, labelled_batches, training_batches
+from mlxfp.tasks.recipes import AnyRecipe, labelled_batches, training_batches
 from mlxfp.training.steps.state import TrainState
 
-_SHARE = 0.1  # of a fold's training rows, held out to stop early by
+SHARE = 0.1  # of a fold's training rows, held out to stop early by
 
 
 @frozen
@@ -30,7 +30,8 @@ class PreparedFold:
 
     `splits` has rows as in the files, with targets as numbers; `batches` trains and `held_out` evaluates. `splits.valid` has the rows that
     the fold validates with, or, with `observers.patience` or `schedule.name=plateau`, a tenth of its training rows. Batches are those of
-    `recipe.collator`: `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`.
+    `recipe.collator`: `input_ids` and `attention_mask` int32[B, L], `labels` and, if the model takes them, `numbers`; for networks for
+    tables `numbers`, `categories` and `labels`.
 
     >>> from attrs import fields
     >>> [field.name for field in fields(PreparedFold)]
@@ -40,7 +41,7 @@ class PreparedFold:
     plan: Plan = field(repr=False)
     fold: Fold
     splits: Splits = field(repr=False)
-    recipe: Recipe
+    recipe: AnyRecipe
     model: nn.Module = field(repr=False)
 
     @property
@@ -89,6 +90,8 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     """
     check_types(RunConfig, config=config)
     made = plan(config, code=code)
+    if is_estimator(config):
+        raise ConfigError(f"model.name={config.model.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
     prepared = prepare_fold(made, next(iter(made.folds)))
     for rows in (prepared.splits.train, prepared.splits.valid, prepared.splits.test):
         if rows is not None:
@@ -99,16 +102,16 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
 def prepare_fold(plan: Plan, fold: Fold) -> PreparedFold:
     """Make a fold of a run ready for training."""
     config, seed = plan.config, plan.seed_of(fold)
-    parts = parts_of(fold, plan.rows, "inner" if stops_by(config) else "none", _SHARE)
+    parts = parts_of(fold, plan.rows, "inner" if stops_by(config) else "none", SHARE)
     train = with_pseudo_labels(plan, fold, parts.train)
     recipe = recipe_of(config, plan.data.spec, train, seed=seed)
     valid = select(fold.valid)(plan.rows) if parts.valid is None else parts.valid
     splits = Splits(train, valid=valid, test=plan.data.test)
-    return PreparedFold(plan, fold, splits, recipe, model_of(config, recipe, plan.own, seed=seed))
+    return PreparedFold(plan, fold, splits, recipe, model_of(config, recipe, plan.own, seed=seed, rows=train))
 
 
-def budget(recipe: Recipe, rows: Dataset[Any]) -> TokenBudget:
-    """Count the tokens of rows; raises `DataError` for rows that are too long, naming the options that can change it."""
+def budget(recipe: AnyRecipe, rows: Dataset[Any]) -> TokenBudget | None:
+    """Count the tokens of rows, if they have any; raises `DataError` for rows that are too long, naming the options that can change it."""
     try:
         return recipe.budget(rows)
     except DataError as error:

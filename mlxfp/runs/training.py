@@ -48,7 +48,7 @@ def train(config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Se
     """Train a model, or continue, and write the weights that predict; yield what happens."""
     batches, watched, training = work.batches, config.observers, config.training
     updates = max(2, training.epochs * (length(batches) or 0) // training.accumulate)
-    optimizer = optimizer_of(config, updates=updates)
+    optimizer = optimizer_of(config, work.goal, updates=updates)
     step = step_of(config, work.model, work.goal, optimizer)
     start, stops = step.start(train_state(work.model, optimizer, seed=work.seed)), watched.patience is not None
     name, control = _STOPPING if stops_by(config) else _HELD_OUT, Control()

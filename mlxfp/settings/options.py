@@ -1,13 +1,15 @@
 """Fields of classes that files configure: a default, a help text, and the bounds of a value; and JSON schemas of such classes."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from operator import ge, gt, le, lt
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from attrs import NOTHING, field, fields, frozen, has
 
+ARGUMENTS = tuple[tuple[str, Any], ...]  # names with plain values, as a frozen class stores them: arguments of another library
+_CODE_NAME = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
 _TYPES = {int: "integer", float: "number", bool: "boolean", str: "string", type(None): "null"}
 
 
@@ -74,12 +76,36 @@ class _CodeName:
     """A check that each text is of the form module:name."""
 
     word: str = "pattern"
-    bound: str = r"^[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*$"
+    bound: str = _CODE_NAME
 
     def __call__(self, value: str | tuple[str, ...]) -> str | None:
         names = (value,) if isinstance(value, str) else value
         fits = all(re.fullmatch(self.bound, name) for name in names)
         return None if fits else "the name of a part of a module, as in my_module:my_function"
+
+
+@frozen
+class NamesOrParts(Collection[str]):
+    """The known names of a field that may also name a part of a module, as module:name.
+
+    >>> names = NamesOrParts(("bert", "tfidf"))
+    >>> "bert" in names, "bart" in names, "sklearn.svm:SVC" in names, [*names]
+    (True, False, True, ['bert', 'tfidf'])
+    """
+
+    names: tuple[str, ...]
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a text is a known name, or of the form module:name."""
+        return name in self.names or (isinstance(name, str) and re.fullmatch(_CODE_NAME, name) is not None)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the known names."""
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        """Return how many names are known."""
+        return len(self.names)
 
 
 def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = None, path: str = "") -> dict[str, Any]:
@@ -95,7 +121,8 @@ def class_schema(kind: Any, *, choices: Mapping[str, Collection[str]] | None = N
 def _property(field: Any, choices: Mapping[str, Collection[str]], path: str) -> dict[str, Any]:
     if has(field.type):
         return class_schema(field.type, choices=choices, path=f"{path}.")
-    default = {} if field.default is NOTHING else {"default": field.default}
+    value = dict(field.default) if field.type == ARGUMENTS else field.default
+    default = {} if field.default is NOTHING else {"default": value}
     made = {"description": field.metadata["about"], **default, **_type(field.type, choices.get(path))}
     return made | {check.word: check.bound for check in field.metadata["checks"]}
 
@@ -105,6 +132,10 @@ def _type(kind: Any, names: Collection[str] | None) -> dict[str, Any]:
     if origin is Literal:
         return {"enum": list(get_args(kind))}
     kinds = get_args(kind) or (kind,)
+    if kind == ARGUMENTS:
+        return {"type": "object"}
+    if isinstance(names, NamesOrParts):
+        return {"anyOf": [_type(kind, names.names), {"type": "string", "pattern": _CODE_NAME}]}
     if names is not None:
         return {"enum": [*names, *([None] if type(None) in kinds else [])]}
     if origin is tuple:

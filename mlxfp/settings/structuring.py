@@ -12,7 +12,7 @@ from attrs import fields, has
 
 from mlxfp.core._optional import optional
 from mlxfp.core.errors import ConfigError, MlxfpError
-from mlxfp.settings.options import check_bounds
+from mlxfp.settings.options import ARGUMENTS, check_bounds
 from mlxfp.settings.yaml_files import Place
 
 T = TypeVar("T")
@@ -104,7 +104,8 @@ def _converter() -> Any:
         lambda kind: getattr(kind, "__origin__", None) is tuple, lambda value, kind: _tuple(converter, value, kind)
     )
     converter.register_structure_hook_func(lambda kind: kind == _PAIRS, lambda value, _: _pairs(converter, value))
-    converter.register_unstructure_hook_func(lambda kind: kind == _PAIRS, dict)
+    converter.register_structure_hook_func(lambda kind: kind == ARGUMENTS, lambda value, _: _arguments(value))
+    converter.register_unstructure_hook_func(lambda kind: kind in (_PAIRS, ARGUMENTS), _mapping)
     return converter
 
 
@@ -155,6 +156,20 @@ def _pairs(converter: Any, value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise TypeError("expected names with values")
     return tuple(converter.structure(value, dict[str, str]).items())
+
+
+def _arguments(value: Any) -> Any:
+    """Check names with plain values: numbers, texts, true or false, null, and lists of them."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise TypeError("expected names with values")
+    for name, each in value.items():
+        if not all(isinstance(part, int | float | str | bool | None) for part in (each if isinstance(each, list) else [each])):
+            raise ValueError(f"expected plain values, and {name} has another one")
+    return tuple((name, tuple(each) if isinstance(each, list) else each) for name, each in value.items())
+
+
+def _mapping(pairs: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    return {name: list(each) if isinstance(each, tuple) else each for name, each in pairs}
 
 
 def _mistakes(error: BaseException, place: Place, values: Any, kind: Any, hint: Hint) -> Iterator[tuple[Place, str]]:

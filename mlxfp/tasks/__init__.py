@@ -5,6 +5,7 @@ from mlxfp.tasks.models import make_model
 from mlxfp.tasks.objectives import Objective, Predictor, objective
 from mlxfp.tasks.recipes import Recipe, TextFormat, fit_recipe
 from mlxfp.tasks.scaling import Scales, fit_scales
+from mlxfp.tasks.tables import TableRecipe, fit_table_recipe, make_table_model
 from mlxfp.tasks.targets import Target, fit_target
 
 __all__ = [
@@ -14,13 +15,16 @@ __all__ = [
     "Predictor",
     "Recipe",
     "Scales",
+    "TableRecipe",
     "Target",
     "TextFormat",
     "fit_recipe",
     "fit_scales",
+    "fit_table_recipe",
     "fit_target",
     "make_folds",
     "make_model",
+    "make_table_model",
     "objective",
     "read_competition",
 ]

@@ -13,7 +13,9 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
-from mlxfp.tasks.recipes import Recipe
+from mlxfp.models.tables.columns import CATEGORIES, NUMBERS
+from mlxfp.models.tables.tabm import TabM
+from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.tasks.targets import Answer
 from mlxfp.training.loop.evaluating import predict
 from mlxfp.training.losses import binary_cross_entropy, cross_entropy, huber, mse
@@ -22,7 +24,6 @@ from mlxfp.training.steps.state import TrainState
 
 Batch = Mapping[str, Any]
 Loss = Callable[[mx.array, mx.array], tuple[mx.array, mx.array]]  # of outputs and labels: a sum and a weight
-_ROWS_TO_PREDICT = 64  # in a batch
 
 
 class Goal(Protocol):
@@ -41,7 +42,9 @@ class Objective:
 
     `loss` returns (sum, weight), `measure` metrics by name, `answers` probabilities or scaled values, float32[B] or [B, outputs]. A batch
     has `input_ids` and `attention_mask`, int32[B, L], `labels` except for `answers`, and `numbers`, float32[B, N], for models that take
-    them. With `absolute`, the loss of values is Huber's instead of the squared error; `own` is another loss, of (outputs, labels).
+    them; for networks for tables `numbers` and `categories` alone. Each member of a `TabM` learns. With `absolute`, the loss of values is
+    Huber's instead of the squared error; `smoothing` is that of labels of classes in training; `own` is another loss, of (outputs,
+    labels).
 
     >>> from mlxfp.models.catalogue import create
     >>> model = create("encoder", size="tiny", labels=2, vocab_size=10).eval()
@@ -54,6 +57,7 @@ class Objective:
 
     answer: Answer
     absolute: bool = field(kw_only=True)
+    smoothing: float = field(kw_only=True, default=0.0)
     own: Loss | None = field(kw_only=True, default=None)
 
     def outputs(self, model: Any, batch: Batch) -> mx.array:
@@ -61,13 +65,21 @@ class Objective:
         if "images" in batch or "features" in batch:
             seen: mx.array = model(batch["images"] if "images" in batch else batch["features"][..., None])
             return seen
+        if "input_ids" not in batch:
+            answers: mx.array = model(**_table_inputs(batch))
+            return answers
         numbers = {"numbers": batch["numbers"]} if "numbers" in batch else {}
         made: mx.array = model(batch["input_ids"], batch["attention_mask"], **numbers)
         return made
 
     def loss(self, model: Any, batch: Batch) -> tuple[mx.array, mx.array]:
         """Return the cross entropy of classes or of each label, or the squared or Huber error of values."""
-        return self._loss(self.outputs(model, batch), batch["labels"])
+        if not isinstance(model, TabM):
+            return self._loss(self.outputs(model, batch), batch["labels"], self.smoothing)
+        made, labels = model.members(**_table_inputs(batch)), batch["labels"]
+        count = made.shape[1]
+        total, weight = self._loss(made.flatten(0, 1), mx.repeat(labels, count, axis=0), self.smoothing)
+        return total / count, weight / count
 
     def measure(self, model: Any, batch: Batch) -> dict[str, Any]:
         """Return the loss, and the accuracy of classes."""
@@ -80,26 +92,30 @@ class Objective:
         made = self.outputs(model, batch).astype(mx.float32)
         return {"class": lambda: mx.softmax(made, axis=-1), "labels": lambda: mx.sigmoid(made), "value": lambda: made}[self.answer]()
 
-    def _loss(self, made: mx.array, labels: mx.array) -> tuple[mx.array, mx.array]:
+    def _loss(self, made: mx.array, labels: mx.array, smoothing: float = 0.0) -> tuple[mx.array, mx.array]:
         if self.own is not None:
             return self.own(made, labels)
         if self.answer == "class":
-            return cross_entropy(made, labels)
+            return cross_entropy(made, labels, label_smoothing=smoothing)
         if self.answer == "labels":
             return binary_cross_entropy(made, labels)
         return huber(made, labels) if self.absolute else mse(made, labels)
 
 
-def objective(recipe: Recipe) -> Objective:
+def _table_inputs(batch: Batch) -> dict[str, mx.array]:
+    return {name: batch[name] for name in (NUMBERS, CATEGORIES) if name in batch}
+
+
+def objective(recipe: AnyRecipe) -> Objective:
     """Choose the objective by the target and the metric of a recipe: values have Huber's loss if the metric is mae.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["price"], "metric": "mae"}
     >>> spec = fp.kaggle.DatasetSpec(name="x", kind="regression", columns=[fp.kaggle.ColumnSpec(name="Rooms", type="numerical")], **about)
     >>> objective(fp.tasks.fit_recipe(spec, fp.from_examples([{"Rooms": 3, "price": 10.0}])))
-    Objective(answer='value', absolute=True, own=None)
+    Objective(answer='value', absolute=True, smoothing=0.0, own=None)
     """
-    return Objective(recipe.target.answer, absolute=METRICS[recipe.spec.metric].errors == "absolute")
+    return Objective(recipe.target.answer, absolute=METRICS[recipe.spec.metric].errors == "absolute", smoothing=recipe.smoothing)
 
 
 def evaluation_state(state: TrainState) -> TrainState:
@@ -124,7 +140,7 @@ class Predictor:
     (2,)
     """
 
-    recipe: Recipe
+    recipe: AnyRecipe
     model: nn.Module
     state: TrainState
     views: int = 1
@@ -134,7 +150,7 @@ class Predictor:
         recipe, state = self.recipe, evaluation_state(self.state)
         answers, views = predict(self.model, objective(recipe).answers), []
         for number in range(self.views):
-            batches = pipe(recipe.view(rows, number), batch(_ROWS_TO_PREDICT), collate(recipe.unlabelled))
+            batches = pipe(recipe.view(rows, number), batch(recipe.size_to_predict), collate(recipe.unlabelled))
             parts = [np.asarray(part, np.float64) for part in answers(state, batches)]
             views.append(recipe.target.read(np.concatenate(parts or [np.empty((0, recipe.target.outputs))])))
         made: Numbers = np.mean(views, axis=0)

@@ -22,6 +22,7 @@ from mlxfp.kaggle.rows.row_to_text import Bins, Form, Missing, fit_row_to_text, 
 from mlxfp.kaggle.rows.token_budgets import TokenBudget, token_budget
 from mlxfp.kaggle.specs.specs import DatasetSpec
 from mlxfp.tasks.scaling import NUMBERS, Scales, fit_scales
+from mlxfp.tasks.tables import TableRecipe
 from mlxfp.tasks.targets import LABELS, Labelled, Target, fit_target
 from mlxfp.text.templates.templates import Template, template
 from mlxfp.text.tokenizers.tokenizer import Tokenizer
@@ -106,6 +107,9 @@ class Recipe:
     drop: float = 0.0
     seed: int = 0
 
+    smoothing = 0.0  # of the labels of classes in training
+    size_to_predict = 64  # rows in a batch
+
     def __call__(self, rows: Dataset[Any]) -> Dataset[Any]:
         """Append the stages; with labels where the rows have the target, in numbers."""
         return self._encode(self.text(rows), labelled=set(self.target.columns) <= set(schema(rows).names))
@@ -171,6 +175,9 @@ class Recipe:
         return pipe(rows, tokenize(self.tokenizer, max_length=self.max_length, truncation=truncation), select_columns(keep))
 
 
+AnyRecipe = Recipe | TableRecipe
+
+
 def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
     spec: DatasetSpec,
     rows: Dataset[Any],
@@ -210,7 +217,7 @@ def fit_recipe(  # noqa: PLR0913  # what has a default is keyword-only
     return Recipe(spec, fitted, tokenizer, fit_target(spec, rows), scales, max_length, overflow, permute, drop, seed)
 
 
-def training_batches(recipe: Recipe, rows: Dataset[Any], *, size: int, seed: int, prefetched: int = 0) -> Dataset[Any]:
+def training_batches(recipe: AnyRecipe, rows: Dataset[Any], *, size: int, seed: int, prefetched: int = 0) -> Dataset[Any]:
     """Return the batches of training rows: in another order each epoch, all of one size if there are enough rows.
 
     Rows that are the same in each epoch are tokenized once, and held in memory.
@@ -221,9 +228,9 @@ def training_batches(recipe: Recipe, rows: Dataset[Any], *, size: int, seed: int
     return prefetch(prefetched)(made) if prefetched else made
 
 
-def labelled_batches(recipe: Recipe, rows: Dataset[Any]) -> Dataset[Any]:
+def labelled_batches(recipe: AnyRecipe, rows: Dataset[Any]) -> Dataset[Any]:
     """Return batches to evaluate with, in the order of the rows; tokenized once, and held in memory."""
-    return pipe(recipe(rows), load(), batch(64), collate(recipe.collator))
+    return pipe(recipe(rows), load(), batch(recipe.size_to_predict), collate(recipe.collator))
 
 
 def _check_columns(spec: DatasetSpec, format: TextFormat, *, numeric: bool) -> None:

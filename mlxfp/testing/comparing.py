@@ -71,6 +71,7 @@ def difference(a: object, b: object) -> str | None:
 
 def assert_same(found: object, expected: object, claim: str) -> None:
     """Raise `AssertionError`, with the claim and the first difference, unless the two are the same."""
+    __tracebackhide__ = True  # for IPython, which asks functions and not modules
     where = difference(found, expected)
     assert where is None, f"{claim}, but they differ at {where}"
 

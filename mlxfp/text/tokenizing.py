@@ -7,30 +7,33 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, places_within, to_lists
+from mlxfp.core.arrow.types import is_list_like
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive, check_text, check_types, explain_call
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.planning import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
-from mlxfp.text.encoding.encoding import encode_few, encode_rows, encode_spans
+from mlxfp.text.encoding.encoding import cut_spans, encode_few, encode_rows, encode_spans, say_engine
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
 from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.formatting import check_text_column, read_text
 from mlxfp.text.templates.templates import written_into
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, for_literal_text
+from mlxfp.text.word_lists import holds_words, read_words
 
 Truncation = Literal["right", "left", "error"]
 Encoded = dict[str, list[Ragged]]  # for each column to make, the values of each text
 _TRUNCATIONS = ("right", "left", "error")
 _TYPES = "token_type_ids"
 _SPANS = ("token_starts", "token_ends")
+_WORDS = "word_ids"
 _PIECES_AT_ONCE = 256  # pieces in a chunk: each has a copy of the other columns, its whole text among them
 
 
@@ -62,6 +65,10 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     characters of its own text of a pair. Both are 0 for special tokens. They are those of the `tokenizers` package: whether the space in
     front of a word belongs to its token is up to the tokenizer, and the bytes of one character each have the whole character.
 
+    The column may also hold a list of words for each row. Their text is the words with a space between, and the column `word_ids`
+    (list<int32>) then has the number of the word of each token, counted from 0, and -1 for special tokens. A token that holds only the
+    space before a word belongs to that word.
+
     With `stride`, nothing is truncated: a long text becomes several rows of up to `max_length` ids. The first `stride` tokens of a row are
     the last tokens of the row before, as in the `tokenizers` package; `truncation="left"` begins at the end of the text. Each row has
     the other columns, and its own random keys. This is for one text, not for a pair.
@@ -87,7 +94,7 @@ def tokenize(  # noqa: PLR0913  # each argument says one thing about the ids
     check_types((str, type(None)), pair=pair)
     check_choice(_TRUNCATIONS, truncation=truncation)
     check_types(bool, literal=literal, offsets=offsets)
-    if into in (*HIDDEN, _TYPES, *(_SPANS if offsets else ()), ""):
+    if into in (*HIDDEN, _TYPES, _WORDS, *(_SPANS if offsets else ()), ""):
         raise ArgumentError(f"into={into!r} cannot name the column of ids; choose another name.")
     if max_length is None and truncation != "right":
         raise ArgumentError(f"truncation={truncation!r} does nothing without max_length. Give the longest row that you want.")
@@ -162,10 +169,13 @@ class _Tokenize(RowWise):
         return None if self.max_length is None else self.max_length - self.frame.added
 
     def schema(self, schema: Schema) -> Schema:
-        for name in self.columns:
+        words = self.column in schema.names and holds_words(schema.field(self.column).type)
+        if words and self.pair is not None:
+            raise SchemaError(f"tokenize takes a pair of texts, got lists of words in column {self.column!r}. Join them with map.")
+        for name in self.columns[words:]:
             check_text_column(schema, name, "tokenize")
         out = schema
-        for name in (self.into, *(_SPANS if self.offsets else ())):
+        for name in (self.into, *(_SPANS if self.offsets else ()), *([_WORDS] if words else [])):
             out = set_field(out, name, pa.list_(pa.int32()))
         return out if self.pair is None else set_field(out, _TYPES, pa.list_(pa.int32()))
 
@@ -175,6 +185,9 @@ class _Tokenize(RowWise):
     def longest_row(self, tokens: int | None) -> int | None:
         return self.max_length if self.into == "input_ids" else tokens
 
+    def notes(self) -> tuple[str, ...]:
+        return ("encoded by tokenizers, as engines give no offsets",) if self.offsets else (say_engine(self.encoder),)
+
     def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
         one_text = self.pair is None and not self.offsets
         fits = one_text and self.column not in needed and written_into(before, self.column) is not None
@@ -182,14 +195,20 @@ class _Tokenize(RowWise):
 
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         if self.pair is None and self.truncation != "error" and not self.offsets:
-            few = encode_few(self.encoder, read_text(chunk, self.column, "tokenize"))
+            texts = read_text(chunk, self.column, "tokenize")
+            few = None if is_list_like(texts.type) else encode_few(self.encoder, texts)
             if few is not None:
                 kept = slice(self.room) if self.truncation == "right" else slice(-(self.room or 0), None)
                 return set_column(chunk, self.into, few_to_lists([self.frame.write([ids[kept]]) for ids in few]))
         return self.framed(chunk, self.encode(chunk))
 
     def encode(self, chunk: RecordBatch) -> Encoded:
-        """Return the values of each text for each column: ids and, with `offsets`, where the text of each begins and ends."""
+        """Return the values of each text for each column: ids; with `offsets`, where the text of each begins and ends; of words, which."""
+        if holds_words(chunk.column(self.column).type):
+            words = read_words(chunk, self.column, "tokenize")
+            ids, starts, ends = encode_spans(self.encoder, words.texts)
+            spans = {_SPANS[0]: [starts], _SPANS[1]: [ends]} if self.offsets else {}
+            return {self.into: [ids], **spans, _WORDS: [words.numbers_of(starts)]}
         texts = [read_text(chunk, name, "tokenize") for name in self.columns]
         if not self.offsets:
             return {self.into: [encode_rows(self.encoder, text) for text in texts]}
@@ -204,11 +223,26 @@ class _Tokenize(RowWise):
                 chunk = set_column(chunk, name, to_lists(text.values, ends_of(text.lengths)))
             return chunk
         kept, types = self._lengths(encoded[self.into], chunk), None
-        for name, texts in encoded.items():
-            fitting = texts if kept is None else [cut(text, count, self._side) for text, count in zip(texts, kept, strict=True)]
-            values, types = put_around(self.frame if name == self.into else self.frame.silent, fitting)
+        fitting: Encoded = encoded
+        if kept is not None:
+            fitting = {
+                name: [cut(text, count, self._side) for text, count in zip(texts, kept, strict=True)] for name, texts in encoded.items()
+            }
+            if self.offsets and self.truncation == "left" and _WORDS not in encoded:
+                pairs = zip(self.columns, kept, zip(*(encoded[name] for name in _SPANS), strict=True), strict=True)
+                spans = [cut_spans(self.encoder, read_text(chunk, name, "tokenize"), count, found) for name, count, found in pairs]
+                fitting |= dict(zip(_SPANS, map(list, zip(*spans, strict=True)), strict=True))
+        for name, texts in fitting.items():
+            values, types = put_around(self.frame_of(name), texts)
             chunk = set_column(chunk, name, values)
         return chunk if types is None else set_column(chunk, _TYPES, types)
+
+    def frame_of(self, name: str) -> Frame:
+        """Return what stands around the texts in a column: special ids, and 0 in those of places, -1 in that of words."""
+        if name == self.into:
+            return self.frame
+        silent = self.frame.silent
+        return silent if name != _WORDS else evolve(silent, ids=tuple(number or -1 for number in silent.ids))
 
     @property
     def _side(self) -> Side:
@@ -268,6 +302,9 @@ class _TokenizeLong(Stage):
     def longest_row(self, tokens: int | None) -> int | None:
         return self.whole.longest_row(tokens)
 
+    def notes(self) -> tuple[str, ...]:
+        return self.whole.notes()
+
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         return state, self._pieces(chunk, self.whole.encode(chunk))
 
@@ -279,8 +316,7 @@ class _TokenizeLong(Stage):
             some = slice(first, first + _PIECES_AT_ONCE)
             repeated = set_column(chunk.take(pa.array(rows[some])), KEY, pa.array(keys[some]))
             for name, (text,) in encoded.items():
-                frame = whole.frame if name == whole.into else whole.frame.silent
-                values, _ = put_around(frame, [Ragged(text.values, starts[some], lengths[some])])
+                values, _ = put_around(whole.frame_of(name), [Ragged(text.values, starts[some], lengths[some])])
                 repeated = set_column(repeated, name, values)
             yield repeated
 

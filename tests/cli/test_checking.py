@@ -12,6 +12,7 @@ import pytest
 from mlxfp.cli import checking, main
 from mlxfp.core.errors import MissingExtraError
 from mlxfp.runtime import Runtime
+from mlxfp.text.engines import choosing
 
 LIMIT = "observers.log_memory(limit=...)"
 
@@ -135,3 +136,12 @@ def test_an_extra_that_is_missing_says_how_to_install_it(monkeypatch):
     assert said["extra dev"] == "nothing on this platform"
     versions.clear()
     assert list(checking._extras()) == []
+
+
+def test_it_says_which_engines_for_tokens_were_tried(capsys, monkeypatch):
+    pytest.importorskip("gigatoken")
+    _, said, _ = found(capsys)
+    assert said["gigatoken"].endswith(", tried with this version of tokenizers")
+    monkeypatch.setattr(choosing, "is_tried", lambda kind: False)
+    _, said, _ = found(capsys)
+    assert said["gigatoken"].endswith("used for ASCII alone, and only after its probe has passed")

@@ -2,6 +2,7 @@
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,16 @@ def test_run_says_what_happens(run, capsys):
     assert first == f"{run}: 2 folds, 2 of them done"
     assert score.startswith(f"{run}: out of fold, accuracy 0.")
     assert ready == f"{run}/submission.csv is ready to submit: mlxfp submit {run}"
+
+
+def test_a_run_that_ends_has_a_report_unless_nothing_is_to_be_drawn(run, capsys):
+    assert not (run / "report.html").exists()
+    drawn = run.parent / "drawn"
+    shutil.copytree(run, drawn)
+    text = (drawn / "config.yaml").read_text()
+    (drawn / "config.yaml").write_text(text.replace("plots: false", "plots: true").replace("name: titanic", "name: drawn"))
+    assert main(["resume", str(drawn)]) == 0
+    assert "<h1>" in (drawn / "report.html").read_text()
 
 
 def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):

@@ -31,11 +31,28 @@ def floats(count: int) -> st.SearchStrategy[Any]:
     return st.lists(st.floats(-1, 1, width=32), min_size=count, max_size=count)
 
 
+def spans(count: int) -> st.SearchStrategy[Any]:
+    """Draw spans of two characters that do not overlap."""
+    starts = st.lists(st.sampled_from([0, 3, 6]), unique=True)
+    return starts.flatmap(lambda places: st.tuples(*(st.builds(_span, st.just(place), st.integers(1, 2)) for place in places)).map(list))
+
+
+def _span(start: int, label: int) -> dict[str, int]:
+    return {"start": start, "end": start + 2, "label": label}
+
+
+_SPAN = pa.struct([("start", pa.int32()), ("end", pa.int64()), ("label", pa.int8())])
 COLUMNS: dict[str, tuple[Draw, pa.DataType]] = {
     "input_ids": (numbers_from(2, IDS - 1), pa.list_(pa.int32())),
     "token_type_ids": (numbers_from(0, 1), pa.list_(pa.int32())),
     "prompt": (numbers_from(0, 1), pa.list_(pa.int8())),
     "labels": (lambda count: st.integers(0, 5).flatmap(numbers_from(2, IDS - 1)), pa.large_list(pa.int64())),
+    "answer": (lambda count: st.integers(0, 5).flatmap(numbers_from(2, IDS - 1)), pa.list_(pa.int32())),
+    "word_ids": (numbers_from(-1, 3), pa.list_(pa.int32())),
+    "tags": (lambda count: st.integers(4, 6).flatmap(numbers_from(0, 4)), pa.list_(pa.int8())),
+    "token_starts": (numbers_from(0, 8), pa.list_(pa.int32())),
+    "token_ends": (numbers_from(0, 8), pa.list_(pa.int32())),
+    "spans": (spans, pa.list_(_SPAN)),
     "y": (lambda count: st.integers(0, 4), pa.int8()),
     "score": (lambda count: st.floats(-9, 9, width=32), pa.float32()),
     "name": (lambda count: st.text(max_size=3), pa.string()),

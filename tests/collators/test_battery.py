@@ -13,7 +13,7 @@ from attrs import field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlxfp.collators import LogMel, Normalization, audio, causal, default, masked, multimodal, seq2seq, text, vision
+from mlxfp.collators import LogMel, Normalization, audio, causal, default, masked, multimodal, preference, seq2seq, text, tokens, vision
 from mlxfp.collators.columns import Collator
 from mlxfp.core.errors import DataError, SchemaError
 from mlxfp.core.examples import Examples
@@ -65,6 +65,25 @@ BATTERY = {
         seq2seq(pad_id=0, start_id=1, vocab_size=IDS, carry=["y"]), "input_ids labels y", {**TOKENS, "decoder_attention_mask": "labels"}
     ),
     "seq2seq of fixed lengths": Case(seq2seq(pad_id=0, start_id=1, target="input_ids", length=9, target_length=10), "input_ids", TOKENS),
+    "tokens of words": Case(tokens(pad_id=0, words="tags", scheme="first", classes=5, carry=["y"]), "input_ids word_ids tags y", TOKENS),
+    "tokens of tagged words": Case(
+        tokens(pad_id=7, words="tags", scheme="bio", side="left", lengths=[4, 11]), "input_ids word_ids tags", TOKENS
+    ),
+    "tokens of spans": Case(
+        tokens(pad_id=0, spans="spans", scheme="bio", type_ids=True, pad_multiple=4),
+        "input_ids token_type_ids token_starts token_ends spans",
+        TOKENS,
+    ),
+    "tokens inside of spans": Case(
+        tokens(pad_id=0, spans="spans", scheme="all", classes=3), "input_ids token_starts token_ends spans", TOKENS
+    ),
+    "preference": Case(
+        preference(pad_id=0, prompt="input_ids", chosen="labels", rejected="answer", carry=["score"]), "input_ids labels answer score"
+    ),
+    "preference of planned lengths": Case(
+        preference(pad_id=7, prompt="input_ids", chosen="labels", rejected="answer", lengths=[3, 19], vocab_size=IDS),
+        "input_ids labels answer",
+    ),
     "vision": Case(vision(label="y", classes=5), "image y"),
     "vision, normalized": Case(vision(normalization=Normalization([0.1, 0.2, 0.3], [1, 2, 3]), carry=["name"]), "image name"),
     "vision in grey": Case(

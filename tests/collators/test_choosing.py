@@ -36,7 +36,19 @@ def batch_for(task: TaskSpec, tokenizer: Tokenizer, *stages: Any) -> dict[str, A
 
 
 def test_the_registry_holds_every_collator():
-    assert list(COLLATORS) == ["audio", "causal", "default", "foreign", "masked", "multimodal", "seq2seq", "text", "vision"]
+    assert list(COLLATORS) == [
+        "audio",
+        "causal",
+        "default",
+        "foreign",
+        "masked",
+        "multimodal",
+        "preference",
+        "seq2seq",
+        "text",
+        "tokens",
+        "vision",
+    ]
     assert COLLATORS["text"](pad_id=0) == text(pad_id=0)
     with pytest.raises(UnknownNameError, match=r"No collator is named 'casual'\. Did you mean 'causal'\? Known: audio, causal, default"):
         COLLATORS["casual"]

@@ -38,8 +38,11 @@ def test_rows_of_arrays_keep_their_further_axes():
     st.sampled_from(["left", "right"]),
     st.sampled_from([np.int32, np.float32, np.float16, np.uint8]),
     st.integers(0, 9),
+    st.booleans(),
 )
-def test_rows_end_to_end_are_those_of_rectangles_of_one_row(rows, side, dtype, fill):
+def test_rows_end_to_end_are_those_of_rectangles_of_one_row(rows, side, dtype, fill, full):
+    if full:  # no row is padded
+        rows = [(max(1, count), 0) for count, _ in rows]
     ends = np.cumsum([0, *(count for count, _ in rows)])
     lengths = np.array([max(1, count + spare) for count, spare in rows])
     values = np.arange(ends[-1]).astype(dtype)

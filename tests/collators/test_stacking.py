@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mlxfp.collators import collating
+from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.collators.images import NORMALIZATIONS, vision
 from mlxfp.collators.plain import default
@@ -119,7 +120,42 @@ def test_images_are_those_of_the_stages_as_written(collator, kind):
         assert_plans_agree(batches)
 
 
+CAUSAL = {
+    "plain": causal(pad_id=7, vocab_size=100),
+    "to a length": causal(pad_id=7, length=9),
+    "on the left": causal(pad_id=7, pad_multiple=4, side="left", ignore_index=-1),
+}
+LISTS = {
+    "lists": pa.list_(pa.int32()),
+    "lists of 64 bits": pa.large_list(pa.int64()),
+    "lists of bytes": pa.list_(pa.uint8()),
+    "lists of one size": pa.list_(pa.int32(), 5),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@settings(max_examples=10)
+@given(name=st.sampled_from([*CAUSAL]), data=st.data())
+def test_tokens_are_those_of_the_stages_as_written(kind, name, data):
+    even = kind == "lists of one size" or data.draw(st.booleans())
+    lengths = [5 if kind == "lists of one size" else data.draw(st.integers(1, 9))] * 12 if even else range(12 - 3)
+    rows = [[(3 * place + token) % 50 for token in range(length)] for place, length in enumerate(lengths)]
+    made = in_pieces(pa.table({"input_ids": pa.array(rows, LISTS[kind])}), data.draw(st.lists(st.integers(1, 6), max_size=2)))
+    dataset = pipe(from_table(made), shuffle(seed=0), batch(data.draw(st.integers(1, 6))), collate(CAUSAL[name]))
+    assert late(dataset)
+    assert_plans_agree(dataset)
+
+
+def test_tokens_with_other_columns_are_not_gathered_batch_by_batch():
+    rows = pipe(from_table({"input_ids": [[1, 2], [3, 4]], "prompt": [[True, False]] * 2}), shuffle(seed=0), batch(2))
+    assert late(pipe(rows, collate(causal(pad_id=0))))
+    assert not late(pipe(rows, collate(causal(pad_id=0, prompt_mask="prompt"))))
+
+
 MISTAKES = {
+    "an id outside the vocabulary": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 12], [1, 1], [2, 2]]}, causal(pad_id=0, vocab_size=10)),
+    "ids beyond 32 bits": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, causal(pad_id=0)),
+    "rows that are too long": ({"input_ids": [[1, 2, 3, 4]] * 6}, causal(pad_id=0, length=2)),
     "a null": ({"x": pa.array([1, 2, 3, None, 5, 6])}, default()),
     "a number beyond 32 bits": ({"x": np.array([0, 1, 2, 2**40, 4, 5])}, default()),
     "a float beyond 32 bits": ({"x": np.array([0, 1, 2, 1e300, 4, 5])[:, None]}, default()),

@@ -16,6 +16,7 @@ from mlxfp.config.loading import json_schema, load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.errors import ArgumentTypeError, ConfigError, MissingFileError, UnknownNameError
 from mlxfp.runs.from_config import CHOICES
+from mlxfp.settings.options import ARGUMENTS
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.settings.yaml_files import read_document, read_value, write_document
 
@@ -29,6 +30,11 @@ def values_of(kind, checks):
     if type(None) in get_args(kind):
         return st.none() | values_of(get_args(kind)[0], checks)
     bounds = {check.word: check.bound for check in checks}
+    if kind == ARGUMENTS:
+        plain = st.none() | st.booleans() | st.integers(-5, 5) | st.floats(-5, 5) | st.text(st.characters(codec="utf-8"), max_size=5)
+        return st.dictionaries(
+            st.from_regex(r"[a-z_]{1,5}", fullmatch=True), plain | st.lists(plain, max_size=2).map(tuple), max_size=2
+        ).map(lambda given: tuple(given.items()))
     if get_origin(kind) is tuple:
         return st.lists(values_of(str, checks), max_size=2).map(tuple)
     if "pattern" in bounds:

@@ -152,3 +152,14 @@ def test_an_error_names_the_stage_once_and_the_source_once():
         "while running map(function=test_an_error_names_the_stage_once_and_the_source_once.<locals>.fail, schema=x: int64)"
     ]
     assert [note for note in notes if note.startswith("reading from")] == [f"reading from {ROWS.source!r}, epoch 0"]
+
+
+def test_a_stage_that_stores_batches_must_also_restore_them():
+    @frozen(repr=False)
+    class Sums(Stage):
+        def step(self, state, chunk):
+            return state, ()
+
+    for call in (lambda: Sums().stored({}, None), lambda: Sums().restored(pa.record_batch({"x": [1]}))):
+        with pytest.raises(PipelineError, match=r"cache cannot (keep|restore) the batches of sums\(\)"):
+            call()

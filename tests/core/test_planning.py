@@ -90,7 +90,7 @@ def rewritable(draw: st.DrawFn) -> Dataset[Any]:
 def stage_after(dataset: Dataset[Any]) -> st.SearchStrategy[Any]:
     kinds = schema(dataset)
     some = st.lists(st.sampled_from(kinds.names), min_size=1, unique=True)
-    passing = st.sampled_from([take(4), skip(1), prefetch(1), repeat(2)])
+    passing = st.sampled_from([take(4, redraw=True), skip(1, redraw=True), prefetch(1), repeat(2)])
     choices = [some.map(select_columns), passing]
     if len(kinds) > 1:
         choices += [st.lists(st.sampled_from(kinds.names), min_size=1, max_size=len(kinds) - 1, unique=True).map(drop_columns)]

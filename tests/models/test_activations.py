@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mlx import nn
 
 from mlxfp.models import activations
-from mlxfp.models.activations import ACTIVATIONS, gelu, silu
+from mlxfp.models.activations import ACTIVATIONS, gelu, mish, selu, silu
 
 NUMBERS = np.concatenate([np.linspace(-12, 12, 200_001), np.linspace(-100, 100, 2001), [0.0, -0.0, 1e-30, -1e-30]]).astype(np.float32)
 
@@ -90,3 +90,20 @@ def test_transforms_of_mlx_go_through(function):
     step = 1e-2
     second = mx.grad(lambda x: slope(x).sum())(x)
     assert mx.allclose(second, (slope(x + step) - slope(x - step)) / (2 * step), atol=1e-3).item()
+
+
+@pytest.mark.parametrize("function", [mish, selu])
+def test_the_activations_of_tables_are_exact_to_three_millionths(function):
+    x = NUMBERS.astype(np.float64)
+    below, power = np.minimum(x, 0), np.exp(np.clip(x, -700, 300))
+    if function is mish:
+        share = np.tanh(np.log1p(power))
+        value, slope = x * share, share + x * (1 - share**2) * power / (1 + power)
+    else:
+        value = 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(below))
+        slope = 1.0507009873554805 * np.where(x > 0, 1, 1.6732632423543772 * np.exp(below))
+    found, gradient = function(mx.array(NUMBERS)), mx.grad(lambda x: function(x).sum())(mx.array(NUMBERS))
+    scale = np.maximum(1, abs(NUMBERS))
+    assert (abs(np.array(found) - value) / scale).max() < 3e-6
+    assert (abs(np.array(gradient) - slope) / scale)[NUMBERS != 0].max() < 3e-6
+    assert function(mx.ones((2, 3), mx.float16)).dtype == mx.float16

@@ -1,7 +1,7 @@
 """Classes come from plain values as they go into them; every mistake is said, with its place."""
 
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from attrs import field, frozen
@@ -37,6 +37,7 @@ class Whole:
     main: Part | None = None
     parts: tuple[Part, ...] = ()
     words: tuple[str, ...] = ()
+    arguments: tuple[tuple[str, Any], ...] = ()
 
     def __attrs_post_init__(self) -> None:
         if self.limit == 13:
@@ -44,6 +45,7 @@ class Whole:
 
 
 TEXTS = st.text(max_size=5)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS
 PARTS = st.builds(
     Part,
     name=TEXTS.filter(lambda name: name != "last"),
@@ -59,6 +61,7 @@ WHOLES = st.builds(
     main=st.none() | PARTS,
     parts=st.lists(PARTS, max_size=2).map(tuple),
     words=st.lists(TEXTS, max_size=2).map(tuple),
+    arguments=st.dictionaries(TEXTS, PLAIN | st.lists(PLAIN, max_size=2).map(tuple), max_size=2).map(lambda given: tuple(given.items())),
 )
 
 
@@ -88,7 +91,10 @@ def test_an_integer_is_a_number():
         ({"count": 1, "limit": "x"}, "limit: expected an integer, got 'x'"),
         ({}, "count: a value is needed and there is none"),
         ({"count": 1, "mian": 2}, "mian: unknown key; did you mean 'main'?"),
-        ({"count": 1, "zzz": 2}, "zzz: unknown key; known: count, share, ready, limit, main, parts, words"),
+        ({"count": 1, "zzz": 2}, "zzz: unknown key; known: count, share, ready, limit, main, parts, words, arguments"),
+        ({"count": 1, "arguments": 3}, "arguments: expected names with values, got 3"),
+        ({"count": 1, "arguments": {1: 2}}, "arguments: expected names with values, got {1: 2}"),
+        ({"count": 1, "arguments": {"a": [{}]}}, "arguments: expected plain values, and a has another one, got {'a': [{}]}"),
         ({"count": 1, "main": 3}, "main: expected names with values, got 3"),
         ({"count": 1, "main": {}}, "main.name: a value is needed and there is none"),
         ({"count": 1, "main": {"name": "last"}}, "main: The first is not the last."),
@@ -122,7 +128,7 @@ def test_mistakes_come_in_the_order_of_the_values_and_with_their_origins():
         "  b.count: a value is needed and there is none",
         "  a.share (mine): expected a number, got 'x'",
         "  a.count (mine): expected above 0, got -1",
-        "  a.odd (mine): unknown key; known: count, share, ready, limit, main, parts, words",
+        "  a.odd (mine): unknown key; known: count, share, ready, limit, main, parts, words, arguments",
     ]
 
 

@@ -41,6 +41,9 @@ def assert_offsets_are_the_packages(tokenizer: Tokenizer, texts: list[str], **op
     assert [spans(row) for row in rows] == [encoding.offsets for encoding in expected]
 
 
+@example(
+    place=4, texts=["travelling in class 3 paid 7.25.", "   "], pair=False, max_length=5, side="left", special=False
+)  # but not in front of what is left
 @example(place=4, texts=[" in  class"], pair=False, max_length=None, side="right", special=True)  # RoBERTa's frame trims spaces
 @given(
     place=st.integers(0, 8),

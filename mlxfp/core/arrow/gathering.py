@@ -76,17 +76,21 @@ class Rows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _column(self, column: int, parts: Sequence[tuple[int, At, Indices]], chunks: Mapping[int, RecordBatch], count: int) -> pa.Array:
-        views = [self._fixed(chunk, chunks[chunk], column) for chunk, _, _ in parts] if _is_fixed(self.schema.types[column]) else [None]
-        if not any(values is None for values in views):
+        kind = self.schema.types[column]
+        looked_at = _is_fixed(kind) or (self.held and is_list(kind))
+        views = [self._fixed(chunk, chunks[chunk], column) if looked_at else None for chunk, _, _ in parts]
+        if all(values is not None and values.shape[1:] == views[0].shape[1:] for values in views):  # type: ignore[union-attr]  # none is None
             found = _gather_plain([(values, at, rows) for values, (_, at, rows) in zip(views, parts, strict=True)], count)  # type: ignore[misc]  # not None
-            return to_fixed(found, self.schema.types[column])
+            if is_large(kind) or found.size <= LAST_BYTE:
+                return to_fixed(found, kind)
         return _gather([(chunks[chunk].column(column), at, rows) for chunk, at, rows in parts], count)
 
     def _fixed(self, number: int, chunk: RecordBatch, column: int) -> NDArray[Any] | None:
         if not self.held:
             return fixed_values(chunk.column(column))
         if (number, column) not in self._views:
-            self._views[number, column] = fixed_values(chunk.column(column))
+            array = chunk.column(column)
+            self._views[number, column] = _even_values(array) if is_list(array.type) else fixed_values(array)
         return self._views[number, column]
 
 
@@ -180,10 +184,25 @@ def fixed_values(column: pa.Array) -> NDArray[Any] | None:
     return None if values.null_count else values.to_numpy().reshape(len(column), storage.type.list_size)
 
 
+def _even_values(column: pa.Array) -> NDArray[Any] | None:
+    """Return the numbers of a column of lists that all have one length, [N, length], as `fixed_values` does; None for others and nulls."""
+    ends = column.offsets.to_numpy()
+    length = int(ends[1] - ends[0]) if len(column) else 0
+    if length < 1 or column.null_count or not is_number(column.type.value_type) or (np.diff(ends) != length).any():
+        return None
+    values = column.values.slice(ends[0], ends[-1] - ends[0])
+    return None if values.null_count or len(values) < len(column) * length else values.to_numpy().reshape(-1, length)
+
+
 def to_fixed(values: NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """Make the column of this type of which `fixed_values` are these."""
+    """Make the column of this type of which `fixed_values` are these; or a column of lists, which have one length."""
     if is_number(kind):
         return pa.array(values, kind)
+    if is_list(kind):
+        ends = np.arange(0, values.size + 1, values.shape[1]).astype(np.int64 if is_large(kind) else np.int32)
+        return pa.Array.from_buffers(
+            kind, len(values), [None, pa.py_buffer(ends)], children=[pa.array(values.reshape(-1), kind.value_type)]
+        )
     storage = kind.storage_type if is_tensor(kind) else kind
     made = pa.Array.from_buffers(storage, len(values), [None], children=[pa.array(values.reshape(-1), storage.value_type)])
     return pa.ExtensionArray.from_storage(kind, made) if is_tensor(kind) else made

@@ -2,17 +2,18 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+import attrs
 from attrs import frozen
 
 from mlxfp.core.arrow.content import content_bits
 from mlxfp.core.chunks import Indices, RecordBatch, number_as, number_rows
 from mlxfp.core.running.steps import Calls, Hooks, Plan, Step, push
 from mlxfp.core.sources import Task
-from mlxfp.core.stages import RowWise, Stage
+from mlxfp.core.stages import RowWise, Stage, is_empty, starts_empty
 
 __tracebackhide__ = True
 
@@ -39,40 +40,52 @@ class Segment:
         __tracebackhide__ = True
         states: Any = defaultdict(tuple)
         out = list(push(self.calls, states, (chunk,)))
-        return out, any(map(_is_state, states.values()))
+        return out, not keep_nothing(states.values())
 
 
 def leading(steps: Sequence[Step], hooks: Hooks) -> Segment:
     """Return the first steps that start without a state, up to where rows are grouped."""
-    return Segment(tuple(takewhile(lambda step: step.stage.emits is None and _starts_empty(step.stage), steps)), hooks)
+    return Segment(tuple(takewhile(lambda step: step.stage.emits is None and _keeps_nothing(step.stage), steps)), hooks)
 
 
-def on_groups(plan: Plan, hooks: Hooks) -> Segment | None:
-    """Return the steps of a plan that turn each group into one group, behind the last step with a state, if they are worth a worker.
+class OnGroups(NamedTuple):
+    """A plan whose groups workers are to work on: the steps that make groups, theirs, and those that are left.
+
+    Where workers fail, `whole` is done in place of theirs and of what is left.
+    """
+
+    before: tuple[Step, ...]
+    segment: Segment
+    left: tuple[Step, ...]
+    whole: tuple[Step, ...]
+
+
+def on_groups(plan: Plan, hooks: Hooks) -> OnGroups | None:
+    """Part a plan at the steps that turn each group into one group, behind the last step with a state, if they are worth a worker.
 
     What comes after them must give one item for each group, so that an item has the cursor of its group.
     """
-    steps = plan.steps[len(leading(plan.steps, hooks).steps) :]
-    after = 1 if steps and steps[-1].stage.emits == "batches" else 0
-    if after and (steps[-1].stage.length(1) != 1 or not _starts_empty(steps[-1].stage)):
+    first, steps, host, device = len(leading(plan.steps, hooks).steps), [*plan.steps], list[Step](), list[Step]()
+    last: list[Step] = [steps.pop()] if steps and steps[-1].stage.emits == "batches" else []
+    if last and last[0].place >= hooks.as_written and (halves := last[0].stage.halves(plan.schema)) is not None:
+        part = partial(attrs.evolve, last[0], stop=last[0].place)
+        steps += [] if halves.grouping is None else [part(stage=halves.grouping)]
+        host, device, last = [part(stage=stage) for stage in halves.host], [part(stage=halves.device)], [part(stage=halves.whole)]
+    if plan.level == "examples" or any(step.stage.length(1) != 1 or not _keeps_nothing(step.stage) for step in last):
         return None
-    behind = tuple(takewhile(lambda step: isinstance(step.stage, RowWise), reversed(steps[: len(steps) - after])))[::-1]
-    grouped = plan.level != "examples" and len(behind) < len(steps) - after
-    segment = Segment(behind, hooks)
-    return segment if grouped and segment.costly else None
+    behind = [*takewhile(lambda step: isinstance(step.stage, RowWise), reversed(steps[first:]))][::-1]
+    segment = Segment((*behind, *host), hooks)
+    before = tuple(steps[: len(steps) - len(behind)])
+    return OnGroups(before, segment, tuple(device or last), (*behind, *last)) if len(before) > first and segment.costly else None
 
 
 def keep_nothing(states: Iterable[Any]) -> bool:
     """Return whether states are those of stages that keep nothing."""
-    return not any(map(_is_state, states))
+    return all(map(is_empty, states))
 
 
-def _starts_empty(stage: Stage) -> bool:
-    return not _is_state(stage.start(0)) and type(stage).finish is Stage.finish
-
-
-def _is_state(state: Any) -> bool:
-    return not isinstance(state, tuple) or bool(state)
+def _keeps_nothing(stage: Stage) -> bool:
+    return starts_empty(stage) and type(stage).finish is Stage.finish
 
 
 @frozen(eq=False)

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any
 
 from mlxfp.core.running.steps import Calls, Fed, Plan, push
-from mlxfp.core.stages import State
+from mlxfp.core.stages import State, starts_empty
 
 _SILENT_ROWS, _SILENT_SECONDS = 100_000, 20.0  # without an item, after which a stage that leaves all rows out is named: a second or more
 
@@ -38,7 +38,7 @@ class Silence:
         for _ in push(counted, list(states), (chunk(),)):
             pass
         found = next((pair for pair in zip(calls, counts, strict=True) if pair[1][0] and not pair[1][1]), None)
-        if found is None or found[0][0].stage.start(epoch) != ():
+        if found is None or not starts_empty(found[0][0].stage):
             self._rows, self._seconds = 2 * self._rows, 2 * self._seconds
             return
         self._rows = self._seconds = inf

@@ -15,7 +15,6 @@ __tracebackhide__ = True  # pytest leaves the frames of this module out; what is
 ALL_STAGES = 1 << 30  # more than any pipeline has
 
 Read = Callable[[int, Position], Iterator[tuple[Any, Position]]]
-Take = Callable[[int, NDArray[np.int64]], RecordBatch]
 Fed = tuple[State, Iterable[Any]]
 Calls = Sequence[tuple["Step", Callable[[State, Any], Fed]]]
 Rows = Callable[[], Iterator[RecordBatch]]
@@ -25,8 +24,8 @@ Rows = Callable[[], Iterator[RecordBatch]]
 class Step:
     """One call for each chunk: a stage, or one that does the work of several neighbouring stages.
 
-    `place` and `stop` say which stages of the pipeline these are; the state is kept at `place`. `schema` is what comes out if nothing
-    is left out. `text` is how these stages were written.
+    `place` and `stop` say which stages of the pipeline these are; the state is kept at `place`. Where a step is done in parts (`OnGroups`),
+    these have its place, and stop there. `schema` is what comes out if nothing is left out. `text` is how these stages were written.
     """
 
     stage: Stage
@@ -57,7 +56,7 @@ class Hooks:
     """How the parts of a pipeline are called while it runs: each method returns the function to call.
 
     These change nothing. Subclasses override what they change, and leave the rest to the hooks that they are put around (`inner`).
-    One that overrides `read` also overrides `tasks`, and one that overrides `take` also `task`.
+    One that overrides `read` also overrides `tasks`.
     """
 
     inner: "Hooks | None" = None
@@ -77,6 +76,11 @@ class Hooks:
         """The hidden column that they add to rows: rows that are kept with it are kept apart from those without."""
         return "" if self.inner is None else self.inner.marks
 
+    @property
+    def collates(self) -> bool:
+        """Whether batches are made: else groups come out in their place."""
+        return self.inner is None or self.inner.collates
+
     def schema(self, source: Source) -> Callable[[], Schema]:
         """Return what finds the schema of a source."""
         return source.schema if self.inner is None else self.inner.schema(source)
@@ -84,10 +88,6 @@ class Hooks:
     def read(self, source: Source) -> Read:
         """Return what reads a source."""
         return source.read if self.inner is None else self.inner.read(source)
-
-    def take(self, source: Source) -> Take:
-        """Return what takes rows of a source by number."""
-        return source.take if self.inner is None else self.inner.take(source)
 
     def tasks(self, source: Source) -> Callable[[int, Position], Tasks]:
         """Return what cuts the reading of a source into tasks."""
@@ -116,23 +116,6 @@ class Hooks:
     def finish(self, step: Step) -> Callable[[State], Iterable[Any]]:
         """Return what ends a step."""
         return step.stage.finish if self.inner is None else self.inner.finish(step)
-
-
-@frozen(eq=False)
-class HookedTake:
-    """A source as hooks take its rows."""
-
-    hooks: Hooks
-    source: Source
-
-    @property
-    def taken_in(self) -> frozenset[str]:
-        """The kinds of workers where rows may be taken: see `Source`."""
-        return self.source.taken_in
-
-    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
-        """Take rows."""
-        return self.hooks.take(self.source)(epoch, indices)
 
 
 def held_tasks(chunks: Iterable[tuple[RecordBatch, Position]]) -> Tasks:

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from functools import reduce
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,10 +16,12 @@ from mlxfp.core.nodes import label
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows, uniform
 from mlxfp.core.row_names import PATH, file_of, row_at
 from mlxfp.core.stages import RowWise, Stage
-from mlxfp.data.images.columns import ImageKind, kind_in, loads_of
-from mlxfp.data.images.pixels import Pixels, UnusableImageError
+from mlxfp.data.images.columns import ImageKind, Load, kind_in, loads_of
+from mlxfp.data.images.pixels import Images, Pixels, UnusableImageError
 
 Drawn = NDArray[np.float64]
+
+_BYTES_TOGETHER = 1 << 20  # of images of one size: those of each stage are in memory
 
 
 class ImageStage(RowWise):
@@ -32,6 +35,10 @@ class ImageStage(RowWise):
     @abstractmethod
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         """Change one image, uint8[H, W, C]; `drawn` are from 0 to 1. Raises `UnusableImageError`."""
+
+    def edit_all(self, images: Images, drawn: Drawn) -> Images:
+        """Change images of one size as `edit` changes each, at least one; a stage for which that is quicker changes all at once."""
+        return [self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)]
 
     def kind(self, kind: ImageKind) -> ImageKind:
         """Say of which kind the images are afterwards."""
@@ -84,21 +91,47 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     for stage in stages:
         kinds.append(stage.kind(kinds[-1]))
     loads = loads_of(chunk, column, kinds[1].mode, name_of(first))  # where the first stage is `decode`, its mode
-    drawn = [_draw(stage, chunk) for stage in stages]
+    editing = _Editing(chunk, stages, loads, [_draw(stage, chunk) for stage in stages])
+    count = max(1, _BYTES_TOGETHER // prod(kinds[0].size)) if kinds[0].size else 1
+    return set_column(chunk, column, kinds[-1].column(editing.images(count), chunk.num_rows))
 
-    def images() -> Iterator[Pixels]:
-        for place, load in enumerate(loads):
-            stage = first
+
+@frozen
+class _Editing:
+    """The images of a chunk, and what each stage draws for them."""
+
+    chunk: RecordBatch
+    stages: Sequence[Any]
+    loads: Sequence[Load]
+    drawn: Sequence[Drawn]
+
+    def images(self, count: int) -> Iterator[Pixels]:
+        """Yield the images after all stages; `count` images, of one size, are changed together."""
+        for begin in range(0, len(self.loads), count):
+            places = range(begin, min(begin + count, len(self.loads)))
             try:
-                pixels = load()
-                for stage, numbers in zip(stages, drawn, strict=True):
+                yield from self._together(places)
+            except UnusableImageError:  # the error has to name the row and the stage
+                yield from self._one_by_one(places)
+
+    def _together(self, places: range) -> Images:
+        images: Images = [self.loads[place]() for place in places]
+        for stage, numbers in zip(self.stages, self.drawn, strict=True):
+            images = stage.edit_all(images, numbers[places.start : places.stop])
+        return images
+
+    def _one_by_one(self, places: range) -> Iterator[Pixels]:
+        for place in places:
+            stage = self.stages[0]
+            try:
+                pixels = self.loads[place]()
+                for stage, numbers in zip(self.stages, self.drawn, strict=True):
                     pixels = stage.edit(pixels, numbers[place])
             except UnusableImageError as error:
-                at = f"column {column!r} of {row_at(chunk, place)}{file_of(chunk, column, place)}"
+                column = stage.image
+                at = f"column {column!r} of {row_at(self.chunk, place)}{file_of(self.chunk, column, place)}"
                 raise DataError(f"{name_of(stage)}: {at} {error}") from error
             yield pixels
-
-    return set_column(chunk, column, kinds[-1].column(images(), chunk.num_rows))
 
 
 def _draw(stage: Any, chunk: RecordBatch) -> Drawn:

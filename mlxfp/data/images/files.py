@@ -25,7 +25,8 @@ def read_file(data: bytes, mode: Mode | None, needed_by: str) -> Pixels:
     except (UnusableImageError, MemoryError):
         raise
     except Exception as error:  # a file can be damaged in more ways than Pillow has errors for
-        raise UnusableImageError(f"cannot be decoded as an image: {error}. Filter such rows out.") from error
+        what = str(error).partition(" <_io.")[0]  # Pillow prints the object that it reads, with its place in memory
+        raise UnusableImageError(f"cannot be decoded as an image: {what}. Filter such rows out.") from error
     return in_mode(turned(pixels, orientation), mode)
 
 

@@ -1,5 +1,6 @@
 """What is done to the pixels of one image, [H, W, C], in numpy and Pillow; on large arrays both let other threads run."""
 
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -12,10 +13,14 @@ from mlxfp.core._optional import optional
 
 Mode = Literal["rgb", "grey"]
 Pixels = NDArray[Any]
+Images = Sequence[Pixels] | Pixels  # of one size: each [H, W, C], or all as [N, H, W, C]
 Size = tuple[int, int]  # height and width
 
 PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
 CHANNELS = {"rgb": 3, "grey": 1}
+
+_BYTES_TOGETHER = 1 << 20  # of small images that are resized in one call: so many stay in the cache of a core
+_SMALL = 1 << 15  # bytes of an image, before and after: 64 x 64 pixels take half the time together, 224 x 224 the same as one by one
 
 
 class UnusableImageError(Exception):
@@ -78,6 +83,26 @@ def resized(pixels: Pixels, size: Size, needed_by: str, *, antialias: bool = Tru
         return _resized_plane(own, pixels, size, antialias)
     planes = [_resized_plane(own, pixels[..., channel], size, antialias) for channel in range(pixels.shape[2])]
     return np.stack(planes, axis=-1)
+
+
+def all_resized(images: Images, size: Size, needed_by: str, *, antialias: bool = True) -> Images:
+    """Resize images of one size [H, W, C], at least one, as `resized` does each: together where they are small."""
+    first, simd = images[0], installed("cykooz_resizer")
+    most = first.shape[2] * max(first.shape[0] * first.shape[1], size[0] * size[1])
+    if simd is None or not antialias or first.dtype != np.uint8 or first.shape[:2] == size or most > _SMALL:
+        return [resized(pixels, size, needed_by, antialias=antialias) for pixels in images]
+    made, count = np.empty((len(images), *size, first.shape[2]), np.uint8), _BYTES_TOGETHER // most
+    for begin in range(0, len(images), count):
+        made[begin : begin + count] = _resized_together(simd, np.asarray(images[begin : begin + count]), size)
+    return made
+
+
+def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
+    """Resize uint8[N, H, W, C] in the two passes that cykooz_resizer makes of each image: all images as one that is wide, then tall."""
+    (count, old, width, channels), (height, wide) = images.shape, size
+    broad = np.ascontiguousarray(images.swapaxes(0, 1)).reshape(old, -1, 1)
+    tall = _resized_by(simd, broad, (height, broad.shape[1])).reshape(height, count, width, channels).swapaxes(0, 1)
+    return _resized_by(simd, tall.reshape(count * height, width, channels), (count * height, wide)).reshape(count, height, wide, channels)
 
 
 def _resized_plane(own: Any, plane: Pixels, size: Size, antialias: bool) -> Pixels:  # noqa: FBT001

@@ -12,7 +12,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage, name_of
-from mlxfp.data.images.pixels import Pixels, Size, pillow, resized
+from mlxfp.data.images.pixels import Images, Pixels, Size, all_resized, pillow, resized
 
 
 @explain_call
@@ -83,6 +83,9 @@ class _Resize(ImageStage):
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         return resized(pixels, self.size, name_of(self), antialias=self.antialias)
 
+    def edit_all(self, images: Images, drawn: Drawn) -> Images:
+        return all_resized(images, self.size, name_of(self), antialias=self.antialias)
+
 
 @frozen(repr=False)
 class _ResizeShortSide(ImageStage):
@@ -96,6 +99,10 @@ class _ResizeShortSide(ImageStage):
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         height, width, _ = pixels.shape
         return resized(pixels, self._reached((height, width)), name_of(self), antialias=self.antialias)
+
+    def edit_all(self, images: Images, drawn: Drawn) -> Images:
+        height, width, _ = images[0].shape
+        return all_resized(images, self._reached((height, width)), name_of(self), antialias=self.antialias)
 
     def _reached(self, size: Size) -> Size:
         height, width = size

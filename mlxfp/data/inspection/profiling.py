@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 from attrs import field, frozen
 
+from mlxfp._html import clip, element, fragment, share_bar, table
 from mlxfp.core.checks import check_callable, check_positive
 from mlxfp.core.chunks import RecordBatch
 from mlxfp.core.datasets import Dataset, with_hooks
@@ -134,6 +135,21 @@ class Profile:
         waits = f" From then on the consumer waits {self.stall:.1%} of the time." if self.consumed else ""
         return "\n".join([*table, rate + waits, self.verdict])
 
+    def _repr_html_(self) -> str:
+        """Show the same in a notebook, the shares of the time as bars."""
+        rows = [
+            (
+                element("code", clip(each.part, 200)),
+                each.count,
+                round(each.seconds, 3),
+                share_bar(each.seconds / self.seconds),
+                self._row(each)[-1],
+            )
+            for each in self.parts[:50]
+        ]
+        said = repr(self).splitlines()[len(self.parts) + 1 :]
+        return fragment(table(["part", "out", "seconds", "share", "note"], rows), *(element("p", clip(line, 500)) for line in said))
+
     def _row(self, part: PartProfile) -> tuple[str, ...]:
         text = " ".join(part.part.split())
         name = text if len(text) <= 60 else f"{text[:57]}..."
@@ -181,17 +197,22 @@ class _Timed(Hooks):
         return lambda: self.source.call(call)
 
     def step(self, step: Step) -> Any:
-        call, meter = super().step(step), self.steps[step.place]
+        call, meter, passed = super().step(step), self.steps[step.place], self._passed(step)
 
         def fed(state: State, chunk: Any) -> tuple[State, Iterable[Any]]:
             state, out = meter.call(call, state, chunk)
-            return state, meter.pass_on(out)
+            return state, passed(out)
 
         return fed
 
     def finish(self, step: Step) -> Any:
-        call, meter = super().finish(step), self.steps[step.place]
-        return lambda state: meter.pass_on(meter.call(call, state))
+        call, meter, passed = super().finish(step), self.steps[step.place], self._passed(step)
+        return lambda state: passed(meter.call(call, state))
+
+    def _passed(self, step: Step) -> Callable[[Iterable[Any]], Iterable[Any]]:
+        """Return what passes on what comes out of a step, counted unless a part of the same step comes after it."""
+        meter, counted = self.steps[step.place], step.stop > step.place or step.stage.emits == "batches"
+        return meter.pass_on if counted else lambda out: meter.call(tuple, out)
 
 
 @frozen(eq=False)

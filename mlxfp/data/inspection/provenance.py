@@ -16,7 +16,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset, with_hooks
 from mlxfp.core.errors import ArgumentError, PipelineError
 from mlxfp.core.execution import execute, iterate, run, start
-from mlxfp.core.nodes import check_dataset, leaves, parts_read
+from mlxfp.core.nodes import check_dataset, leaves
 from mlxfp.core.planning import as_written
 from mlxfp.core.row_names import Origin, locate
 from mlxfp.core.running.steps import ALL_STAGES, Hooks, Plan, Step
@@ -68,6 +68,10 @@ class _Uncollated(Hooks):
     @property
     def as_written(self) -> int:
         return ALL_STAGES
+
+    @property
+    def collates(self) -> bool:
+        return False
 
     def step(self, step: Step) -> Any:
         return (lambda state, chunk: (state, (chunk,))) if step.place in self.passed else super().step(step)
@@ -154,7 +158,7 @@ def _through(dataset: Dataset[Any], leaf: int, row: int, epoch: int) -> _Way:
 
 
 def _out_of(source: Source, leaf: int, row: int, epoch: int) -> _Way:
-    held = parts_read(source)
+    held = source.read_parts
     if not held:
         try:
             chunks = [_read(source, row, epoch)]

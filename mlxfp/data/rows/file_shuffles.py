@@ -22,6 +22,7 @@ from mlxfp.core.errors import CursorError, PipelineError
 from mlxfp.core.execution import run, start
 from mlxfp.core.randomness import fold_in, fold_in_rows
 from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import starts_empty
 from mlxfp.data.rows.permuting import permute
 from mlxfp.data.rows.shuffle_buffers import ShuffleBuffer
 from mlxfp.data.sources.files import FileSource, place
@@ -43,7 +44,7 @@ class Shuffle(Wrapper):
                 f"shuffle(files=) mixes the files of a reader, such as read_jsonl or read_parquet, got {source!r}. Put it behind the "
                 "reader and stages that work on each row alone; other data is shuffled without files=."
             )
-        keeping = next((stage for stage in self.dataset.stages if stage.start(0) != ()), None)
+        keeping = next((stage for stage in self.dataset.stages if not starts_empty(stage)), None)
         if keeping is not None:
             raise PipelineError(
                 f"shuffle(files=) reads every file by itself, and {keeping!r} works on the rows of all files. Put it behind shuffle."
@@ -174,6 +175,11 @@ class OneFile(Source):
         """Read less of the file."""
         less: Any = self.source.restricted(columns, conditions)
         return OneFile(less, self.number)
+
+    def marking(self) -> Source:
+        """Let the reader of the file mark records."""
+        marking: Any = self.source.marking()
+        return OneFile(marking, self.number)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Read the files from the beginning of this one on, up to its end."""

@@ -169,6 +169,7 @@ class _UserFunction(Stage):
     _schema: Schema | None = None
 
     def infer(self, schema: Schema, rows: Callable[[], Iterator[RecordBatch]]) -> "Stage":
+        __tracebackhide__ = True
         return self if self._schema is not None else _declare(self, rows)
 
     def schema(self, schema: Schema) -> Schema:
@@ -187,7 +188,11 @@ class _Map(_UserFunction, RowWise):
         if self.seed is not None:
             drawn = ((random,) for random in generators(fold_into_rows(row_keys(chunk), "map", self.seed)))
         cases = zip(rows, numbers, drawn)  # noqa: B905  # there may be no end to what is drawn
-        made = [_mapping(call(self.function, row, number, *extra), number, self) for row, number, extra in cases]
+        made = [
+            _mapping(call(self.function, row, number, *extra), number, self)
+            for __tracebackhide__ in (True,)  # of the frame that a comprehension has in Python 3.11
+            for row, number, extra in cases
+        ]
         return with_hidden_of(from_rows(made, self._schema, numbers), chunk)
 
 
@@ -222,7 +227,8 @@ class _FlatMap(_UserFunction):
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
         numbers, keys = source_rows(chunk), row_keys(chunk)
-        made = [call(_listed(self.function), row, number) for row, number in zip(to_rows(chunk), numbers, strict=True)]
+        rows_of = _listed(self.function)
+        made = [call(rows_of, row, number) for __tracebackhide__ in (True,) for row, number in zip(to_rows(chunk), numbers, strict=True)]
         counts = np.array([len(rows) for rows in made], np.int64)
         rows = [_mapping(row, n, self) for part, n in zip(made, numbers, strict=True) for row in part]
         within = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -240,7 +246,8 @@ class _Filter(Stage):
     def step(self, state: State, chunk: RecordBatch) -> tuple[State, Iterable[RecordBatch]]:
         __tracebackhide__ = True
         rows = zip(to_rows(chunk), source_rows(chunk), strict=True)
-        return state, (chunk.filter(pa.array([bool(call(self.predicate, row, number)) for row, number in rows], pa.bool_())),)
+        kept = [bool(call(self.predicate, row, number)) for __tracebackhide__ in (True,) for row, number in rows]
+        return state, (chunk.filter(pa.array(kept, pa.bool_())),)
 
 
 @frozen(repr=False)
@@ -288,7 +295,11 @@ class _Skip(ByPlace):
 
 
 def _listed(function: Callable[[dict[str, Any]], Iterable[Example]]) -> Callable[[dict[str, Any]], list[Example]]:
-    return lambda row: list(function(row))
+    def listed(row: dict[str, Any]) -> list[Example]:
+        __tracebackhide__ = True
+        return list(function(row))
+
+    return listed
 
 
 def _mapping(row: Any, number: int, stage: Stage) -> Example:
@@ -302,7 +313,11 @@ def _declare(stage: Any, rows: Callable[[], Iterator[RecordBatch]]) -> Stage:
 
     Where none come out, nothing is known of it: it has no columns.
     """
-    made = (out for sample in equal_chunks(rows(), SAMPLE_ROWS) for out in stage.step((), sample)[1] if out.num_rows)
-    found = next((visible(out).schema for out in made), pa.schema([]))
+    __tracebackhide__ = True
+    found = pa.schema([])
+    for sample in equal_chunks(rows(), SAMPLE_ROWS):
+        if made := [out for out in stage.step((), sample)[1] if out.num_rows]:
+            found = visible(made[0]).schema
+            break
     declared: Stage = attrs.evolve(stage, schema=found)
     return declared

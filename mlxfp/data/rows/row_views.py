@@ -67,8 +67,8 @@ class View(Wrapper):
 
     @property
     def costly(self) -> bool:
-        """Whether that of the dataset's source is, or the stages after that are."""
-        return bool(self.dataset.plan.source.costly or self.dataset.through.costly)
+        """Whether that of the dataset's source is, or the stages after that are; what is read in order has its own workers."""
+        return self.indexable and bool(self.dataset.plan.source.costly or self.dataset.through.costly)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:
         """Read by number where that is possible; the position is then (the number of the next row, how many to read at once)."""

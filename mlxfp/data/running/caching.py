@@ -1,12 +1,12 @@
-"""Keeping rows: `load` in memory, `cache` in a memory-mapped Arrow file."""
+"""Keeping rows: `load` in memory, `cache` in memory-mapped Arrow files."""
 
 import os
+import shutil
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import cached_property
-from itertools import chain
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,17 +14,16 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.content import content_bits
-from mlxfp.core.arrow.gathering import Rows, large_chunks, rows_of
+from mlxfp.core.arrow.gathering import Rows, rows_of
 from mlxfp.core.arrow.messages import is_compressed
-from mlxfp.core.atomic_files import written_whole
 from mlxfp.core.checks import explain_call
 from mlxfp.core.chunks import (
     HIDDEN,
     KEY,
-    Example,
     RecordBatch,
     Schema,
     no_rows,
@@ -32,6 +31,7 @@ from mlxfp.core.chunks import (
     row_keys,
     set_column,
 )
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
 from mlxfp.core.describing import known_length
 from mlxfp.core.errors import DataError
@@ -39,14 +39,19 @@ from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import Position, Source
+from mlxfp.core.stages import Stage
+from mlxfp.data.manifests import Manifest, is_written, read_manifest
 from mlxfp.data.rows.row_views import rows_at_once
+from mlxfp.data.running.part_files import FORMATS, ITEMS
+from mlxfp.data.running.writing import AsChunks, rows_of_a_file, write_in_order
+from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.row_chunks import chunk_end
 
 Item = TypeVar("Item")
-Row = TypeVar("Row", bound="Example | Sequence[Example]")
 
 _FEWEST = 64  # rows looked at, of which a chunk has as many as are to be read at once
 _MAGIC_BYTES = 8  # of an Arrow file, before its first message
+_ITEMS = 256  # batches in a file
 
 
 @explain_call
@@ -74,14 +79,16 @@ def _load(dataset: Dataset[Any]) -> "_Load | _LoadItems":
 
 
 @explain_call
-def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Row]], Dataset[Row]]:
-    """Keep all rows in an Arrow file in the folder `path`, memory-mapped: fast random access to more than memory holds, for every run.
+def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Item]], Dataset[Item]]:
+    """Keep all rows in Arrow files in the folder `path`, memory-mapped: fast random access to more than memory holds, for every run.
 
-    The file is named by the fingerprint of everything before it and by the sizes and times of the files read, so a changed stage or
-    source makes a new one. It is written at the first use under a temporary name and renamed when complete; several processes may
-    do so at once. Random stages before `cache` draw once, as in epoch 0. After `batch` it keeps the groups; put it before `collate`, whose
-    arrays are MLX's. Raises `FingerprintError` if a function or value before it has no stable content, and says how to give it a name, and
-    `PipelineError` for data that is known to have no end. Old files are yours to delete.
+    The rows are in a folder of their own, named by the fingerprint of everything before it and by the sizes and times of the files read, so
+    a changed stage or source makes a new one. It is written at the first use, as `write` does: a run that was killed goes on where it was,
+    and of several processes one writes, while the others wait. Random stages before `cache` draw once, as in epoch 0. After `batch` it
+    keeps the groups, after `collate` the finished batches, each a row with a tensor for every array, in Arrow's layout
+    `variable_shape_tensor`: these need the same names, dtypes and numbers of axes, else `ArgumentError`. Raises
+    `FingerprintError` if a function or value before it has no stable content, and says how to give it a name, and `PipelineError` for data
+    that is known to have no end. Old folders are yours to delete.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlxfp.core.pipelines import pipe
@@ -90,12 +97,14 @@ def cache(path: str | os.PathLike[str]) -> Callable[[Dataset[Row]], Dataset[Row]
     ...     cached = pipe(from_examples([{"x": i} for i in range(9)]), cache(folder))
     ...     print(cached[3], len(list(Path(folder).iterdir())))
     {'x': 3} 1
+
+    See also: `write`, for files that are handed on.
     """
-    return Combinator(_cache, {"path": os.fspath(path)}, frozenset({"examples", "groups"}))
+    return Combinator(_cache, {"path": os.fspath(path)})
 
 
-def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheGroups":
-    return _Cache(dataset, path) if dataset.level == "examples" else _CacheGroups(dataset, path)
+def _cache(dataset: Dataset[Any], path: str) -> "_Cache | _CacheItems":
+    return _Cache(dataset, path) if dataset.level == "examples" else _CacheItems(dataset, path)
 
 
 @frozen(repr=False)
@@ -186,24 +195,28 @@ class _Cache(_Stored):
     path: str
 
     @cached_property
-    def file(self) -> Path:
-        """The file that holds the rows, once it has been written."""
-        return _file(self.dataset, self.path)
+    def folder(self) -> Path:
+        """The folder that holds the rows, once they have been written."""
+        return _folder(self.dataset, self.path)
 
     @cached_property
     def table(self) -> pa.Table:
-        reader = _opened(self.dataset, self.file)
-        with _named(self.file):
-            return reader.read_all()
+        manifest = read_manifest(self.folder) or _written(self.dataset, self.folder)
+        with _named(self.folder):
+            return pa.concat_tables([reader.read_all() for reader in _opened(self.folder, manifest)])
+
+    @property
+    def _is_written(self) -> bool:
+        return is_written(self.folder)
 
     def schema(self) -> Schema:
         """Return the schema that was kept, else that of the dataset: what is kept need not be inferred again."""
-        if not self.file.exists():
+        if not self._is_written:
             return super().schema()
         return pa.schema([field for field in self.table.schema if field.name not in self.hidden])
 
     def head(self) -> Iterator[RecordBatch]:
-        return (chunk for chunk, _ in self.read(0, None)) if self.file.exists() else super().head()
+        return (chunk for chunk, _ in self.read(0, None)) if self._is_written else super().head()
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)
@@ -220,6 +233,9 @@ class _LoadItems(Wrapper):
     @cached_property
     def items(self) -> Sequence[Any]:
         """All of them."""
+        return self._all()
+
+    def _all(self) -> Sequence[Any]:
         with closing(read_all(self.dataset)) as items:
             return tuple(items)
 
@@ -242,14 +258,18 @@ class _LoadItems(Wrapper):
 
 
 @frozen(repr=False)
-class _CacheGroups(_LoadItems):
+class _CacheItems(_LoadItems):
     path: str
 
     @cached_property
     def items(self) -> Sequence[Any]:
         """Each is read when it is asked for."""
-        file = _file(self.dataset, self.path)
-        return _Groups(_opened(self.dataset, file), file)
+        if self.level == "batches" and not self.dataset.hooks.collates:
+            return self._all()  # the files have none of the groups that are asked for
+        folder = _folder(self.dataset, self.path)
+        manifest = read_manifest(folder) or _written(self.dataset, folder)
+        with _named(folder):
+            return _Items(_opened(folder, manifest), folder, _maker(self.dataset).restored if self.level == "batches" else None)
 
     def notes(self) -> tuple[str, ...]:
         return (f"memory-mapped from {self.path}",)
@@ -258,56 +278,89 @@ class _CacheGroups(_LoadItems):
         return f"cache(path={self.path!r})"
 
 
-class _Groups(Sequence[RecordBatch]):
-    """The groups in a file, a record batch each."""
+class _Items(Sequence[Any]):
+    """The groups in files, a record batch each, or the batches that are `restored` from them."""
 
-    def __init__(self, reader: pa.ipc.RecordBatchFileReader, file: Path) -> None:
-        self._reader, self._file = reader, file
+    def __init__(
+        self, readers: Sequence[pa.ipc.RecordBatchFileReader], folder: Path, restored: Callable[[RecordBatch], Any] | None
+    ) -> None:
+        self._places = [(reader, place) for reader in readers for place in range(reader.num_record_batches)]
+        self._folder, self._restored = folder, restored
 
     def __getitem__(self, place: Any) -> Any:
-        with _named(self._file):
-            return self._reader.get_batch(place)
+        reader, at = self._places[place]
+        with _named(self._folder):
+            item = reader.get_batch(at)
+            return item if self._restored is None else self._restored(item)
 
     def __len__(self) -> int:
-        return int(self._reader.num_record_batches)
+        return len(self._places)
 
 
-def _file(dataset: Dataset[Any], folder: str) -> Path:
-    return Path(folder).expanduser() / f"{fingerprint((dataset, dataset.hooks.marks, dataset.source.version()))}.arrow"
+def _maker(dataset: Dataset[Any]) -> Stage:
+    """Return the stage that makes the batches of a dataset, or of the first of those that it joins."""
+    found = next((stage for stage in reversed(dataset.stages) if stage.emits == "batches"), None)
+    return _maker(dataset.source.read_parts[0]) if found is None else found
 
 
-def _opened(dataset: Dataset[Any], file: Path) -> pa.ipc.RecordBatchFileReader:
-    """Open the cache file of a dataset, memory-mapped; write it if it is not there."""
-    if not file.exists():
-        _write(dataset, file)
-    with _named(file):
-        mapped = pa.memory_map(str(file))
-        rows = pa.ipc.open_file(mapped)
-        mapped.seek(_MAGIC_BYTES)
-        if is_compressed(mapped):
-            raise pa.ArrowInvalid("it is compressed, which a cache never is, and could fill the memory")
-    return rows
+def _folder(dataset: Dataset[Any], path: str) -> Path:
+    return Path(path).expanduser() / fingerprint((dataset, dataset.hooks.marks, dataset.source.version()))
+
+
+def _opened(folder: Path, manifest: Manifest) -> list[pa.ipc.RecordBatchFileReader]:
+    """Open the files of a cache, memory-mapped."""
+    return [_open(folder / file.name, file.bytes) for file in manifest.files]
+
+
+def _open(file: Path, size: int) -> pa.ipc.RecordBatchFileReader:
+    if file.stat().st_size != size:
+        raise pa.ArrowInvalid(f"{file.name} has {file.stat().st_size:,} bytes instead of {size:,}")
+    mapped = pa.memory_map(str(file))
+    reader = pa.ipc.open_file(mapped)
+    mapped.seek(_MAGIC_BYTES)
+    if is_compressed(mapped):
+        raise pa.ArrowInvalid(f"{file.name} is compressed, which a cache never is, and could fill the memory")
+    return reader
 
 
 @contextmanager
-def _named(file: Path) -> Iterator[None]:
-    """Say in errors which cache file cannot be read."""
+def _named(folder: Path) -> Iterator[None]:
+    """Say in errors which cache cannot be read."""
     try:
         yield
-    except (pa.ArrowInvalid, OSError, struct.error) as error:
-        raise DataError(f"The cache file {file} cannot be read: {error}. Delete it: it is made again at the next use.") from error
+    except (ValueError, OSError, struct.error) as error:  # ArrowInvalid is a ValueError, as is a shape that does not fit
+        raise DataError(f"The cache {folder} cannot be read: {error}. Delete it: it is made again at the next use.") from error
 
 
-def _write(dataset: Dataset[Any], file: Path) -> None:
-    """Write a temporary file and rename it: a file with this name always has all the rows."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with written_whole(file, suffix="") as temporary, closing(read_all(dataset)) as chunks:
-        first = next(chunks, None)
-        schema = (number_rows(no_rows(dataset.plan.schema), 0, 0) if first is None else first).schema
-        with pa.OSFile(str(temporary), "wb") as out, pa.ipc.new_file(out, schema) as writer:
-            every = chunks if first is None else chain((first,), chunks)
-            for written in large_chunks(every) if dataset.level == "examples" else every:
-                writer.write_batch(written)
+def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
+    """Write the files, or what is missing of them, unless all are there: they count once the manifest is."""
+    out = WrittenFolder(
+        folder,
+        FORMATS["arrow"] if dataset.level == "examples" else ITEMS,
+        _ITEMS if dataset.level == "batches" else rows_of_a_file(dataset),
+        number_rows(no_rows(dataset.plan.schema), 0, 0).schema,
+        tuple(text for text, _ in dataset.identity),
+        folder.name,
+        hidden=True,
+    )
+    with out.alone():
+        try:
+            return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
+        except Exception:
+            shutil.rmtree(folder)  # of a pipeline that fails: once it is put right, it is another one
+            raise
+
+
+def _as_chunks(dataset: Dataset[Any]) -> AsChunks:
+    return partial(_rows_of_batches, _maker(dataset)) if dataset.level == "batches" else identity
+
+
+def _rows_of_batches(maker: Stage, batches: Iterator[tuple[Any, Cursor]]) -> Iterator[tuple[RecordBatch, Cursor]]:
+    like = None
+    for batch, cursor in batches:
+        row = maker.stored(batch, like)
+        like = row.schema
+        yield row, cursor
 
 
 def _in_epoch(chunk: RecordBatch, epoch: int) -> RecordBatch:

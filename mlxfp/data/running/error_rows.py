@@ -98,6 +98,11 @@ def skipped_rows(dataset: Dataset[Any], cursor: Cursor) -> tuple[SkippedRow, ...
     return tuple(SkippedRow(locate(owner, row), stage, reason) for owner, entries in found for row, stage, reason in entries)
 
 
+def skips_rows(dataset: Dataset[Any]) -> bool:
+    """Return whether a pipeline has an `on_error`."""
+    return any(isinstance(part, OnError) for part in _parts(dataset))
+
+
 @frozen
 class _Skipping:
     """What `on_error` returns."""
@@ -110,7 +115,7 @@ class _Skipping:
         if self.policy == "raise":
             return dataset
         parts = list(_parts(dataset))
-        if any(isinstance(part, OnError) for part in parts):
+        if skips_rows(dataset):
             raise PipelineError(
                 f"on_error works on everything before it, so one is enough, got a second one after {dataset!r}. Leave one out."
             )

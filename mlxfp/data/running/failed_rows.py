@@ -8,7 +8,6 @@ a failed row is a row like any other: shuffled, counted, kept by `load`, taken b
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import attrs
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
@@ -18,11 +17,9 @@ from mlxfp.core.chunks import KEY, ROW, RecordBatch, Schema, concat_chunks, numb
 from mlxfp.core.errors import PipelineError, SchemaError
 from mlxfp.core.nodes import children
 from mlxfp.core.planning import SAMPLE_ROWS
-from mlxfp.core.running.steps import ALL_STAGES, HookedTake, Hooks, Rows, Step, held_tasks
+from mlxfp.core.running.steps import ALL_STAGES, Hooks, Rows, Step, held_tasks
 from mlxfp.core.sources import Position, Source, Taken
 from mlxfp.core.stages import Stage, State
-from mlxfp.data.rows.file_shuffles import OneFile
-from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.row_chunks import ERROR, REASON
 
 _LONGEST_REASON = 200  # characters
@@ -42,14 +39,14 @@ class MarkFailed(Hooks):
 
     def schema(self, source: Source) -> Any:
         """Find the schema without the records of files that cannot be parsed."""
-        return super().schema(_marking(source))
+        return super().schema(source.marking())
 
     def read(self, source: Source) -> Any:
         """Read rows; records of files that cannot be parsed become failed ones.
 
         Where a source with random access fails, go on by number, so that rows that cannot be read become failed ones.
         """
-        source = _marking(source)
+        source = source.marking()
         call = super().read(source)
         if children(source):
             return call
@@ -79,11 +76,9 @@ class MarkFailed(Hooks):
         return read
 
     def take(self, source: Source) -> Any:
-        """Take rows; one that cannot be taken becomes a failed row."""
-        inner = super().take(source)
-        if children(source):
-            return inner
+        """Return what takes rows of a source that holds no dataset; one that cannot be taken becomes a failed row."""
         _check_reserved(source)
+        inner = source.take
 
         def take(epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
             try:
@@ -105,12 +100,12 @@ class MarkFailed(Hooks):
     def tasks(self, source: Source) -> Any:
         """Let the tasks of datasets that a source holds be their own; what is read of others is read here."""
         if children(source):
-            return super().tasks(_marking(source))
+            return super().tasks(source.marking())
         return lambda epoch, position: held_tasks(self.read(source)(epoch, position))
 
     def task(self, source: Source) -> Any:
-        """Return what makes the task of taking rows as `take` does."""
-        return super().task(source) if children(source) else lambda epoch, indices: Taken(HookedTake(self, source), epoch, indices)
+        """Let the tasks of datasets that a source holds be their own; rows of others are taken by `take`."""
+        return super().task(source) if children(source) else lambda epoch, indices: Taken(_Marked(self, source), epoch, indices)
 
     def head(self, source: Source) -> Any:
         """Read the first rows as `read` does."""
@@ -180,11 +175,20 @@ class MarkFailed(Hooks):
         return step.place < self.as_written and "examples" in step.stage.accepts and step.stage.emits is None
 
 
-def _marking(source: Source) -> Any:
-    """Return the source that marks records that cannot be parsed, where it knows where the next one begins."""
-    if isinstance(source, OneFile):
-        return attrs.evolve(source, source=_marking(source.source))
-    return attrs.evolve(source, marks=True) if isinstance(source, LineSource) else source
+@frozen(eq=False)
+class _Marked:
+    """A source whose rows that cannot be taken are marked."""
+
+    hooks: MarkFailed
+    source: Source
+
+    @property
+    def taken_in(self) -> frozenset[str]:
+        return self.source.taken_in
+
+    def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
+        chunk: RecordBatch = self.hooks.take(self.source)(epoch, indices)
+        return chunk
 
 
 def _as_marked(chunk: RecordBatch) -> RecordBatch:

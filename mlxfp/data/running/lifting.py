@@ -19,7 +19,7 @@ from toolz import identity
 from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.arrow.types import decoded, is_binary, is_tensor, is_text
 from mlxfp.core.checks import check_callable, check_columns, check_not_negative, check_text, check_types, explain_call
-from mlxfp.core.chunks import HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, columns_text, one_chunk, visible
+from mlxfp.core.chunks import CHUNK_ROWS, HIDDEN, KEY, LEAF_BITS, ROW, RecordBatch, Schema, columns_text, one_chunk, visible
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.execution import execute, start
@@ -27,9 +27,9 @@ from mlxfp.core.nodes import brief, flat_parts
 from mlxfp.core.randomness import Keys, fold_in, fold_in_rows
 from mlxfp.core.running.steps import Hooks, Plan, Rows
 from mlxfp.core.sources import Position, Source
-from mlxfp.core.stages import Stage
+from mlxfp.core.stages import Stage, starts_empty
 from mlxfp.data.sources.in_memory import from_table
-from mlxfp.data.sources.row_chunks import read_table
+from mlxfp.data.sources.row_chunks import count_rows
 
 _UNSEEN = (
     "A lifted recipe is given its tables later, some of the rows at a time: got one that asks for columns or the number of rows when it "
@@ -184,7 +184,9 @@ class _Table(Source):
         return pa.schema([each for each in self._needed().schema if each.name not in HIDDEN], self.table.schema.metadata)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        return read_table(self._needed(), 0)
+        table = self._needed()
+        for first in range(0, table.num_rows, CHUNK_ROWS):  # no short ones first: nobody waits for the first rows, and a chunk costs time
+            yield from count_rows(table.slice(first, CHUNK_ROWS).to_batches(), first)
 
     def length(self) -> int:
         raise PipelineError(_UNSEEN)
@@ -232,10 +234,7 @@ def _checked(table: Any) -> pa.Table:
 
 def _works_by_row(part: Any) -> bool:
     """Return whether a part is a stage whose rows come from one row each, whatever the other rows are."""
-    if not isinstance(part, Stage) or part.emits is not None:
-        return False
-    state = part.start(0)
-    return isinstance(state, tuple) and not state
+    return isinstance(part, Stage) and part.emits is None and starts_empty(part)
 
 
 def _numbers_of(column: pa.ChunkedArray, name: str) -> Numbers:

@@ -56,8 +56,9 @@ class Meter:
 
 def take_counts() -> dict[int, Counts]:
     """In a worker process: return what was counted since the last time, by the number of the meter."""
-    found = {number: (meter.seconds, meter.rows, meter.items) for number, meter in _copies.items() if meter.items or meter.seconds}
-    for meter in _copies.values():
+    copies = list(_copies.items())
+    found = {number: (meter.seconds, meter.rows, meter.items) for number, meter in copies if meter.items or meter.seconds}
+    for _, meter in copies:
         meter.reset()
     return found
 
@@ -65,15 +66,14 @@ def take_counts() -> dict[int, Counts]:
 def add_counts(counts: dict[int, Counts]) -> None:
     """Add what a worker process has counted to the meters of this one."""
     for number, (seconds, rows, items) in counts.items():
-        meter = _read.get(number)
+        with _lock:
+            meter = _read.get(number)
         if meter is not None:
             meter.add(seconds, rows, items)
 
 
 def _copy(number: int) -> Meter:
-    if number not in _copies:
-        _copies[number] = Meter()
-    return _copies[number]
+    return _copies.get(number) or _copies.setdefault(number, Meter())
 
 
 class QueueMeter:

@@ -19,7 +19,7 @@ from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import children
 from mlxfp.core.running.runners import RUNNER
-from mlxfp.core.running.segments import leading
+from mlxfp.core.running.segments import leading, on_groups
 from mlxfp.core.sources import Position
 from mlxfp.data.rows.calling import context_until
 from mlxfp.data.running.meters import QueueMeter
@@ -137,6 +137,9 @@ def _shared(dataset: Dataset[Any]) -> Iterator[str]:
     if not children(source) and source.costly:
         yield repr(source)
     yield from (step.text for step in leading(dataset.plan.steps, dataset.hooks).steps)
+    groups = on_groups(dataset.plan, dataset.hooks)
+    for step in () if groups is None else groups.segment.steps:
+        yield step.text if step.stop > step.place else f"{step.stage!r} for collate"
 
 
 def _work(dataset: Dataset[Any], cursor: Cursor, line: "_Line") -> None:

@@ -101,11 +101,11 @@ class Processes(Pool):
 
     def _pickled(self, job: Job) -> bytes:
         try:
-            return _dumps(job, self._share, self._folder)
+            return dumps(job, self._share, self._folder)
         except Exception as error:
             for step in job.segment.steps:
                 try:
-                    _dumps(step.stage, lambda value: None, self._folder)
+                    dumps(step.stage, lambda value: None, self._folder)
                 except Exception as cause:
                     raise WorkerError(
                         f"A stage cannot be sent to another process: {cause}, in {step.text}. Make what it uses in the function (open "
@@ -121,7 +121,7 @@ class Processes(Pool):
         if not isinstance(value, Segment | Source):
             return None
         if id(value) not in self._shared:
-            data = _dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
+            data = dumps(value, lambda inner: None if inner is value else self._share(inner), self._folder)
             name = f"shared-{len(self._shared)}"  # now, as what it holds may be shared, too
             (self._folder / name).write_bytes(data)
             self._shared[id(value)] = (value, name)  # with the value, so that no other one gets its id
@@ -136,8 +136,8 @@ def _text(job: Job) -> str:
 # --- in this process and in workers: messages
 
 
-def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path) -> Any:
-    cloudpickle = optional("cloudpickle", extra="processes", needed_by='prefetch(kind="processes")')
+def _pickler(file: BytesIO, shared: Callable[[Any], str | None], folder: Path | None) -> Any:
+    cloudpickle = optional("cloudpickle", extra="processes", needed_by="Sending work to other processes")
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]  # the package is imported where it is used
         def persistent_id(self, value: Any) -> str | None:
@@ -160,7 +160,11 @@ def _is_found(module: str) -> bool:
     return module not in sys.modules or module == "__main__" or any(finder.find_spec(top, None) for finder in sys.meta_path)
 
 
-def _dumps(value: Any, shared: Callable[[Any], str | None], folder: Path) -> bytes:
+def dumps(value: Any, shared: Callable[[Any], str | None], folder: Path | None) -> bytes:
+    """Pickle a job, or what was made of it: functions that cannot be imported by value, rows as Arrow IPC.
+
+    `shared` names values that the other side has already. Many rows go through a file in `folder`; None: they are in the bytes.
+    """
     file = BytesIO()
     _pickler(file, shared, folder).dump(value)
     return file.getvalue()
@@ -170,10 +174,10 @@ def _read_chunk(folder: str, data: "bytes | str") -> pa.RecordBatch:
     return _read_chunks(Path(folder), data)[0]
 
 
-def _write_chunks(folder: Path, chunks: list[pa.RecordBatch]) -> bytes | str:
+def _write_chunks(folder: Path | None, chunks: list[pa.RecordBatch]) -> bytes | str:
     """Write chunks, to bytes or, if they are many, to a file, whose name is returned."""
     size = sum(chunk.nbytes for chunk in chunks)
-    if size < _THROUGH_PIPE:
+    if folder is None or size < _THROUGH_PIPE:
         sink = pa.BufferOutputStream()
         _write(chunks, sink)
         written: bytes = sink.getvalue().to_pybytes()

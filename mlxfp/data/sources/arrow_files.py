@@ -36,7 +36,8 @@ def read_arrow(path: Paths) -> Dataset[Example]:
     fetched whole. Several files need the same columns, and types that those of the first one hold without loss. Names of folders such as
     `year=2024` become columns, as for `read_parquet`. Do not overwrite or truncate a file while it is mapped.
 
-    The file that `cache` writes is read as well, as rows of its own: in another program, or without the pipeline that made it.
+    Of a folder that `write` has written, the manifest names the files, and says whether all are there. What `cache` keeps is read as well,
+    as rows of its own: in another program, or without the pipeline that made it.
 
     Reading raises `DataError` for a file that is not Arrow IPC, `SchemaError` naming both files where two differ, and `MissingFileError`
     where a path matches no file; `ArgumentError` for a folder with several caches, which may be versions of one pipeline.
@@ -100,15 +101,6 @@ class _ReadArrow(ColumnSource):
 
     def header_of(self, file: FileStamp) -> tuple[Schema, int | None]:
         return _without_hidden(file), _read_header(file)[1]
-
-    def whole_schema(self) -> Schema:
-        files = self.files()
-        if len(self.paths) == 1 and len(files) > 1 and all(map(_is_cache, files)):
-            raise ArgumentError(
-                f"A folder of caches holds one file for each version of a pipeline, not parts of one: got {len(files)} of them, in "
-                f"{self.paths[0]}. Name the files to read, or delete the old ones."
-            )
-        return super().whole_schema()
 
     def rows_of(self, file: FileStamp) -> int:
         return _count_rows(file)

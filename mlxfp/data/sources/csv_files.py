@@ -31,9 +31,10 @@ from mlxfp.data.sources.columns import (
     type_code,
 )
 from mlxfp.data.sources.files import Paths, blocks, packed
-from mlxfp.data.sources.line_files import LineSource, check_block
-from mlxfp.data.sources.records.csv_quotes import last_record_end, open_quote, record_ends, split_fields
+from mlxfp.data.sources.line_files import LineSource
+from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
+from mlxfp.data.sources.records.parsing import check_block
 
 # What pandas reads as a missing value (pandas.read_csv, na_values), so that both read the same values from a file.
 NULL_VALUES = (
@@ -115,6 +116,9 @@ class _ReadCsv(LineSource):
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:
         return record_ends(data, self.delimiter, self.quote)
+
+    def filled_ends(self, data: bytes) -> NDArray[np.int64]:
+        return filled_record_ends(data, self.delimiter, self.quote)
 
     def opening(self, path: str) -> Opening:
         start = super().opening(path)

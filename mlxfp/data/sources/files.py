@@ -22,6 +22,7 @@ from attrs import field, frozen
 from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, CursorError, DataError, MissingFileError, listed, suggest
 from mlxfp.core.sources import Position, Source
+from mlxfp.data.manifests import is_written, listed_files
 from mlxfp.data.sources.partitions import is_partition, partition_of, partition_types
 from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, is_shown, open_remote
 
@@ -101,9 +102,19 @@ def _expand(path: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if archive is not None:
         return _expand_within(archive, path.relative_to(archive).as_posix())
     if path.is_dir():
+        written = listed_files(path, suffixes)
+        if written is not None:
+            return written
         below = chain.from_iterable(folder.rglob("*") for folder in path.iterdir() if is_partition(folder.name))
         entries = [entry for entry in chain(path.iterdir(), below) if is_shown(entry.relative_to(path).as_posix()) and entry.is_file()]
         found = sorted(entry for entry in entries if entry.name.lower().endswith(suffixes))
+        if not found and (caches := sorted(each for each in path.iterdir() if is_written(each))):
+            if len(caches) == 1:
+                return _expand(caches[0], suffixes)
+            raise ArgumentError(
+                f"A folder of caches holds one for each version of a pipeline, not parts of one: got {len(caches)} of them, in {path}. "
+                "Name one of them, or delete the old ones."
+            )
         if not found:
             wanted = ", ".join(suffixes)
             raise MissingFileError(

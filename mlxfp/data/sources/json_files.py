@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any, Literal
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as arrow_json
 from attrs import frozen
+from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice, explain_call
 from mlxfp.core.chunks import Example, RecordBatch, Schema, one_chunk, set_column
@@ -28,7 +30,17 @@ from mlxfp.data.sources.columns import (
 )
 from mlxfp.data.sources.files import Paths, packed
 from mlxfp.data.sources.line_files import LineSource
-from mlxfp.data.sources.records.json_lines import DEEPEST, as_object, count_objects, depth, holds_long, levels_of, long_keys, with_texts
+from mlxfp.data.sources.records.json_lines import (
+    DEEPEST,
+    as_object,
+    count_objects,
+    depth,
+    holds_long,
+    levels_of,
+    long_keys,
+    object_ends,
+    with_texts,
+)
 from mlxfp.data.sources.records.line_blocks import Fault, Opening, fails, first_failure, guard, shorten
 
 Unknown = Literal["raise", "ignore"]
@@ -73,6 +85,9 @@ def read_jsonl(path: Paths, *, schema: Declared = None, unknown: Unknown = "rais
 class _ReadJsonl(LineSource):
     unknown: Unknown = "raise"
     suffixes = packed(".jsonl", ".ndjson")
+
+    def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
+        return object_ends(data)
 
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
         try:

@@ -6,7 +6,6 @@ always an error and never changes a type.
 """
 
 import os
-import re
 import warnings
 from abc import abstractmethod
 from collections import deque
@@ -24,9 +23,9 @@ import pyarrow.compute as pc
 from attrs import field, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks
-from mlxfp.core.errors import DataError, MlxfpError, SchemaError
-from mlxfp.core.sources import Position
+from mlxfp.core.chunks import RecordBatch, Schema
+from mlxfp.core.errors import MlxfpError, SchemaError
+from mlxfp.core.sources import Held, Position, Tasks
 from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
     TEXT_OF_JSON,
@@ -40,19 +39,17 @@ from mlxfp.data.sources.columns import (
     shown,
 )
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
-from mlxfp.data.sources.partitions import check_partition, fit, partition_types
+from mlxfp.data.sources.partitions import check_partition, partition_types
 from mlxfp.data.sources.records.line_blocks import LF, MARK, Block, Fault, Opening, count_lines
+from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
-from mlxfp.data.sources.row_chunks import ERROR, REASON
 
 _WIDE = 500  # columns that a block of the usual size holds at least 1 KB of
 _SAMPLE = 1 << 20  # bytes that types are inferred from
-_FAULTS = 16  # records that cannot be parsed in a block, until each is parsed alone: finding one costs some ten times parsing the block
 _CONVERT = "Convert the file to UTF-8, as with iconv; if it is compressed, unpack it, or use gzip or zstd with the suffix .gz or .zst."
 _LONG = pa.decimal128(19, 0)  # how a scan marks a column of integers that float64 does not hold: it joins with integers only
 A = TypeVar("A")
 B = TypeVar("B")
-_ESCAPED = re.compile("[\udc80-\udcff]")  # how Python decodes bytes that are not UTF-8
 
 
 @frozen(repr=False)
@@ -64,7 +61,12 @@ class LineSource(FileSource):
     transcoding: ClassVar[str] = _CONVERT  # what to do where text is in another encoding
     marks: bool = field(default=False, kw_only=True, repr=False)  # whether records that cannot be parsed become rows marked as failed
     encoding: str = field(default="utf-8", kw_only=True)
+    costly = True  # parsing is worth a worker
     _block_size: int = field(default=BLOCK, kw_only=True, repr=False)  # changes the cursors, not the rows
+
+    def marking(self) -> "LineSource":
+        """Return the source whose records that cannot be parsed are marked rows."""
+        return attrs.evolve(self, marks=True)
 
     @abstractmethod
     def parse(self, data: bytes, opening: Opening, schema: Schema | None) -> RecordBatch | Fault:
@@ -132,8 +134,27 @@ class LineSource(FileSource):
         present = set(schema.names)
         return pa.schema([*schema, *(pair for pair in self.stated(files) if pair[0] not in present)])
 
+    def filled_ends(self, data: bytes) -> NDArray[np.int64] | None:
+        """Return where the records end that become rows, int64[N], before they are parsed; None where that is not known for sure."""
+        return None
+
     def read(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
         """Yield a chunk for every block, with the position after it."""
+        for lines, after in self._lines(position):
+            chunk = lines.read()
+            if chunk.num_rows:
+                yield chunk, after
+
+    def tasks(self, epoch: int, position: Position) -> Tasks:
+        """Yield a task for every block. It is parsed where it runs, if its records can be counted before."""
+        for lines, after in self._lines(position):
+            ends = None if self.marks else self.filled_ends(lines.block.data)
+            task = Held(lines.read()) if ends is None else attrs.evolve(lines, rows=len(ends), ends=ends)
+            if task.rows:
+                yield task, after
+
+    def _lines(self, position: Position) -> Iterator[tuple[Lines, Position]]:
+        """Yield the blocks from a position on, with what is known of their columns, and the position after each."""
         files = self.files()
         first, offset, line = find_place(files, position)
         schema, inferred_from = self.inferred(files)
@@ -149,12 +170,8 @@ class LineSource(FileSource):
             check_same_names([*names, *(name for name, _ in partition if name not in names)], path, whole.names, inferred_from)
             start = (offset, line) if number == first and offset else (opening.offset, opening.line)
             for block in _blocks(self, path, opening, start, _size(self._block_size, schema.names)):
-                chunk = (_parse_marked if self.marks else _parse)(self, block, own)
-                if partition:
-                    marks = [each for each in chunk.schema if each.name == ERROR]
-                    chunk = fit(chunk, pa.schema([*shown(wanted), *marks]), partition, path)
-                if chunk.num_rows:
-                    yield chunk, place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
+                after = place(files, number, block.end, block.next_line) if block.end else place(files, number + 1, 0, 0)
+                yield Lines(self, block, own, wanted, partition), after
 
     def notes(self) -> tuple[str, ...]:
         """Say what resuming in a compressed file costs, and what a scan has found."""
@@ -171,24 +188,6 @@ class LineSource(FileSource):
         return f"{super().__repr__().removesuffix(')')}{schema_argument(self.types, scan=self.scan)})"
 
 
-def check_block(source: LineSource, block: Block) -> None:
-    """Raise `DataError` unless the block is UTF-8 and, at the end of a file, its last record is whole."""
-    fault = _find_fault(source, block)
-    if fault is not None:
-        raise _data_error(fault, block)
-
-
-def _find_fault(source: LineSource, block: Block) -> Fault | None:
-    """Find bytes that are not UTF-8, or a record that the end of the file cuts off."""
-    try:
-        pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(block.data)], np.int32)), pa.py_buffer(block.data)).validate(full=True)
-    except pa.ArrowInvalid:
-        at = len(_ESCAPED.split(block.data.decode(errors="surrogateescape"), maxsplit=1)[0].encode())
-        encoding = "UTF-8" if source.encoding == "utf-8" else source.encoding
-        return Fault(at, f"Text is not {encoding}: got the byte 0x{block.data[at]:02x}", source.transcoding)
-    return None if block.end else source.unended(block.data)
-
-
 def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, int], size: int) -> Iterator[Block]:
     """Yield the blocks of a file from (offset, line) on."""
     offset, line = start
@@ -201,81 +200,6 @@ def _blocks(source: LineSource, path: str, opening: Opening, start: tuple[int, i
 def _size(least: int, columns: Sequence[str]) -> int:
     """Return the size of a block, larger for wide rows: Arrow takes as long for a column of a block as for some 500 bytes of numbers."""
     return least * max(1, len(columns) // _WIDE)
-
-
-def _parse(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch:
-    parsed = _without_faults(source, block) if schema is None else _attempt(source, block, schema)
-    if isinstance(parsed, Fault):
-        raise _data_error(parsed, block)
-    return parsed
-
-
-def _parse_marked(source: LineSource, block: Block, schema: Schema) -> RecordBatch:
-    """Parse a block; each record that cannot be parsed becomes a row of nulls, marked with the reason."""
-    parsed = _attempt(source, block, schema)
-    if not isinstance(parsed, Fault):
-        return parsed
-    ends, data = np.append(source.record_ends(block.data), len(block.data)), block.data
-    columns = pa.schema([*shown(schema), (ERROR, REASON)])
-    parts: list[RecordBatch] = []
-    start, stop, failures = 0, len(data), 0
-    after: tuple[int, str] | None = None  # of the record that begins at `stop`: where it ends, and what is wrong with it
-    while start < len(data):
-        following = int(ends[np.searchsorted(ends, start, "right")])
-        some = _part(block, start, stop if failures < _FAULTS else min(stop, following))
-        parsed = _attempt(source, some, schema)
-        if not isinstance(parsed, Fault):
-            parts.append(pa.RecordBatch.from_arrays([*parsed.columns, pa.nulls(parsed.num_rows, REASON)], schema=columns))
-            start += len(some.data)
-        else:
-            which = int(np.searchsorted(ends, start + parsed.at, "right"))
-            stop, after = max(start, int(ends[which - 1]) if which else 0), (int(ends[which]), _said(parsed, some))
-        if after is not None and start == stop:
-            error = pa.array([{"stage": repr(source), "reason": f"DataError: {after[1]}"}], REASON)
-            parts.append(pa.RecordBatch.from_arrays([*(pa.nulls(1, each.type) for each in list(columns)[:-1]), error], schema=columns))
-            start, stop, failures, after = after[0], len(data), failures + 1, None
-    return concat_chunks(parts)
-
-
-def _part(block: Block, start: int, stop: int) -> Block:
-    """Return some records of a block."""
-    line = block.line + count_lines(block.data[:start])
-    return attrs.evolve(block, data=block.data[start:stop], line=line, end=block.end if stop == len(block.data) else stop)
-
-
-def _without_faults(source: LineSource, block: Block) -> RecordBatch | Fault:
-    """Infer the types of a block; where records that cannot be parsed are marked, without these, or if they are many from those before."""
-    first = parsed = _attempt(source, block, None)
-    for number in range(_FAULTS if source.marks else 0):
-        if not isinstance(parsed, Fault) or (parsed.column is not None and source.scan):
-            return parsed
-        ends = np.append(source.record_ends(block.data), len(block.data))
-        which = int(np.searchsorted(ends, parsed.at, "right"))
-        rest = b"" if number == _FAULTS - 1 else block.data[ends[which] :]
-        block = attrs.evolve(block, data=block.data[: ends[which - 1] if which else 0] + rest)
-        parsed = _attempt(source, block, None)
-    return first if isinstance(parsed, Fault) or (source.marks and not parsed.num_rows) else parsed
-
-
-def _attempt(source: LineSource, block: Block, schema: Schema | None) -> RecordBatch | Fault:
-    fault = _find_fault(source, block)
-    if fault is not None:
-        return fault
-    try:
-        return source.parse(block.data, block.opening, schema)
-    except pa.ArrowNotImplementedError as error:  # Arrow's error for a type that its reader does not support
-        raise SchemaError(
-            f"A declared type cannot be read: {error}, in {source!r}. Read the column as text or numbers, and convert it."
-        ) from error
-
-
-def _data_error(fault: Fault, block: Block) -> DataError:
-    return DataError(f"{_said(fault, block)}. {fault.cure}")
-
-
-def _said(fault: Fault, block: Block) -> str:
-    """Say what is wrong, and where."""
-    return f"{fault.what}, in line {block.line + count_lines(block.data[: fault.at])} of {block.path}"
 
 
 @lru_cache(maxsize=256)
@@ -299,7 +223,7 @@ def _infer(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, st
 
 def _samples(source: LineSource, files: tuple[FileStamp, ...]) -> Iterator[tuple[RecordBatch, str]]:
     """Yield every block, parsed with inferred types, and the path of its file; at least one block."""
-    return ((_parse(source, block, None), block.path) for block in _every_block(source, files))
+    return ((parse(source, block, None), block.path) for block in _every_block(source, files))
 
 
 @lru_cache(maxsize=64)
@@ -320,7 +244,7 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
     check_names(schema.names, files[0].path)
     wrong = next((name for name, kind in kinds.items() if kind is None), None)
     if wrong is not None:
-        what = _said(*faults[wrong]) if wrong in faults else _conflict(source, wrong, found[wrong])
+        what = said(*faults[wrong]) if wrong in faults else _conflict(source, wrong, found[wrong])
         fitting = schema_code((each.name, each.type) for each in schema)
         raise SchemaError(f"{what}. Make the values of a column one type, or keep them as JSON text: {fitting}")
     return schema, files[0].path
@@ -332,9 +256,9 @@ def _types_in(source: LineSource, block: Block) -> tuple[Block, list[tuple[str, 
     faults: list[Fault] = []
     declared = {name for name, _ in source.types}
     mixed = set[str]()
-    while isinstance(parsed := _without_faults(source, block), Fault):
+    while isinstance(parsed := without_faults(source, block), Fault):
         if parsed.column is None or parsed.column in declared:
-            raise _data_error(parsed, block)
+            raise data_error(parsed, block)
         mixed.add(parsed.column)
         if None in parsed.kinds:
             faults.append(parsed)

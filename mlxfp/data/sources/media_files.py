@@ -108,7 +108,7 @@ class _MediaSource(Source):
     def parse(self, data: bytes, path: str) -> dict[str, Any]:
         """Make the columns of the content of a file."""
 
-    @property
+    @cached_property
     def root(self) -> str:
         return self.path.rstrip("/") if is_remote(self.path) else str(Path(self.path).expanduser())
 

@@ -59,3 +59,4 @@ from mlxfp.testing.laws.training import assert_keeps_events as assert_keeps_even
 from mlxfp.testing.laws.training import assert_observes_lazily as assert_observes_lazily
 from mlxfp.testing.laws.training import assert_pure_step as assert_pure_step
 from mlxfp.testing.laws.training import assert_saves as assert_saves
+from mlxfp.testing.laws.writing import assert_written_alike as assert_written_alike

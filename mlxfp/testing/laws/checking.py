@@ -79,6 +79,7 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     >>> check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
     >>> check(fp.batch(2), ahead=0)
     """
+    __tracebackhide__ = True  # for IPython, which asks functions and not modules
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
     given = {"schema": schema, "examples": examples, "ahead": ahead, "views": views or None, **stated, "state": state, "batches": batches}
     kind = _kind(subject, trains=state is not None or batches is not None)
@@ -120,6 +121,7 @@ def _kind(subject: object, *, trains: bool) -> str:
 
 
 def _check_dataset(dataset: Dataset[Any]) -> None:
+    __tracebackhide__ = True
     datasets.assert_value(dataset)
 
     def every_law_holds(epoch: int) -> None:
@@ -144,6 +146,7 @@ def _assert_laws_of_datasets(dataset: Dataset[Any], epoch: int) -> None:
 
 
 def _check_stage(stage: Any, schema: Schema | None, examples: Rows | None, ahead: int | None) -> None:
+    __tracebackhide__ = True
     datasets.assert_value(stage)
     transform = stage if "examples" in getattr(stage, "accepts", ("examples",)) else compose(batch(2), stage)
 
@@ -185,6 +188,7 @@ def _check_stage(stage: Any, schema: Schema | None, examples: Rows | None, ahead
 
 
 def _check_collator(collator: Any, schema: Schema | None, examples: Rows | None, stated: Mapping[str, Any], *, views: bool) -> None:
+    __tracebackhide__ = True
     if schema is None and examples is None:
         raise ArgumentError(
             f"check needs to know what the collator {brief(collator)} takes. Pass schema= or examples=, as in "
@@ -216,6 +220,7 @@ def _check_collator(collator: Any, schema: Schema | None, examples: Rows | None,
 
 
 def _check_step(step: Any, state: "TrainState | None", batches: "Dataset[Batch] | None") -> None:
+    __tracebackhide__ = True
     if state is None or batches is None:
         raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
     first = next(iter(batches))
@@ -230,6 +235,7 @@ def _check_step(step: Any, state: "TrainState | None", batches: "Dataset[Batch] 
 
 def _run(law: Callable[..., None], *, most: int | None = None, **strategies: st.SearchStrategy[Any]) -> None:
     """Run a law under hypothesis, with the current settings; show only the smallest failure, not one for each law."""
+    __tracebackhide__ = True
     calm = settings(
         max_examples=min(settings().max_examples, most or settings().max_examples),
         deadline=None,

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import tokenizers as hf
 from attrs import evolve, frozen
 from numpy.typing import NDArray
 
-from mlxfp.core.arrow.types import is_large
 from mlxfp.text.encoding.boundaries import Cuts, find_cuts
+from mlxfp.text.engines.columns import found, text_offsets
 from mlxfp.text.tokenizers.configuration import MARK, Part, read_configuration
 from mlxfp.text.tokenizers.tokenizer import engine
 
@@ -105,21 +104,6 @@ def cut_words(rule: Rule, texts: pa.StringArray) -> Words:
     offsets = np.append(starts, len(data)).astype(np.int32)
     encoded = pa.StringArray.from_buffers(len(starts), pa.py_buffer(offsets), data).dictionary_encode()
     return Words(encoded.dictionary, encoded.indices.to_numpy(), np.searchsorted(starts, ends), len(data))
-
-
-def text_offsets(texts: pa.Array) -> NDArray[Any]:
-    """Return where the bytes of each text begin in the column's buffer, and where the last text ends: [N + 1]."""
-    kind = np.int64 if is_large(texts.type) else np.int32
-    offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
-    return offsets
-
-
-def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
-    """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
-    if not pattern:
-        return np.zeros(len(texts), bool)
-    matches: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
-    return matches
 
 
 @lru_cache(maxsize=32)

@@ -1,14 +1,16 @@
-"""A column of texts to ids, without special tokens: by words met before where that is faster, else by the tokenizer itself.
+"""A column of texts to ids, without special tokens: by an engine, by words that were met before, or by the tokenizer itself.
 
-The choice is a fixed rule, without a clock: a block of a column goes by its words if the words that are new to the memo, together with
-the rows in which a cut may change ids, hold at most half of its bytes. Otherwise the rest of the column goes to the tokenizer whole. The
-first block is small, so a column of words that never repeat costs little more than the tokenizer alone. The ids are the same either way.
+The choice is a fixed rule, without a clock. From the first `_WORTH` bytes on, an engine gets the texts that pass its gate, if one is
+proved (see `engines`). Otherwise, a block of a column goes by its words if the words that are new to the memo, together with the rows in
+which a cut may change ids, hold at most half of its bytes. Otherwise the rest of the column goes to the tokenizer whole. The first block is
+small, so a column of words that never repeat costs little more than the tokenizer alone. The ids are the same either way.
 """
 
 import json as jsons
 import os
 from functools import lru_cache
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,12 +21,16 @@ from numpy.typing import NDArray
 
 from mlxfp.core.arrow.ragged import Ragged, ends_of, to_lists
 from mlxfp.text.encoding.batch_calls import Caller, Encoded, find_caller, read
-from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule, found, text_offsets
+from mlxfp.text.encoding.boundary_rules import HELD, HINTED, Rule, Words, cut_words, find_rule
 from mlxfp.text.encoding.framing import find_frame, gather
 from mlxfp.text.encoding.memo import Entries, Flags, Memo
-from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
+from mlxfp.text.engines.choosing import Proved, choose
+from mlxfp.text.engines.columns import found, text_offsets
+from mlxfp.text.tokenizers.json_checks import is_panic
+from mlxfp.text.tokenizers.tokenizer import EngineName, Tokenizer, engine
 
 # Tuned on 2 cores with BERT and GPT-2 over tables, wikitext, documentation and source code.
+_WORTH = 1 << 20  # bytes of text from which on an engine pays for its start and its probe, which take as long as 3 MB by words
 _LEAST = 4 << 10  # bytes of a column below which calls of Arrow and NumPy take as long as the tokenizer
 _FEW = 8  # texts up to which, if they hold so little, lists are faster than arrays
 _FIRST = 1 / 16  # of a column, its first block
@@ -47,9 +53,15 @@ def encode_chunk(tokenizer: Tokenizer, texts: pa.Array) -> pa.ListArray:
 
 def encode_rows(tokenizer: Tokenizer, texts: pa.Array) -> Ragged:
     """Do what `encode_chunk` does, and leave the ids in NumPy, end to end."""
-    blocks = _encoder(tokenizer.json).encode(texts)
-    ids, lengths = blocks[0] if len(blocks) == 1 else map(np.concatenate, zip(*blocks, strict=True))
+    ids, lengths = _join(_encoder(tokenizer.json, tokenizer.engine).encode(texts))
     return Ragged(ids, lengths.cumsum() - lengths, lengths)
+
+
+def _join(blocks: list[Encoded]) -> Encoded:
+    if len(blocks) == 1:
+        return blocks[0]
+    ids, lengths = zip(*blocks, strict=True)
+    return np.concatenate(ids), np.concatenate(lengths)
 
 
 def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged, Ragged]:
@@ -57,7 +69,7 @@ def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged,
 
     These are the offsets of the `tokenizers` package, of its slower call. Words that were met before do not know them.
     """
-    encodings = _encoder(tokenizer.json).caller.call(texts.to_pylist(), offsets=True)
+    encodings = _encoder(tokenizer.json, tokenizer.engine).caller.call(texts.to_pylist(), offsets=True)
     ids, lengths = read(encodings)
     offsets = np.fromiter(chain.from_iterable(chain.from_iterable(each.offsets for each in encodings)), np.int32, 2 * len(ids))
     first = lengths.cumsum() - lengths
@@ -65,17 +77,45 @@ def encode_spans(tokenizer: Tokenizer, texts: pa.Array) -> tuple[Ragged, Ragged,
     return Ragged(ids, first, lengths), Ragged(starts, first, lengths), Ragged(ends, first, lengths)
 
 
+def cut_spans(tokenizer: Tokenizer, texts: pa.Array, kept: NDArray[np.int64], spans: tuple[Ragged, Ragged]) -> tuple[Ragged, Ragged]:
+    """Return where the last `kept` tokens of each text begin and end.
+
+    Some tokenizers leave spaces out of tokens, but not the one in front of the first token: that is another one where a text was cut.
+    """
+    starts, ends = (Ragged(each.values.copy(), each.starts + each.lengths - kept, kept) for each in spans)
+    own = engine(_encoder(tokenizer.json, tokenizer.engine).json)
+    if '"trim_offsets":true' not in own.to_str():
+        return starts, ends
+    bare = engine(jsons.dumps({**jsons.loads(tokenizer.json), "post_processor": None}, ensure_ascii=False))
+    for row in np.flatnonzero((kept > 0) & (kept < spans[0].lengths)).tolist():
+        encoding = bare.encode(texts[row].as_py(), add_special_tokens=False)
+        encoding.truncate(int(kept[row]), direction="left")
+        first = starts.starts[row]
+        starts.values[first], ends.values[first] = own.post_process(encoding, None, add_special_tokens=False).offsets[0]
+    return starts, ends
+
+
 def encode_few(tokenizer: Tokenizer, texts: pa.Array) -> list[list[int]] | None:
     """Do what `encode_chunk` does, with a list for each text; None for so many texts, or so long texts, that arrays are faster."""
     if len(texts) > _FEW:
         return None
     spelled = texts.to_pylist()
-    return [encoding.ids for encoding in _encoder(tokenizer.json).caller.call(spelled)] if sum(map(len, spelled)) < _LEAST else None
+    return (
+        [encoding.ids for encoding in _encoder(tokenizer.json, tokenizer.engine).caller.call(spelled)]
+        if sum(map(len, spelled)) < _LEAST
+        else None
+    )
+
+
+def say_engine(tokenizer: Tokenizer) -> str:
+    """Say which engine encodes long columns, and why not another one; this tries the engines that are installed."""
+    found = _encoder(tokenizer.json, tokenizer.engine)
+    return str(choose(found.json, found.wanted))
 
 
 def find_memo(tokenizer: Tokenizer) -> Memo | None:
     """Return the words that a tokenizer met, and how its texts are cut into words; None where nothing is known about that."""
-    return _encoder(tokenizer.json).memo
+    return _encoder(tokenizer.json, tokenizer.engine).memo
 
 
 def encode_parts(memo: Memo, parts: pa.StringArray, size: float, *, most_new: float = _NEW) -> tuple[Ragged, NDArray[np.bool_]] | None:
@@ -98,13 +138,13 @@ def forget_words() -> None:
 
 
 @lru_cache(maxsize=8)
-def _encoder(json: str) -> "_Encoder":
+def _encoder(json: str, wanted: EngineName) -> "_Encoder":
     if not find_frame(json, pair=False, special=False).bare:
         json = jsons.dumps({**jsons.loads(json), "post_processor": None}, ensure_ascii=False)
     if tuple(map(int, hf.__version__.split(".")[:2])) > _TRIED:
-        return _Encoder(Caller(engine(json), separator=None, apart=False), None)
+        return _Encoder(json, "tokenizers", Caller(engine(json), separator=None, apart=False), None)
     caller, rule = find_caller(engine(json)), find_rule(json)
-    return _Encoder(caller, None if rule is None else Memo(caller, rule))
+    return _Encoder(json, wanted, caller, None if rule is None else Memo(caller, rule))
 
 
 os.register_at_fork(after_in_child=forget_words)  # another thread may have held a lock
@@ -114,15 +154,50 @@ os.register_at_fork(after_in_child=forget_words)  # another thread may have held
 class _Encoder:
     """A tokenizer with the words that it met."""
 
+    json: str
+    wanted: EngineName
     caller: Caller
     memo: Memo | None
+    met: int = 0  # bytes of text
 
     def encode(self, texts: pa.Array) -> list[Encoded]:
         """Encode texts in blocks of neighbouring rows."""
         offsets = text_offsets(texts) if len(texts) else np.zeros(1, np.int64)
         size = int(offsets[-1] - offsets[0])
-        if self.memo is None or size < _LEAST:
+        if size < _LEAST:
             return [self.caller.encode(texts.to_pylist())]
+        self.met += size
+        worth = self.wanted != "tokenizers" and (self.met >= _WORTH or self.wanted != "auto")
+        proved = choose(self.json, self.wanted).proved if worth else None
+        blocks = None if proved is None else self._encode_with(proved, texts)
+        return self._encode_plainly(texts, offsets) if blocks is None else blocks
+
+    def _encode_with(self, proved: Proved, texts: pa.Array) -> list[Encoded] | None:
+        """Encode the texts that pass an engine's gate with it, and the others without; None if none passes, or if it fails."""
+        try:
+            closed = proved.gate.closed(texts)
+            if len(closed) == len(texts):
+                return None
+            passed = np.delete(np.arange(len(texts)), closed)
+            ids, ends = proved.engine.encode(texts.take(pa.array(passed)) if len(closed) else texts)
+        except BaseException as error:
+            if isinstance(error, Exception) or is_panic(error):  # such as a text that is not valid: the tokenizer itself says so
+                return None
+            raise
+        if not len(closed):
+            return [(ids, np.diff(ends))]
+        others = texts.take(pa.array(closed))
+        rest, counts = _join(self._encode_plainly(others, text_offsets(others)))
+        lengths = np.empty(len(texts), np.int64)
+        lengths[passed], lengths[closed] = np.diff(ends), counts
+        parts = np.split(ids, ends[closed - np.arange(len(closed))])  # cut where texts were left out
+        return [(np.concatenate([*chain(*zip(parts, np.split(rest, counts.cumsum()[:-1]), strict=False)), parts[-1]]), lengths)]
+
+    def _encode_plainly(self, texts: pa.Array, offsets: NDArray[Any]) -> list[Encoded]:
+        """Encode texts by their words, or by the tokenizer itself."""
+        if self.memo is None:
+            return [self.caller.encode(texts.to_pylist())]
+        size = int(offsets[-1] - offsets[0])
         blocks, first, room = list[Encoded](), 0, max(_LEAST_FIRST, size * _FIRST)
         while first < len(texts):
             end = max(first + 1, int(np.searchsorted(offsets, offsets[first] + room, side="right")) - 1)

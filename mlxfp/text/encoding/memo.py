@@ -11,7 +11,8 @@ from attrs import Factory, define, frozen
 from numpy.typing import NDArray
 
 from mlxfp.text.encoding.batch_calls import Caller, Ids
-from mlxfp.text.encoding.boundary_rules import Rule, text_offsets
+from mlxfp.text.encoding.boundary_rules import Rule
+from mlxfp.text.engines.columns import text_offsets
 
 _LIMIT = 32 << 20  # bytes that a memo may hold: 150,000 words, as many as 30 MB of English have
 _WORD = 144  # bytes that a word takes in addition to its text and ids: a string, its number, a place in a dict, three numbers in arrays

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from mlxfp.core.arrow.ragged import Ragged
 from mlxfp.core.arrow.types import decoded
 from mlxfp.core.chunks import RecordBatch
-from mlxfp.text.encoding.boundary_rules import Rule, text_offsets
+from mlxfp.text.encoding.boundary_rules import Rule
 from mlxfp.text.encoding.encoding import encode_parts, encode_rows, find_memo, replace_rows
 from mlxfp.text.encoding.framing import gather
+from mlxfp.text.engines.columns import text_offsets
 from mlxfp.text.templates.formatting import can_encode, format_column
 from mlxfp.text.templates.random_templates import Field, Piece, join_texts, parse
 from mlxfp.text.templates.templates import Template, concat

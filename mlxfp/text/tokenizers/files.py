@@ -10,11 +10,13 @@ import tokenizers as hf
 from attrs import evolve
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
-from mlxfp.core.checks import check_types, explain_call
+from mlxfp.core._optional import optional
+from mlxfp.core.checks import check_choice, check_types, explain_call
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError
 from mlxfp.text.tokenizers.configuration import read_configuration
 from mlxfp.text.tokenizers.json_checks import check_ids
-from mlxfp.text.tokenizers.tokenizer import ROLES, Tokenizer, engine
+from mlxfp.text.tokenizers.tokenizer import ENGINE_NAMES, ROLES, EngineName, Tokenizer
+from mlxfp.text.tokenizers.tokenizer import engine as own_tokenizer
 
 Roles = dict[str, str | None]
 
@@ -38,7 +40,7 @@ _BYTE_LEVEL = ("GPT2Tokenizer", "RobertaTokenizer", "BartTokenizer", "Longformer
 
 
 @explain_call
-def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
+def load_tokenizer(path: str | PathLike[str], *, engine: EngineName = "auto") -> Tokenizer:
     """Read a tokenizer from a file or a folder.
 
     A folder may hold, in this order of preference, `tokenizer.json`; `vocab.txt` (BERT's WordPiece); or `vocab.json` with `merges.txt`,
@@ -46,12 +48,19 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     `tokenizer_config.json` and `special_tokens_map.json`. A file is a `tokenizer.json` or a `vocab.txt`. Roles that no file names are
     given to the customary tokens (`[PAD]`, `<pad>`, `<|endoftext|>`, ...) where the vocabulary has them.
 
+    `tokenizers` says what the ids of a text are. Engines are other packages that give the same ids faster (`pip install "mlxfp[fast]"`):
+    gigatoken, for byte-level and SentencePiece BPE, and tokie, for WordPiece. With `engine="auto"`, `tokenize` uses the one that is proved
+    for this tokenizer, for long columns; with the name of an engine, only this one, from the first column on; `explain` says which one.
+    The ids are the same either way. An engine has to pass a probe with the vocabulary, and gets only texts of characters that a fuzzing
+    campaign has cleared for this kind of tokenizer; `tokenizers` encodes all others.
+
     Padding, truncation and dropout that a `tokenizer.json` sets are left out: they are arguments of stages, as `tokenize(max_length=...)`.
 
     Texts for a `vocab.txt` are lower-cased if `do_lower_case` of `tokenizer_config.json` says so; without it, if the vocabulary has no
     capital letters.
 
-    Raises `MissingFileError` where no tokenizer is found, `DataError` for files that cannot be read; both name the path. A regular
+    Raises `MissingFileError` where no tokenizer is found, `DataError` for files that cannot be read; both name the path;
+    `MissingExtraError` for an engine that is not installed. A regular
     expression of a `tokenizer.json` ends with an error after ten million steps at one place of a text; there is no limit for a whole text,
     so a file that was made to do harm can take hours over a long one.
 
@@ -64,7 +73,13 @@ def load_tokenizer(path: str | PathLike[str]) -> Tokenizer:
     ['[CLS]', 'a', 'cat', '##s', '[SEP]']
     """
     check_types((str, PathLike), path=path)
-    place = Path(path)
+    check_choice(ENGINE_NAMES, engine=engine)
+    if engine not in ("auto", "tokenizers"):
+        optional(engine, extra="fast", needed_by=f'load_tokenizer(engine="{engine}")')
+    return evolve(_load(Path(path)), engine=engine)
+
+
+def _load(place: Path) -> Tokenizer:
     if place.is_dir():
         return _from_folder(place)
     if not place.is_file():
@@ -97,7 +112,7 @@ def _from_folder(folder: Path) -> Tokenizer:
 def _value(path: Path, json: str, config: Mapping[str, Any]) -> Tokenizer:
     try:
         tokenizer = Tokenizer(json)
-        number_of = engine(tokenizer.json).token_to_id
+        number_of = own_tokenizer(tokenizer.json).token_to_id
         roles: dict[str, Any] = _customary_roles(lambda token: number_of(token) is not None)
         roles |= read_configuration(tokenizer.json).roles | _configured_roles(config)
         return evolve(tokenizer, **{f"{role}_token": token for role, token in roles.items()})
@@ -111,7 +126,7 @@ def _complete(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any]) -> 
     if not isinstance(listed, Mapping) or not all(isinstance(token, Mapping) for token in listed.values()):
         raise DataError(f"added_tokens_decoder of tokenizer_config.json in {str(folder)!r} must hold objects, got {listed!r:.80}. {_WRITE}")
     added = [*read_map(folder / "added_tokens.json"), *(str(token.get("content")) for token in listed.values())]
-    missing = [token for token in added if engine(tokenizer.json).token_to_id(token) is None]
+    missing = [token for token in added if own_tokenizer(tokenizer.json).token_to_id(token) is None]
     if missing:
         raise DataError(f"The folder {str(folder)!r} adds tokens to its vocabulary, {missing[0]!r} the first of them. {_WRITE}")
     return tokenizer

@@ -7,16 +7,19 @@ from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
 from sys import intern
-from typing import Any
+from typing import Any, Literal
 
 import tokenizers as hf
 from attrs import evolve, field, frozen
 
-from mlxfp.core.checks import check_text, check_types
+from mlxfp.core.checks import check_choice, check_text, check_types
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.text.tokenizers.json_checks import is_panic, malformed, read_json
 from mlxfp.text.tokenizers.literal_text import find_names, rename_tokens
 
+EngineName = Literal["auto", "tokenizers", "gigatoken", "tokie"]
+
+ENGINE_NAMES = ("auto", "tokenizers", "gigatoken", "tokie")
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
@@ -58,10 +61,12 @@ class Tokenizer:
     mask_token: str | None = field(default=None, kw_only=True)
     bos_token: str | None = field(default=None, kw_only=True)
     eos_token: str | None = field(default=None, kw_only=True)
+    engine: EngineName = field(default="auto", kw_only=True, eq=False)  # it never shows in ids, so two values that differ in it are equal
 
     def __attrs_post_init__(self) -> None:
         """Check the roles, and build the tokenizer once: a value that exists works."""
         check_types((str, type(None)), **self._roles)
+        check_choice(ENGINE_NAMES, engine=self.engine)
         engine(self.json)
 
     def encode(self, text: str, *, special: bool = True, literal: bool = False) -> list[int]:

@@ -72,7 +72,8 @@ def train_tokenizer(
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(token, _SPECIAL.index(token)) for token in ("[CLS]", "[SEP]")],
     )
-    return Tokenizer(built.to_str(), **{f"{token[1:-1].lower()}_token": token for token in _SPECIAL})
+    roles: dict[str, Any] = {f"{token[1:-1].lower()}_token": token for token in _SPECIAL}
+    return Tokenizer(built.to_str(), **roles)
 
 
 Texts = Callable[[], Iterator[list[str]]]  # each call reads from the beginning

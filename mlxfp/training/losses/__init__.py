@@ -2,14 +2,16 @@
 
 from mlxfp.evaluation.metrics import mae
 from mlxfp.training.losses.classification import binary_cross_entropy, contrastive, cross_entropy, linear_cross_entropy
-from mlxfp.training.losses.language import causal_lm, masked_lm
+from mlxfp.training.losses.language import answer_log_probabilities, causal_lm, dpo, masked_lm
 from mlxfp.training.losses.regression import huber, mse
 
 __all__ = [
+    "answer_log_probabilities",
     "binary_cross_entropy",
     "causal_lm",
     "contrastive",
     "cross_entropy",
+    "dpo",
     "huber",
     "linear_cross_entropy",
     "mae",

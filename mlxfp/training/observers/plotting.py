@@ -44,7 +44,7 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
     logs = log if isinstance(log, Mapping) else {"": log}
     panels: dict[str, dict[str, Points]] = {}
     for name, path in logs.items():
-        for title, curves in _panels(read_log(Path(path))).items():
+        for title, curves in log_panels(read_log(Path(path))).items():
             for curve, points in curves.items():
                 panels.setdefault(title, {})[f"{name} {curve}".strip()] = points
     if not panels:
@@ -63,7 +63,8 @@ def plot_run(log: PathLike | Mapping[str, PathLike], picture: PathLike) -> None:
         figure.savefig(os.fspath(picture))
 
 
-def _panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
+def log_panels(lines: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Points]]:
+    """Return what the lines of a log have to draw: by the title of a picture, curves by name."""
     trained = _curves([line for line in lines if line["event"] == "Stepped"])
     panels: dict[str, dict[str, Points]] = {"loss": {"training": trained.pop("loss")} if "loss" in trained else {}, "learning rate": {}}
     for name, points in _curves([line for line in lines if line["event"] == "Evaluated"]).items():

@@ -52,14 +52,16 @@ def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event
         for event in events:
             now = monotonic()
             view.add(event, now - waited)
-            stepped = isinstance(event, Stepped)
-            read = isinstance(event, Stepped) and bool(event.metrics)
-            if live and stepped and (read or now - drawn >= _REDRAW):
-                _write(out, f"{_ERASE}{view.line(event, now, live=True)[: get_terminal_size().columns - 1]}")
-                drawn = now
-            elif (not live and stepped and (read or (view.rate and not told))) or _has_line(event):
+            if isinstance(event, Stepped):
+                if live and (event.metrics or now - drawn >= _REDRAW):
+                    _write(out, f"{_ERASE}{view.line(event, now, live=True)[: get_terminal_size().columns - 1]}")
+                    drawn = now
+                elif not live and (event.metrics or (view.rate and not told)):
+                    _write(out, f"{view.line(event, now, live=False)}\n")
+                    told = True
+            elif _has_line(event):
                 _write(out, f"{_ERASE if drawn else ''}{view.line(event, now, live=live)}\n")
-                drawn, told = 0.0, told or stepped
+                drawn = 0.0
             yield event
             waited = monotonic()  # what observers and programs do with the event is not the time of the next one
     finally:
@@ -96,7 +98,8 @@ class _View:
             if not self.first and not event.compiled:
                 self.steps, self.seconds = _KEPT * self.steps + 1, _KEPT * self.seconds + seconds
             self.first = False
-            self.loss = _words(event.metrics, ["loss"]) or self.loss
+            if event.metrics:
+                self.loss = _words(event.metrics, ["loss"]) or self.loss
         elif isinstance(event, EpochEnded) and self.steps:
             self.seconds += seconds  # the rest of the last step: it is read here
         elif isinstance(event, RunStarted):

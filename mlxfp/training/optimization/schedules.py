@@ -21,7 +21,19 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError
 from mlxfp.core.nodes import brief
 from mlxfp.settings.registries import Registry
 
-__all__ = ["SCHEDULES", "by_name", "check_rate", "constant", "cosine_decay", "linear_decay", "one_cycle", "plot", "polynomial_decay"]
+__all__ = [
+    "SCHEDULES",
+    "by_name",
+    "check_rate",
+    "constant",
+    "cosine_decay",
+    "coslog",
+    "flat_cosine",
+    "linear_decay",
+    "one_cycle",
+    "plot",
+    "polynomial_decay",
+]
 
 
 def __dir__() -> list[str]:
@@ -96,6 +108,34 @@ def cosine_decay(rate: float, *, steps: int, warmup: int = 0, end: float = 0.0) 
 
 
 @explain_call
+def coslog(rate: float, *, steps: int, cycles: int = 4) -> Schedule:
+    """Rise from 0 to `rate` and fall to 0 as a cosine, `cycles` times, each time over twice as many of the `steps`.
+
+    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024: coslog4, the
+    schedule of RealMLP, is rate * (1 - cos(2 pi log2(1 + 15 t))) / 2 at the share t of the steps. Here t is that of the middle of a step,
+    so that the first update moves the weights. After `steps` it stays at 0.
+
+    >>> [round(coslog(1.0, steps=150)(step).item(), 2) for step in (0, 4, 10, 19, 45, 100, 149, 150)]
+    [0.05, 0.99, 0.01, 0.96, 0.99, 0.99, 0.0, 0.0]
+    """
+    check_positive(steps=steps, cycles=cycles)
+    check_rate(rate=rate)
+    return _Schedule(_coslog, (rate, steps, cycles))
+
+
+@explain_call
+def flat_cosine(rate: float, *, steps: int) -> Schedule:
+    """Stay at `rate` for half of the `steps`, then fall to 0 as half a cosine, and stay there.
+
+    >>> [round(flat_cosine(1.0, steps=4)(step).item(), 2) for step in (0, 2, 3, 4, 9)]
+    [1.0, 1.0, 0.5, 0.0, 0.0]
+    """
+    check_positive(steps=steps)
+    check_rate(rate=rate)
+    return _Schedule(_flat_cosine, (rate, steps))
+
+
+@explain_call
 def one_cycle(rate: float, *, steps: int, rise: float = 0.3) -> Schedule:
     """Rise from `rate` / 25 to `rate` over the share `rise` of the steps, then fall to `rate` / 250,000, both as half a cosine.
 
@@ -155,6 +195,7 @@ def plot(schedule: Schedule, path: str | os.PathLike[str], *, steps: int) -> Non
 SCHEDULES: Registry[Callable[[float, int, int], Schedule]] = Registry(
     "schedule",
     {
+        "coslog": lambda rate, steps, warmup: coslog(rate, steps=steps),
         "constant": lambda rate, steps, warmup: constant(rate, warmup=warmup),
         "linear": lambda rate, steps, warmup: linear_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
         "cosine": lambda rate, steps, warmup: cosine_decay(rate, steps=steps, warmup=min(warmup, steps - 1)),
@@ -196,6 +237,15 @@ def _polynomial_decay(  # noqa: PLR0913, PLR0917  # those of the public function
 
 def _cosine_decay(done: mx.array, rate: float, steps: int, warmup: int = 0, end: float = 0.0) -> mx.array:
     return _after_warmup(done, rate, warmup, _between(rate, end, _half_cosine(_share(done, steps, warmup))))
+
+
+def _coslog(done: mx.array, rate: float, steps: int, cycles: int = 4) -> mx.array:
+    share = mx.where(done < steps, (done + 0.5) / steps, 1.0)
+    return 0.5 * rate * (1 - mx.cos(2 * pi * mx.log2(1 + (2**cycles - 1) * share)))
+
+
+def _flat_cosine(done: mx.array, rate: float, steps: int) -> mx.array:
+    return _between(rate, 0.0, _half_cosine(mx.clip(2 * done / steps - 1, 0, 1)))
 
 
 def _one_cycle(done: mx.array, rate: float, steps: int, rise: float = 0.3) -> mx.array:

@@ -89,7 +89,7 @@ def _step_keys(seed: int, block: int, rank: int | None) -> list[mx.array]:
     steps = np.arange(block * _KEYS, (block + 1) * _KEYS)
     keys = fold_in_rows(fold_in(seed, "step"), steps)
     keys = keys if rank is None else fold_into_rows(keys, "rank", rank)
-    return [mx.array(halves) for halves in np.stack([keys >> np.uint64(32), keys & np.uint64(0xFFFFFFFF)], 1).astype(np.uint32)]
+    return [mx.array([key >> 32, key & 0xFFFFFFFF], mx.uint32) for key in keys.tolist()]
 
 
 def generator() -> mx.array:

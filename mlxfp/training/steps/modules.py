@@ -1,7 +1,6 @@
 """For `functional`: take the arrays out of an `mlx.nn` module, copy the module, and put arrays back."""
 
 from copy import copy
-from types import MethodType
 from typing import Any
 
 import mlx.core as mx
@@ -9,7 +8,7 @@ from mlx import nn
 
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.trees import flatten, unflatten
-from mlxfp.models.layers import Dropout, Embedding, QuantizedEmbedding
+from mlxfp.models.layers import Dropout, Embedding, QuantizedEmbedding, copy_modules
 
 _DROPOUTS: dict[type, tuple[int, ...]] = {nn.Dropout: (), nn.Dropout2d: (-2, -3), nn.Dropout3d: (-2, -3, -4)}
 _EMBEDDINGS: dict[type, type[nn.Module]] = {nn.Embedding: Embedding, nn.QuantizedEmbedding: QuantizedEmbedding}
@@ -29,11 +28,8 @@ def split_arrays(model: nn.Module) -> tuple[Any, Any]:
 
 
 def copy_module(model: nn.Module) -> nn.Module:
-    """Copy a module and the modules in it, with our dropout and embeddings instead of MLX's; modules that are shared in it stay shared.
-
-    Not by `copy.deepcopy`, which copies the weights, and fails on compiled functions such as the activations of `mlx.nn`.
-    """
-    new: nn.Module = _copy(model, {})
+    """Copy a module and the modules in it, with our dropout and embeddings instead of MLX's; modules that are shared in it stay shared."""
+    new: nn.Module = copy_modules(model, _dropout, classes=_EMBEDDINGS)
     return new
 
 
@@ -90,29 +86,6 @@ def _rest(tree: Any, part: Any) -> Any:
     return None if isinstance(part, mx.array) else copy(tree)
 
 
-def _copy(value: Any, done: dict[int, Any]) -> Any:
-    """Copy modules, the containers in them and their references to arrays; everything else (functions, numbers) is shared."""
-    if id(value) in done:
-        return done[id(value)]
-    kind: Any = type(value)
-    new: Any
-    if kind in _DROPOUTS:
-        new = done[id(value)] = Dropout(1 - value._p_1, shared_axes=_DROPOUTS[kind])  # noqa: SLF001  # MLX keeps the rate nowhere else
-    elif isinstance(value, nn.Module) or kind is dict:
-        own: Any = _EMBEDDINGS.get(kind, kind)
-        new = done[id(value)] = own.__new__(own)
-        dict.update(new, {key: _copy(item, done) for key, item in value.items()})
-        if kind is not dict:
-            vars(new).update({key: _copy(item, done) for key, item in vars(value).items()})
-    elif kind is list:
-        new = done[id(value)] = []
-        new.extend(_copy(item, done) for item in value)
-    elif kind is tuple:
-        new = tuple(_copy(item, done) for item in value)
-    elif kind is set or kind is mx.array:
-        new = copy(value)
-    elif isinstance(value, MethodType) and id(value.__self__) in done:  # self.activation = self.gelu
-        new = MethodType(value.__func__, done[id(value.__self__)])
-    else:
-        new = value
-    return new
+def _dropout(value: Any) -> Dropout | None:
+    axes = _DROPOUTS.get(type(value))
+    return None if axes is None else Dropout(1 - value._p_1, shared_axes=axes)  # noqa: SLF001  # MLX keeps the rate nowhere else

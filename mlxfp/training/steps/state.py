@@ -6,6 +6,7 @@ import mlx.core as mx
 from attrs import cmp_using, field, frozen
 from mlx import nn, optimizers
 
+from mlxfp._html import element, fragment, table
 from mlxfp.core.checks import check_not_negative, explain_call
 from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.training.optimization.optimizers import start
@@ -50,6 +51,13 @@ class TrainState:
     step: int
     seed: int
     extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
+
+    def _repr_html_(self) -> str:
+        """Show in a notebook how much each tree holds; nothing is computed for it."""
+        trees = [(name, flatten(tree)[1]) for name, tree in trees_of(self).items()]
+        rows = [(name, len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.nbytes for leaf in leaves)) for name, leaves in trees]
+        said = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")
+        return fragment(said, table(["tree", "arrays", "numbers", "bytes"], rows))
 
 
 @frozen(eq=False)

@@ -234,7 +234,8 @@ class TrainStep:
     ) -> tuple[list[mx.array], Metrics]:
         """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
         options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
-        (mean, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
+        (total, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
+        mean = mx.where(weight != 0, total / weight, total)  # not the one of the gradients, which is of one kernel with what comes after
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
         sums: Any = weighted_sums(gradients, weight, finite) if options.summed else None
         if options.ranks is not None:
@@ -263,7 +264,7 @@ class TrainStep:
         return leaves, metrics
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return ((mean loss, weight, buffers, which of them may have changed), gradients of the mean)."""
+        """Return ((sum of the loss, weight, buffers, which of them may have changed), gradients of the mean)."""
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
 
@@ -273,7 +274,7 @@ class TrainStep:
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
             mean = total / mx.where(weight == 0, 1, weight)
-            return mean if scale is None else mean * scale, (mean, weight, buffers, touched)
+            return mean if scale is None else mean * scale, (total, weight, buffers, touched)
 
         with refusing_draws(
             "The model draws random numbers in the backward pass too: mx.checkpoint in it computes a part again, with other numbers, so "
@@ -335,11 +336,11 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
         # Not the arrays themselves: inside a trace they cannot be printed.
         got = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
         raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({got}). See mlxfp.training.losses.")
-    # Times one: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) where a result is a cast that is in the graph twice, which
-    # happens when a loss multiplies its mean by a weight that is an integer. A test in tests/training/steps/test_steps.py fails when
-    # this can be removed.
-    total, weight = (number.reshape(()).astype(mx.float32) * 1 for number in numbers)
-    return total, weight
+    total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
+    # Times one, and through another shape: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) where a result is a cast that is in the
+    # graph twice, which happens when a loss multiplies its mean by a weight that is an integer. The sum is divided, in one kernel with
+    # the multiplication; the weight is not, and takes none. A test in tests/training/steps/test_steps.py fails when this can be removed.
+    return total * 1, weight.reshape(1).reshape(())
 
 
 def clip(gradients: Any, norm: float) -> tuple[Any, mx.array]:

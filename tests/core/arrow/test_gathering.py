@@ -98,6 +98,27 @@ def test_rows_of_any_type_are_those_that_arrow_takes(name, nulls, data):
     assert same(found.to_pylist(), taken_by_arrow(table, indices).to_pylist())  # which of equal dictionaries it has is Arrow's choice
 
 
+@pytest.mark.parametrize("limit", [taking.LAST_BYTE, 400])
+@pytest.mark.parametrize("kind", ["tokens", "tokens, named", "bytes in lists", "long lists", "lists of booleans"])
+@given(data=st.data())
+def test_lists_of_one_length_are_those_that_arrow_takes(kind, limit, data):
+    lengths = data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3) | st.integers(1, 4).map(lambda length: 3 * [length]))
+    null, convert = data.draw(st.sampled_from([None, None, 5])), bool if kind == "lists of booleans" else int
+    pieces = [
+        pa.array([[None if row == null else convert(row % 2)] * length for row in range(9)], KINDS[kind]).slice(
+            data.draw(st.integers(0, 3)), data.draw(st.integers(1, 6))
+        )
+        for length in lengths
+    ]
+    table = pa.Table.from_batches([pa.record_batch({"x": piece}) for piece in pieces])
+    indices = data.draw(numbers(table.num_rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(taking, "LAST_BYTE", limit)
+        found = rows_of(table).take(indices)
+    found.validate(full=True)
+    assert found.equals(taken_by_arrow(table, indices))
+
+
 @given(tables(min_columns=1, max_rows=40), st.data())
 def test_rows_of_any_table_are_those_that_arrow_takes(table, data):
     size = data.draw(st.integers(1, 9))
@@ -132,9 +153,18 @@ def test_a_result_too_large_for_its_offsets_is_left_to_arrow(monkeypatch):
     assert rows_of(table).take(indices).equals(taken_by_arrow(table, indices))
 
 
-def test_a_damaged_column_is_an_error_and_not_a_crash():
-    offsets = np.array([0, 2, 4_000_000, 6], np.int32)
-    damaged = pa.Array.from_buffers(pa.list_(pa.int32()), 3, [None, pa.py_buffer(offsets)], children=[pa.array(range(6), pa.int32())])
-    held = rows_in(pa.schema({"x": damaged.type}), [pa.record_batch({"x": damaged})] * 1)
+@pytest.mark.parametrize("ends", [[0, 2, 4_000_000, 6, 6], [0, 4_000_000, 8_000_000, 12_000_000, 6]])
+def test_a_damaged_column_is_an_error_and_not_a_crash(ends):
+    offsets = np.array(ends, np.int32)
+    damaged = pa.Array.from_buffers(pa.list_(pa.int32()), 4, [None, pa.py_buffer(offsets)], children=[pa.array(range(6), pa.int32())])
+    held = rows_in(pa.schema({"x": damaged.type}), [pa.record_batch({"x": damaged}).slice(0, 3)])  # Arrow compares the last offset only
     with pytest.raises(DataError, match="is damaged"):
         held.take(np.array([1, 0, 1] * 40))
+
+
+def test_small_chunks_are_joined_to_large_ones(monkeypatch):
+    monkeypatch.setattr(taking, "LARGE", 1000)
+    chunks = [pa.record_batch({"x": np.full(10, place)}) for place in range(39)]
+    joined = list(taking.large_chunks(chunks))
+    assert 1 < len(joined) < 10
+    assert pa.Table.from_batches(joined).equals(pa.Table.from_batches(chunks))

@@ -17,6 +17,7 @@ from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, Missi
 from mlxfp.core.execution import iterate
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
+from mlxfp.data.images import editing
 from mlxfp.data.images.colors import color_jitter
 from mlxfp.data.images.cropping import center_crop, random_crop, random_resized_crop
 from mlxfp.data.images.decoding import decode
@@ -83,6 +84,30 @@ def test_neighbours_that_run_as_one_give_what_they_give_one_after_the_other(name
     (step,) = (step for step in whole.plan.steps if step.stop - step.place > 1)
     assert np.array_equal(pixels_of(whole), pixels_of(unoptimized(whole)))
     assert step.place == 0
+
+
+@settings(deadline=None)
+@given(
+    names=st.lists(st.sampled_from(list(MEMBERS)), min_size=1, max_size=3),
+    mode=st.sampled_from(["rgb", "grey"]),
+    together=st.sampled_from([1, 60, 1 << 20]),
+)
+def test_images_of_one_size_become_what_they_become_one_by_one(names: list[str], mode: Any, together: int):
+    several = [smooth((9, 8, 3), seed) for seed in range(5)]
+    each = pipe(files(several), decode(mode=mode))  # of no known size
+    whole = pipe(from_table({"image": np.stack(pixels_of(each))}), resize((9, 9)))
+    stages = [MEMBERS[name][0] for name in names]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(editing, "_BYTES_TOGETHER", together)
+        found = pixels_of(pipe(whole, *stages))
+    apart = pipe(each, resize((9, 9)), *stages)
+    assert all(np.array_equal(made, expected) for made, expected in zip(found, pixels_of(unoptimized(apart)), strict=True))
+
+
+def test_an_error_names_the_row_though_images_are_changed_together():
+    tensors = from_table({"image": np.repeat(PIXELS, 3, axis=0)})
+    with pytest.raises(DataError, match=r"images\.center_crop: column 'image' of source row 0 has 3 x 3 pixels"):
+        list(pipe(tensors, resize((3, 3)), center_crop((3, 4))))
 
 
 def test_an_error_names_the_stage_that_failed_though_several_run_as_one():

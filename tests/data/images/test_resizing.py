@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.images import pixels as pixel_functions
-from mlxfp.data.images.pixels import resized
+from mlxfp.data.images.pixels import all_resized, resized
 from mlxfp.data.images.resizing import resize, resize_short_side
 from tests.data.images.pictures import as_image, as_pixels, colored, files, images, pillow, pixels_of, rows_of, smooth
 
@@ -68,6 +68,26 @@ def test_the_short_side_has_the_length_and_proportions_stay(pixels, length):
     shape = (length, length * long // short) if height == short else (length * long // short, length)
     assert tensor.shape[:2] == file.shape[:2] == shape
     assert apart(tensor, as_pixels(as_image(pixels).resize(shape[::-1], pillow().Resampling.BILINEAR))) <= 1
+
+
+@settings(deadline=None)
+@given(
+    pixels=images(most=40),
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    kind=st.sampled_from([np.uint8, np.float32]),
+    antialias=st.booleans(),
+    at_once=st.sampled_from([1, 5000, 1 << 20]),
+)
+def test_images_of_one_size_are_resized_together_as_one_by_one(pixels, size, kind, antialias, at_once):
+    several = np.stack([np.roll(pixels, shift, axis=(0, 1)) for shift in range(5)]).astype(kind)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            pixel_functions, "_BYTES_TOGETHER", max(at_once, pixels.shape[2] * max(pixels.shape[0] * pixels.shape[1], size[0] * size[1]))
+        )
+        together = all_resized(several, size, "test", antialias=antialias)
+    each = [resized(one, size, "test", antialias=antialias) for one in several]
+    assert np.array_equal(together, each)
+    assert np.asarray(together).dtype == kind
 
 
 def test_the_same_size_changes_nothing():

@@ -2,10 +2,12 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,9 @@ import pyarrow as pa
 import pytest
 
 from mlxfp.collators.collating import collate
-from mlxfp.core.arrow import gathering as taking
 from mlxfp.core.chunks import KEY
 from mlxfp.core.describing import explain, length, schema
-from mlxfp.core.errors import ArgumentError, DataError, FingerprintError, PipelineError, SchemaError
+from mlxfp.core.errors import ArgumentError, DataError, FingerprintError, SchemaError
 from mlxfp.core.execution import iterate, read_all
 from mlxfp.core.pipelines import compose, pipe
 from mlxfp.data.inspection.provenance import trace_row
@@ -30,9 +31,11 @@ from mlxfp.data.rows.map_filter import filter, flat_map, map, skip, take
 from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.repeating import repeat
 from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running import part_files, writing
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.error_rows import on_error
 from mlxfp.data.running.prefetching import prefetch
+from mlxfp.data.running.written_folders import WrittenFolder
 from mlxfp.data.sources.arrow_files import read_arrow
 from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples
@@ -49,6 +52,12 @@ def odd(row) -> bool:
 
 def never(row) -> bool:
     return False
+
+
+def file_of(folder: Path) -> Path:
+    """Return the first file of the one cache in a folder."""
+    (cached,) = folder.iterdir()
+    return cached / "part-00000.arrow"
 
 
 def keys(dataset, epoch: int) -> list[int]:
@@ -127,13 +136,16 @@ def test_a_cache_that_is_there_is_all_that_later_runs_need(tmp_path: Path):
     assert len(list(later)) == 25
 
 
-def test_large_caches_are_written_in_parts_that_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(taking, "LARGE", 1000)
+def test_large_caches_are_written_in_several_files_that_give_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(part_files, "_BYTES", 1000)
+    monkeypatch.setattr(writing, "_BYTES", 3000)
+    monkeypatch.setattr(writing, "_FEWEST", 10)
     chunks = [pa.record_batch({"x": [place] * 10, "text": [f"row {place}"] * 10}) for place in range(39)]
     kept = pipe(from_chunks(chunks), cache(tmp_path))
     assert list(kept) == list(from_chunks(chunks))
-    with pa.memory_map(str(next(tmp_path.iterdir()))) as file:
-        assert 1 < pa.ipc.open_file(file).num_record_batches < 39
+    files = sorted(file_of(tmp_path).parent.glob("*.arrow"))
+    assert len(files) == 3
+    assert pa.ipc.open_file(str(files[0])).num_record_batches > 1
     laws.assert_random_access(kept, np.array([389, 0, 17, 17]))
     laws.assert_reads(kept.source, epoch=1)
 
@@ -149,13 +161,13 @@ slow.__fingerprint__ = "slow"
 list(fp.pipe(fp.from_iterable(lambda: ({"x": i} for i in range(600))), fp.map(slow), fp.cache(sys.argv[1])))
 """
     writer = subprocess.Popen([sys.executable, "-c", code.replace("lambda: (", "lambda: ("), str(tmp_path)])
-    while not list(tmp_path.glob(".*.partial*")) and writer.poll() is None:
+    while not list(tmp_path.glob("*/.writing/.*.partial*")) and writer.poll() is None:
         time.sleep(0.01)
     writer.send_signal(signal.SIGKILL)
     writer.wait()
-    assert not list(tmp_path.glob("[!.]*.arrow"))
+    assert not list(tmp_path.glob("*/*.arrow"))
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 0
-    assert len(list(tmp_path.glob("*.arrow"))) == 1
+    assert [path.name for path in sorted(next(tmp_path.iterdir()).iterdir())] == ["manifest.json", "part-00000.arrow"]
 
 
 def make_cache(folder: str) -> int:
@@ -165,14 +177,56 @@ def make_cache(folder: str) -> int:
 def test_two_processes_may_make_one_cache_at_once(tmp_path: Path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(make_cache, [str(tmp_path)] * 4) == [sum(range(1, 50, 2))] * 4
-    assert [path.suffix for path in tmp_path.iterdir()] == [".arrow"]
+    assert [path.name for path in sorted(next(tmp_path.iterdir()).iterdir())] == ["manifest.json", "part-00000.arrow"]
+
+
+def test_threads_that_make_one_cache_at_once_all_get_it_or_all_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def failing(row: Any) -> Any:
+        return {"x": 1 // (row["x"] - 49)}
+
+    made: list[int] = []
+    finish = WrittenFolder.finish
+    monkeypatch.setattr(WrittenFolder, "finish", lambda *arguments: made.append(1) or finish(*arguments))
+    kept = pipe(ROWS, filter(odd), cache(tmp_path / "kept"))
+    never = pipe(ROWS, map(failing, schema=pa.schema({"x": pa.int64()})), cache(tmp_path / "never"))
+
+    def read(place: int) -> list[Any] | str:
+        try:
+            return list(never if place % 2 else kept)
+        except ZeroDivisionError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(read, range(16)))
+    assert found[::2] == [list(pipe(ROWS, filter(odd)))] * 8
+    assert all("integer division" in error for error in found[1::2])
+    assert made == [1]
+    assert list((tmp_path / "never").iterdir()) == []
+
+
+def test_a_cache_that_was_interrupted_goes_on_at_the_file_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(writing, "_FEWEST", 10)
+    monkeypatch.setattr(writing, "_BYTES", 10)
+    calls: list[int] = []
+
+    def counted(row: Any) -> Any:
+        calls.append(row["x"])
+        if len(calls) == 60:
+            raise KeyboardInterrupt
+        return row
+
+    counted.__fingerprint__ = "1"
+    rows = from_chunks([pa.record_batch({"x": range(first, first + 10)}) for first in range(0, 100, 10)])
+    with pytest.raises(KeyboardInterrupt):
+        list(pipe(rows, map(counted, schema=pa.schema({"x": pa.int64()})), cache(tmp_path)))
+    assert len(list(pipe(rows, map(counted, schema=pa.schema({"x": pa.int64()})), cache(tmp_path)))) == 100
+    assert len(calls) < 130
 
 
 def test_a_damaged_cache_is_named(tmp_path: Path):
     list(pipe(ROWS, cache(tmp_path)))
-    (file,) = tmp_path.iterdir()
-    os.truncate(file, 100)
-    with pytest.raises(DataError, match=r"cannot be read: .* Delete it: it is made again at the next use"):
+    os.truncate(file_of(tmp_path), 100)
+    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete it: it is made again"):
         list(pipe(ROWS, cache(tmp_path)))
 
 
@@ -254,7 +308,7 @@ def test_groups_that_are_kept_are_what_came_before(keep: Any, grouped: Any, tmp_
     laws.assert_value(kept)
     laws.assert_told_apart(kept, pipe(TOKENS, batch(6), keep(tmp_path)))
     assert [group for group, _ in iterate(kept, epoch=1)] == list(groups)  # drawn once, as in epoch 0
-    assert [file.suffix for file in tmp_path.iterdir()] == ([".arrow"] if keep is cache else [])
+    assert len(list(tmp_path.iterdir())) == (keep is cache)
 
 
 @pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
@@ -266,10 +320,11 @@ def test_what_is_random_after_kept_groups_draws_anew_in_each_epoch(keep: Any, tm
     laws.assert_resumable(drawn)
 
 
+@pytest.mark.parametrize("keep", [lambda folder: load(), cache], ids=["load", "cache"])
 @pytest.mark.parametrize("after", [(), (repeat(2),), (skip(2),), (prefetch(2),), (load(),)], ids=repr)
-def test_batches_that_are_loaded_are_what_came_before(after: Any):
+def test_batches_that_are_kept_are_what_came_before(after: Any, keep: Any, tmp_path: Path):
     batches = pipe(TOKENS, shuffle(seed=0), batch(7), collate(to_batch))
-    kept = pipe(batches, load(), *after)
+    kept = pipe(batches, keep(tmp_path), *after)
     assert kept.level == "batches"
     found = list(iterate(kept, epoch=3))
     once = [item for item, _ in iterate(batches)]
@@ -293,11 +348,7 @@ def test_loaded_batches_are_made_once_and_cannot_be_changed_by_who_reads_them():
     assert calls == [25, 25]
 
 
-def test_groups_are_cached_before_collate_and_not_behind_it(tmp_path: Path):
-    with pytest.raises(
-        PipelineError, match=r"cache\(path=.*\) takes examples or groups, got batches from collate\(.*Move it before collate"
-    ):
-        pipe(TOKENS, batch(2), collate(to_batch), cache(tmp_path))
+def test_groups_are_cached_before_collate(tmp_path: Path):
     batches = pipe(TOKENS, batch(7), cache(tmp_path), collate(to_batch))
     assert same(list(batches), list(pipe(TOKENS, batch(7), collate(to_batch))))
     laws.assert_resumable(batches)
@@ -307,7 +358,7 @@ def test_groups_are_cached_before_collate_and_not_behind_it(tmp_path: Path):
 def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stages: Any, tmp_path: Path):
     kept = pipe(ROWS, *stages, cache(tmp_path))
     list(kept)
-    (file,) = tmp_path.iterdir()
+    file = file_of(tmp_path)
     table = pa.ipc.open_file(pa.py_buffer(file.read_bytes())).read_all()
     file.unlink()  # not overwritten: it may still be mapped
     with (
@@ -315,15 +366,15 @@ def test_a_cache_that_was_compressed_is_refused_before_it_fills_the_memory(stage
         pa.ipc.new_file(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer,
     ):
         writer.write_table(table)
-    with pytest.raises(DataError, match=r"The cache file .* cannot be read: it is compressed, which a cache never is.*Delete it"):
+    (manifest := file.parent / "manifest.json").write_text(re.sub(r'"bytes": \d+', f'"bytes": {file.stat().st_size}', manifest.read_text()))
+    with pytest.raises(DataError, match=r"The cache .* cannot be read: part-00000.arrow is compressed, which a cache never is.*Delete it"):
         list(pipe(ROWS, *stages, cache(tmp_path)))
 
 
 def test_a_damaged_cache_of_groups_is_named(tmp_path: Path):
     list(pipe(ROWS, batch(4), cache(tmp_path)))
-    (file,) = tmp_path.iterdir()
-    os.truncate(file, 100)
-    with pytest.raises(DataError, match=r"cannot be read: .* Delete it: it is made again at the next use"):
+    os.truncate(file_of(tmp_path), 100)
+    with pytest.raises(DataError, match=r"cannot be read: part-00000.arrow has 100 bytes instead of .* Delete it: it is made again"):
         list(pipe(ROWS, batch(4), cache(tmp_path)))
 
 
@@ -331,7 +382,7 @@ KEPT = pipe(ROWS, filter(odd))
 
 
 def keep_in(folder: Path, dataset=KEPT) -> Path:
-    """Fill a cache, and return its file."""
+    """Fill a cache, and return its folder."""
     before = set(folder.glob("*"))
     list(pipe(dataset, cache(folder)))
     (file,) = set(folder.glob("*")) - before
@@ -341,7 +392,7 @@ def keep_in(folder: Path, dataset=KEPT) -> Path:
 @pytest.mark.parametrize("group", [None, batch(4)], ids=["rows", "groups"])
 def test_the_file_of_a_cache_is_read_as_rows_of_its_own(group, tmp_path: Path):
     file = keep_in(tmp_path, KEPT if group is None else pipe(KEPT, group))
-    for dataset in (read_arrow(file), read_arrow(tmp_path), read_arrow(tmp_path / "*.arrow")):
+    for dataset in (read_arrow(file), read_arrow(tmp_path), read_arrow(file / "*.arrow")):
         assert schema(dataset).equals(schema(KEPT))
         assert list(dataset) == list(KEPT)
         assert dataset[3] == {"x": 7, "text": "row 7"}
@@ -360,9 +411,8 @@ def test_a_cache_without_rows_is_read(tmp_path: Path):
 
 def test_the_caches_of_a_folder_are_not_joined(tmp_path: Path):
     files = [keep_in(tmp_path, KEPT), keep_in(tmp_path, ROWS)]
-    for folder in (tmp_path, tmp_path / "*.arrow"):
-        with pytest.raises(ArgumentError, match=r"A folder of caches holds one file for each version of a pipeline.*got 2 of them"):
-            list(read_arrow(folder))
+    with pytest.raises(ArgumentError, match=r"A folder of caches holds one for each version of a pipeline.*got 2 of them"):
+        list(read_arrow(tmp_path))
     assert len(list(read_arrow(files))) == 75
 
 

@@ -1,127 +1,128 @@
-"""Recipes and pipelines in other engines, where these are installed: the rows of one run of mlxfp, and of random stages the same draws."""
+"""Clusters write the same bytes: Ray, and Spark by Sail, where they are installed."""
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pytest
 
-import mlxfp as fp
+from mlxfp import runners
+from mlxfp.core.errors import MissingExtraError, WorkerError
+from mlxfp.core.pipelines import pipe
+from mlxfp.core.running.segments import Job, leading
+from mlxfp.core.sources import Held
+from mlxfp.data.rows.map_filter import filter, map
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.engines import SparkPool, all_done
+from mlxfp.data.running.runners import Runner
+from mlxfp.data.running.writing import write
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.testing.laws import assert_written_alike
 
-ENGINE = pytest.mark.filterwarnings("default")  # the warnings of other packages are theirs
-
-COUNT = 1000
-TABLE = pa.table(
-    {
-        "id": pa.array(range(COUNT), pa.int64()),
-        "tokens": pa.array([list(range(number % 7 + 5)) for number in range(COUNT)], pa.list_(pa.int32())),
-        "price": pa.array([number * 0.5 for number in range(COUNT)], pa.float64()),
-    }
-)
-RECIPE = fp.compose(fp.filter_by([("id", ">", 20)]), fp.drop_tokens(0.3, seed=1, column="tokens"), fp.rename_columns({"price": "cost"}))
-LIFTED = fp.lift(RECIPE, key="id")
-DATASET = fp.pipe(fp.from_table(TABLE), RECIPE)
-EXPECTED = {row["id"]: row for row in DATASET}
-
-
-def check(rows: Any) -> None:
-    """Check that these are the rows of one run, in any order."""
-    found = [{name: value.tolist() if hasattr(value, "tolist") else value for name, value in row.items()} for row in rows]
-    assert len(found) == len(EXPECTED)
-    assert {row["id"]: row for row in found} == EXPECTED
+pytestmark = [  # of pyspark, about the versions of other packages
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
 
 
-@ENGINE
-def test_duckdb_reads_a_pipeline_and_its_errors_name_the_row():
-    duckdb = pytest.importorskip("duckdb")
-    rows = DATASET
-    assert duckdb.sql("select count(*), sum(cost) from rows").fetchall() == [(len(EXPECTED), sum(row["cost"] for row in EXPECTED.values()))]
-    check(duckdb.sql("select * from rows").to_arrow_table().to_pylist())
-    failing = fp.pipe(rows, fp.map(fails, schema=pa.schema({"id": pa.int64()})))
-    with pytest.raises(duckdb.Error, match="The value 500 is not a price"):
-        duckdb.sql("select sum(id) from failing").fetchall()
-    assert failing is not None
+def squared(row: Any) -> Any:
+    return {**row, "square": row["x"] ** 2, "tensor": np.ones((2, 3), np.float32)}
 
 
-def fails(row: Any) -> Any:
-    if row["id"] == 500:
-        raise fp.DataError("The value 500 is not a price, in the column 'id'. Correct it.")
-    return {"id": row["id"]}
+def fails_at_190(row: Any) -> Any:
+    return {"x": 1 // (row["x"] - 190)}
 
 
-@ENGINE
-def test_polars_and_pandas_read_a_pipeline():
-    polars = pytest.importorskip("polars")
-    check(polars.DataFrame(DATASET).to_dicts())
-    pandas = pytest.importorskip("pandas")
-    if hasattr(pandas.DataFrame, "from_arrow"):
-        check(pandas.DataFrame.from_arrow(DATASET).to_dict("records"))
-    assert LIFTED(polars.from_arrow(TABLE)).to_dicts() == list(EXPECTED.values())
+ROWS = from_examples([{"x": i, "text": None if i % 9 == 4 else f"row {i}"} for i in range(200)])
 
 
-def test_a_pipeline_is_written_in_files_chunk_by_chunk(tmp_path):
-    reader = pa.RecordBatchReader.from_stream(DATASET)
-    pads.write_dataset(reader, tmp_path, format="parquet", max_rows_per_file=400, max_rows_per_group=400)
-    assert len(list(tmp_path.glob("*.parquet"))) == 3
-    check(fp.read_parquet(tmp_path))
+class Sent:
+    """A session as Spark's, in this process: it calls the function on the frame of a row."""
+
+    def createDataFrame(self, rows: Any, schema: str) -> Any:  # noqa: N802  # as in Spark
+        assert schema == "job binary"
+        self.frame = pa.record_batch({"job": pa.array([job for (job,) in rows], pa.binary())})
+        return self
+
+    def mapInArrow(self, function: Any, schema: str) -> Any:  # noqa: N802  # the same
+        assert (function, schema) == (all_done, "work binary")
+        self.made = pa.Table.from_batches(list(function(iter([self.frame]))))
+        return self
+
+    def collect(self) -> Any:
+        return [tuple(row.values()) for row in self.made.to_pylist()]
 
 
-@ENGINE
-def test_datasets_runs_a_recipe_with_keys_or_with_indices():
-    datasets = pytest.importorskip("datasets")
-    rows = datasets.Dataset(TABLE).with_format("arrow")
-    check(rows.map(LIFTED, batched=True, batch_size=64).with_format(None))
-    plain = fp.lift(RECIPE)
-    check(rows.map(lambda table, at: plain(table, offset=at[0]), batched=True, batch_size=64, with_indices=True).with_format(None))
-    columns = datasets.Dataset(TABLE)  # which gives mappings of columns, and adds what comes out to what there was
-    check(columns.map(LIFTED, batched=True, batch_size=64, remove_columns=columns.column_names))
-    again = fp.lift(RECIPE, key="id")
-    assert datasets.fingerprint.Hasher.hash(again) == datasets.fingerprint.Hasher.hash(LIFTED)
-    check(datasets.Dataset(pa.table(DATASET)))
-
-
-def noisy(row: Any, random: Any) -> Any:
-    return {"id": row["id"], "noise": float(random.normal())}
-
-
-@ENGINE
-def test_dask_runs_a_recipe_in_partitions():
-    frames = pytest.importorskip("dask.dataframe")
-    recipe = fp.compose(fp.filter_by([("id", ">", 20)]), fp.map(noisy, seed=1, schema=pa.schema({"id": pa.int64(), "noise": pa.float64()})))
-    lifted = fp.lift(recipe, key="id")
-    frame = frames.from_pandas(TABLE.select(["id", "price"]).to_pandas(), npartitions=7).shuffle("id")
-    meta = lifted(TABLE.select(["id", "price"]).schema.empty_table()).to_pandas()
-    found = frame.map_partitions(lifted, meta=meta).compute(scheduler="threads")
-    assert sorted(found.to_dict("records"), key=lambda row: row["id"]) == list(fp.pipe(fp.from_table(TABLE), recipe))
-
-
-@ENGINE
-def test_daft_runs_a_recipe_in_partitions():
-    daft = pytest.importorskip("daft")
-    frame = daft.from_arrow(TABLE).into_partitions(5)
-    check([row for part in frame.iter_partitions() for row in LIFTED(part.to_arrow()).to_pylist()])
-    assert daft.from_arrow(DATASET).count_rows() == len(EXPECTED)
-
-
-@ENGINE
-def test_ray_runs_a_recipe_in_blocks():
-    ray = pytest.importorskip("ray")
-    ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
-    try:
-        rows = ray.data.from_arrow(TABLE).repartition(5)
-        check(rows.map_batches(LIFTED, batch_format="pyarrow", batch_size=None).take_all())
-        check(rows.map_batches(LIFTED, batch_format="numpy", batch_size=64).take_all())
-    finally:
+@pytest.fixture(scope="module", params=["as bytes", "sail", "ray"])
+def runner(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    if request.param == "as bytes":
+        yield runners.spark(Sent(), workers=1)
+    elif request.param == "sail":
+        sail, sql = pytest.importorskip("pysail.spark"), pytest.importorskip("pyspark.sql")
+        server = sail.SparkConnectServer()
+        server.start()
+        yield runners.spark(sql.SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate(), workers=2)
+        server.stop()
+    else:
+        ray = pytest.importorskip("ray")
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+        yield runners.ray(2)
         ray.shutdown()
 
 
-@ENGINE
-def test_spark_runs_a_recipe_in_partitions():
-    sql = pytest.importorskip("pyspark.sql")
-    session = sql.SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    try:
-        frame = session.createDataFrame(TABLE.to_pandas()).repartition(4)
-        found = frame.mapInArrow(lambda batches: map(LIFTED, batches), "id long, tokens array<int>, cost double")
-        check(row.asDict() for row in found.collect())
-    finally:
-        session.stop()
+def test_a_cluster_writes_the_same_bytes(runner: Runner, tmp_path: Path):
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text("".join(f'{{"x": {i}, "text": "{"word " * (i % 9)}"}}\n' for i in range(200)))
+    for dataset in (
+        pipe(ROWS, map(squared), filter(lambda row: row["x"] % 3 > 0)),
+        pipe(read_jsonl(lines), map(squared), shuffle(seed=0, buffer=20)),
+    ):
+        assert_written_alike(dataset, runner, rows_per_file=40)
+
+
+def test_an_error_is_that_of_the_function(runner: Runner, tmp_path: Path):
+    with pytest.raises(ZeroDivisionError) as raised:
+        write(pipe(ROWS, map(fails_at_190)), tmp_path, rows_per_file=40, on=runner)
+    assert any("on source row 190" in note for note in raised.value.__notes__)
+
+
+def test_rows_of_a_slice_are_sent_without_the_others():
+    chunk = pa.record_batch({"x": np.arange(100_000)})
+    sizes: list[int] = []
+
+    class Measuring(Sent):
+        def createDataFrame(self, rows: Any, schema: str) -> Any:  # noqa: N802  # as in Spark
+            sizes.append(len(rows[0][0]))
+            return super().createDataFrame(rows, schema)
+
+    pool = SparkPool(Measuring(), 1)
+    dataset = pipe(ROWS, map(lambda row: {"x": row["x"] + 1}))
+    job = Job(Held(chunk.slice(7, 3)), 0, 7, leading(dataset.plan.steps, dataset.hooks))
+    (made,) = pool.submit(job, lambda: False).result().made.chunks
+    pool.close()
+    assert made.column("x").to_pylist() == [8, 9, 10]
+    assert sizes[0] < 50_000
+
+
+def test_a_cluster_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(__import__("sys").modules, "ray", None)
+    with pytest.raises(MissingExtraError, match=r"runners.ray needs ray. Install it with: pip install \"mlxfp\[ray\]\""):
+        runners.ray(2).open()
+
+
+def test_a_worker_of_ray_that_ends_is_named(tmp_path: Path):
+    ray = pytest.importorskip("ray")
+
+    def ends(row: Any) -> Any:
+        import os
+
+        if row["x"] == 190 and ray.is_initialized() and ray.get_runtime_context().get_task_id():
+            os._exit(1)
+        return row
+
+    ends.__fingerprint__ = "ends"  # type: ignore[attr-defined]
+    with pytest.raises(WorkerError, match="A Ray worker has ended, again and again"):
+        write(pipe(ROWS, map(ends)), tmp_path, rows_per_file=40, on=runners.ray(2))

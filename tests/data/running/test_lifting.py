@@ -372,6 +372,20 @@ def test_functions_without_a_name_travel_with_cloudpickle():
     assert pickle.loads(cloudpickle.dumps(lifted))(TABLE).column("id").to_pylist() == [1, 2, 3, 4]
 
 
+def test_a_part_runs_in_few_chunks_as_a_chunk_costs_time_and_nobody_waits_for_the_first_rows():
+    sizes = []
+
+    def counted(chunk: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(chunk.num_rows)
+        return chunk
+
+    table = pa.table({"id": pa.array(range(3000), pa.int64())})
+    lifted = fp.lift(fp.map_chunks(counted, schema=table.schema))
+    for part in (table, pa.concat_tables([table, table]).combine_chunks()):
+        assert lifted(part).equals(part)
+    assert sizes == [3000, 4096, 1904]
+
+
 def test_plans_are_made_once_for_a_schema():
     lifted = fp.lift(RECIPES["tokens that are dropped"], key="id")
     tables = [pa.table({"id": [number], "text": ["to be"], "number": [1]}) for number in range(20)]

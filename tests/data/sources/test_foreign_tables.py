@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.dataset as arrow_dataset
@@ -24,6 +23,7 @@ from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.testing import laws
 from mlxfp.testing.laws.datasets import collect
 
+pd = pytest.importorskip("pandas", reason="most of these tables are of pandas")
 TABLE = pa.table({"x": [1, 2, None], "t": ["a", None, "c"]})
 
 

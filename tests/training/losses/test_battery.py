@@ -131,5 +131,5 @@ def test_the_laws_catch_a_mean_and_a_weight_that_is_forgotten():
 
 
 def test_every_loss_of_rows_is_in_the_battery():
-    of_models_and_pairs = {"causal_lm", "masked_lm", "contrastive"}
+    of_models_and_pairs = {"causal_lm", "masked_lm", "contrastive", "dpo", "answer_log_probabilities"}
     assert set(losses.__all__) - of_models_and_pairs <= set(LOSSES)

@@ -42,13 +42,13 @@ def test_evaluations_are_drawn_beside_their_like():
         {"event": "Evaluated", "step": 1, "seconds": 2.0, "metrics": {"hard/accuracy": None}},
         {"event": "Stepped", "step": 2, "seconds": 2.0, "metrics": {"learning_rate/1": 0.2}},
     ]
-    assert {title: list(curves) for title, curves in plotting._panels(lines).items()} == {
+    assert {title: list(curves) for title, curves in plotting.log_panels(lines).items()} == {
         "loss": ["training", "loss"],
         "learning rate": ["learning_rate/0", "learning_rate/1"],
         "accuracy": ["accuracy", "hard/accuracy"],
         "steps per second": ["steps per second"],
     }
-    assert plotting._panels(lines)["steps per second"]["steps per second"] == [(1, 0.5)]
+    assert plotting.log_panels(lines)["steps per second"]["steps per second"] == [(1, 0.5)]
 
 
 def test_numbers_that_are_not_finite_leave_a_gap(tmp_path):

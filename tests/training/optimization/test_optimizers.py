@@ -7,14 +7,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from mlx import nn, optimizers
+from mlx.utils import tree_flatten
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.core.trees import flatten, tree_map
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import mse
-from mlxfp.training.optimization.optimizers import OPTIMIZERS, adamw, by_name, frozen, grouped, matching, start, update, vectors
+from mlxfp.training.optimization.optimizers import OPTIMIZERS, adamw, by_name, frozen, grouped, matching, realmlp, start, update, vectors
 from mlxfp.training.optimization.schedules import by_name as schedule_by_name
-from mlxfp.training.optimization.schedules import constant, cosine_decay, linear_decay, one_cycle, polynomial_decay
+from mlxfp.training.optimization.schedules import constant, cosine_decay, coslog, flat_cosine, linear_decay, one_cycle, polynomial_decay
 from mlxfp.training.steps.state import TrainState, same_arrays, train_state
 from mlxfp.training.steps.steps import train_step
 from mlxfp.training.steps.transforms import jit
@@ -202,6 +203,33 @@ def test_a_shallow_copy_of_the_optimizer_alone_edits_the_state_of_the_caller():
     assert not same_arrays(state, before)
 
 
+def test_what_an_update_leaves_alone_are_the_same_arrays_so_that_a_step_need_not_choose_between_two():
+    params = {"body": mx.ones(2), "head": mx.ones(2)}
+    optimizer = grouped((matching("body"), frozen()), rest=adamw(0.5))
+    state = start(optimizer, params)
+    after, opt = update(optimizer, params, state, params)
+    assert after["body"] is params["body"]
+    assert opt["states"][1]["learning_rate"] is state["states"][1]["learning_rate"]
+    assert opt["states"][1]["step"].item() == 1
+    assert after["head"].tolist() != [1.0, 1.0]
+
+
+def test_what_an_optimizer_edits_in_place_is_not_taken_for_what_it_leaves_alone():
+    class Slowing(optimizers.SGD):
+        def apply_single(self, gradient, parameter, state):
+            self.state["learning_rate"] *= 0.5
+            parameter -= self.state["learning_rate"] * gradient
+            return parameter
+
+    params = {"w": mx.ones(2)}
+    state = start(Slowing(1.0), params)
+    plain = partial(update, Slowing(1.0))
+    for run in (plain, jit(plain)):
+        after, opt = run(params, state, params)
+        assert (after["w"].tolist(), opt["learning_rate"].item()) == ([0.5, 0.5], 0.5)
+    assert (params["w"].tolist(), state["learning_rate"].item()) == ([1.0, 1.0], 1.0)
+
+
 def test_adamw_corrects_its_bias_unlike_that_of_mlx():
     sizes = []
     for optimizer in (adamw(0.1, weight_decay=0.0), optimizers.AdamW(0.1, weight_decay=0.0)):
@@ -310,3 +338,28 @@ def test_the_rates_of_other_optimizers_are_checked_when_a_state_is_made():
     ):
         with pytest.raises(ArgumentError, match=r"at least 0, got (-0\.1|-1|nan) from"):
             start(optimizer, {"w": mx.zeros((2, 2)), "b": mx.zeros(2)})
+
+
+def test_the_optimizer_of_realmlp_is_adam_with_rates_and_decays_by_groups():
+    names = {"scale": (6.0, 0.02), "layers.0.weight": (1.0, 0.02), "layers.0.bias": (0.1, 0.0), "activations.0.share": (0.1, 0.02)}
+    params = {
+        "scale": mx.array([1.0]),
+        "layers": [{"weight": mx.array([[1.0]]), "bias": mx.array([1.0])}],
+        "activations": [{"share": mx.array([1.0])}],
+        "periodic": {"phase": mx.array([1.0])},
+    }
+    names["periodic.phase"] = names["activations.0.share"]
+    optimizer = realmlp(coslog(0.2, steps=10), steps=10)
+    state, wanted = start(optimizer, params), dict.fromkeys(names, 1.0)
+    for number in range(10):
+        gradient = np.sin(number + 1.0)
+        params, state = update(optimizer, tree_map(lambda each, g=gradient: mx.full(each.shape, g), params), state, params)
+        rate, fading = coslog(0.2, steps=10)(number).item(), flat_cosine(1.0, steps=10)(number).item()
+        before = [np.sin(place + 1.0) for place in range(number + 1)]
+        first = sum(0.1 * 0.9 ** (number - place) * each for place, each in enumerate(before)) / (1 - 0.9 ** (number + 1))
+        second = sum(0.05 * 0.95 ** (number - place) * each**2 for place, each in enumerate(before)) / (1 - 0.95 ** (number + 1))
+        for name, (factor, decay) in names.items():
+            kept = wanted[name] * (1 - rate * factor * decay * factor * fading)
+            wanted[name] = kept - rate * factor * first / (second**0.5 + 1e-8)
+    found = {name: array.item() for name, array in tree_flatten(params)}
+    assert found == pytest.approx(wanted, rel=1e-4)

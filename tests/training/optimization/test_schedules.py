@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, MissingExtraError, UnknownNameError
 from mlxfp.training.optimization.optimizers import adamw, start, update
 from mlxfp.training.optimization.schedules import SCHEDULES as TABLE
-from mlxfp.training.optimization.schedules import by_name, constant, cosine_decay, linear_decay, one_cycle, plot, polynomial_decay
+from mlxfp.training.optimization.schedules import (
+    by_name,
+    constant,
+    cosine_decay,
+    coslog,
+    flat_cosine,
+    linear_decay,
+    one_cycle,
+    plot,
+    polynomial_decay,
+)
 
 DECAYS = [linear_decay, cosine_decay, partial(polynomial_decay, power=2.0), partial(polynomial_decay, power=0.5)]
 SCHEDULES = [constant(0.3), constant(0.3, warmup=4), one_cycle(0.3, steps=10), *(decay(0.3, steps=10, warmup=2) for decay in DECAYS)]
@@ -124,7 +134,7 @@ def test_the_table_has_one_cycle_with_the_warmup_as_its_rise():
         assert rates[-1] == pytest.approx(0.3 / 250_000, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if name != "one_cycle"])
+@pytest.mark.parametrize("name", [name for name in TABLE if name not in ("coslog", "one_cycle")])
 @pytest.mark.parametrize("steps", [1, 2, 10])
 @pytest.mark.parametrize("warmup", [0.0, 0.5, 1.0])
 def test_every_schedule_of_the_table_rises_to_its_rate_in_the_share_of_the_steps(name, steps, warmup):
@@ -135,8 +145,24 @@ def test_every_schedule_of_the_table_rises_to_its_rate_in_the_share_of_the_steps
     assert all(a <= b + 1e-6 for a, b in pairwise(rates[: round(warmup * steps)]))
 
 
+@given(st.integers(1, 300), st.integers(1, 5))
+def test_coslog_is_a_cosine_of_the_logarithm_of_what_is_done(steps, cycles):
+    share = (np.arange(steps) + 0.5) / steps
+    wanted = 0.3 * (1 - np.cos(2 * np.pi * np.log2(1 + (2**cycles - 1) * share))) / 2
+    found = np.array(coslog(0.3, steps=steps, cycles=cycles)(mx.arange(steps)))
+    assert found == pytest.approx(wanted, abs=1e-5)
+    assert found[0] > 0
+    assert coslog(0.3, steps=steps, cycles=cycles)(steps + 2).item() == pytest.approx(0, abs=1e-6)
+    assert by_name("coslog", 0.3, steps=steps) == coslog(0.3, steps=steps)
+
+
+def test_flat_cosine_is_flat_for_half_of_the_steps_and_falls():
+    rates = [flat_cosine(2.0, steps=8)(step).item() for step in range(11)]
+    assert rates == pytest.approx([2.0] * 5 + [1 + np.cos(np.pi * share) for share in (0.25, 0.5, 0.75)] + [0.0] * 3, abs=1e-5)
+
+
 def test_an_unknown_schedule_is_named():
-    with pytest.raises(UnknownNameError, match=r"No schedule is named 'cosin'\. Did you mean 'cosine'\? Known: constant, cosine, linear"):
+    with pytest.raises(UnknownNameError, match=r"No schedule is named 'cosin'\. Did you mean 'cosine'\? Known: constant, cosine, coslog, "):
         by_name("cosin", 0.3, steps=4)
     with pytest.raises(ArgumentError, match="steps must be at least 1"):
         by_name("cosine", 0.3, steps=0)

@@ -240,7 +240,7 @@ def test_a_mean_times_an_integer_weight_is_a_loss_though_mlx_cannot_compile_it_p
         (mean, weight), gradient = mx.value_and_grad(objective)(params)
         return params - gradient, mean, weight
 
-    with pytest.raises(IndexError):  # once this fails, sum_and_weight need not multiply by one
+    with pytest.raises(IndexError):  # once this fails, the last line of sum_and_weight can be simpler
         mx.compile(plain)(mx.ones(3), mx.array([1, 0, -100]))
     model = net(rate=0.0)
     step = train_step(model, lambda model, batch: mean_times_count(model(batch["x"]), batch["label"]), optimizers.SGD(0.1))
@@ -311,7 +311,7 @@ def test_choosing_between_old_and_new_arrays_takes_no_kernels_of_its_own(grouped
     monkeypatch.setattr(mx, "async_eval", lambda *results: None)
     after, metrics = step(first, batch)
     ours = operations([*flatten(trees_of(after))[1], *metrics.values()])
-    assert len(ours) <= len(operations(arrays)) + 12  # scalars: the weight, the count of steps, the rate
+    assert len(ours) <= len(operations(arrays)) + 7  # scalars: the weight, and the count of steps of each group
 
 
 @pytest.mark.parametrize("option", ["clip_norm", "ema"])

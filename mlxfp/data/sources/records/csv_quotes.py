@@ -15,9 +15,22 @@ from mlxfp.data.sources.records.line_blocks import CR, LF, PIECE, line_ends
 
 def record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
     """Return the offsets at which records end, int64[N]; `data` starts at a record."""
-    ends = np.flatnonzero(line_ends(np.frombuffer(data, np.uint8)))
-    outside: NDArray[np.int64] = ends[np.searchsorted(_edges(data, delimiter, quote), ends) % 2 == 0]
-    return outside + 1
+    ends = np.flatnonzero(line_ends(np.frombuffer(data, np.uint8), returns=b"\r" in data))
+    turns = _turns(data, delimiter, quote)
+    if len(turns):
+        ends = ends[np.searchsorted(turns, ends) % 2 == 0]
+    return ends + 1
+
+
+def filled_record_ends(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
+    """Return the offsets at which records end that are not blank lines, int64[N]; the last one may end with the data."""
+    ends = record_ends(data, delimiter, quote)
+    if data and (not len(ends) or ends[-1] < len(data)):
+        ends = np.append(ends, len(data))
+    codes, starts = np.frombuffer(data, np.uint8), np.concatenate([[0], ends[:-1]])[: len(ends)]
+    first, sizes = codes[starts], ends - starts
+    blank = ((sizes == 1) & ((first == LF) | (first == CR))) | ((sizes == 2) & (first == CR) & (codes[ends - 1] == LF))
+    return ends[~blank] if blank.any() else ends
 
 
 def last_record_end(data: bytes, delimiter: str, quote: str | None) -> int:
@@ -58,17 +71,32 @@ def _is_outside(data: bytes, end: int, delimiter: str, quote: str) -> bool:
     If every second quote, from the first on, is where a field can begin or directly after the quote that it doubles, then (by induction)
     every quote turns quoting on or off. This holds in nearly all files, and numpy checks it ten times faster than a regex.
     """
-    codes = np.frombuffer(data, np.uint8)
-    begins = np.zeros(256, bool)
-    begins[[LF, CR, ord(delimiter), ord(quote)]] = True
-    count = 0
+    codes, begins, count = np.frombuffer(data, np.uint8), _begins(delimiter, quote), 0
     for first in range(0, end, PIECE):
         quotes = np.flatnonzero(codes[first : min(first + PIECE, end)] == ord(quote)) + first
         before = np.maximum(quotes[count % 2 :: 2] - 1, 0)  # a field begins at the first byte too: a quote there is compared with itself
-        if not begins[codes[before]].all():
+        if not begins.take(codes.take(before)).all():
             return False
         count += len(quotes)
     return count % 2 == 0
+
+
+@lru_cache(maxsize=64)
+def _begins(delimiter: str, quote: str) -> NDArray[np.bool_]:
+    """Mark the bytes after which a field can begin, or a quote that is doubled ends: bool[256]."""
+    begins = np.zeros(256, bool)
+    begins[[LF, CR, ord(delimiter), ord(quote)]] = True
+    return begins
+
+
+def _turns(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:
+    """Return offsets at which quoting turns on and off, alternately, so that it is right at every newline: all quotes where that is so."""
+    if quote is None or quote.encode() not in data:
+        return np.empty(0, np.int64)
+    codes = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(codes == ord(quote))
+    before = np.maximum(quotes[::2] - 1, 0)
+    return quotes if _begins(delimiter, quote).take(codes.take(before)).all() else _edges(data, delimiter, quote)
 
 
 def _edges(data: bytes, delimiter: str, quote: str | None) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from mlxfp.data.sources.columns import LONGEST_EXACT
 
@@ -26,22 +27,30 @@ def count_objects(data: bytes) -> int:
     Arrow also accepts null, several objects in a line, and one over several lines. Of two lines like these, the second one cannot go on
     inside the first one, so it is enough to count the levels of each.
     """
-    codes = np.frombuffer(data, np.uint8)
-    stops = np.flatnonzero(codes == _LF)
-    stops = stops if data.endswith(b"\n") else np.append(stops, len(codes))
-    starts = np.concatenate([[0], stops[:-1] + 1])
-    if len(codes) and (codes[starts] == _OPENS).all():
-        last = stops - 1
-        last -= codes[last] == _CR
-        if (codes[last] == _CLOSES).all():  # nearly all files pass this quick test
-            long = np.flatnonzero(stops - starts > _SAFE).tolist()
-            _check_depth(data[starts[line] : stops[line]] for line in long)
-            return len(starts)
+    stops = object_ends(data)
+    if stops is not None:  # nearly all files pass this quick test
+        starts = np.concatenate([[0], stops[:-1]])
+        long = np.flatnonzero(stops - starts > _SAFE).tolist()
+        _check_depth(data[starts[line] : stops[line]] for line in long)
+        return len(stops)
     lines = [line for each in data.split(b"\n") if (line := each.strip(b" \t\r"))]
     if not all(line.startswith(b"{") and line.endswith(b"}") for line in lines):
         raise pa.ArrowInvalid("a line is not one object")
     _check_depth(line for line in lines if len(line) > _SAFE)
     return len(lines)
+
+
+def object_ends(data: bytes) -> NDArray[np.int64] | None:
+    """Return the offsets at which lines end, int64[N], if each begins and ends as an object does; None if one does not, or is blank."""
+    codes = np.frombuffer(data, np.uint8)
+    stops = np.flatnonzero(codes == _LF)
+    stops = stops if data.endswith(b"\n") else np.append(stops, len(codes))
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    if not len(codes) or not (codes[starts] == _OPENS).all():
+        return None
+    last = stops - 1
+    last -= codes[last] == _CR
+    return np.minimum(stops + 1, len(codes)) if (codes[last] == _CLOSES).all() else None
 
 
 def _check_depth(lines: Iterable[bytes]) -> None:

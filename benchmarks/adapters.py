@@ -1,0 +1,107 @@
+"""lora: a step of our loop on a Llama of mlx-lm with LoRA, against mlx-lm's own trainer, on the same conversations."""
+
+from contextlib import redirect_stdout
+from functools import partial
+from importlib import import_module
+from io import StringIO
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+import mlxfp as fp
+from benchmarks.measuring import Row, best, installed
+
+_SIZE, _LENGTH, _VOCABULARY = 8, 256, 2048
+
+
+def rows(*, small: bool) -> list[Row]:
+    """Train with the same batches in both, then with packed rows in ours and the trainer's own batches in theirs."""
+    steps = 4 if small else 200
+    work = [f"a LoRA step on a Llama of mlx-lm, {_SIZE} rows of one length", "the same, counted tokens of packed conversations"]
+    if not installed("mlx_lm"):
+        return [Row("lora", each, "-", "mlx-lm: not installed", None, bar) for each, bar in zip(work, (1.0, 1.3), strict=True)]
+    drawn = np.random.default_rng(0)
+    lengths = np.clip(drawn.lognormal(np.log(60), 0.7, 2000), 8, _LENGTH).astype(int)
+    chats = [drawn.integers(1, _VOCABULARY, length).tolist() for length in lengths]
+    equal = [drawn.integers(1, _VOCABULARY, 128).tolist() for _ in range(_SIZE * 10)]  # the trainer pads to a multiple of 32, and one
+    same = best([partial(_ours, equal, steps, 128, packed=False), partial(_theirs, equal, steps)], repeats=2 if small else 5)
+    packed = best([partial(_ours, chats, steps, _LENGTH, packed=True), partial(_theirs, chats, steps)], repeats=2 if small else 5)
+    counted = _count(chats, steps), _theirs(chats, steps)
+    ours, theirs = (count / time for count, time in zip(counted, packed, strict=True))
+    return [
+        Row("lora", work[0], f"{same[0] / steps * 1000:.1f} ms", f"mlx-lm {same[1] / steps * 1000:.1f} ms", same[1] / same[0], 1.0),
+        Row("lora", work[1], f"{ours:,.0f} tokens/s", f"mlx-lm {theirs:,.0f} tokens/s", ours / theirs, 1.3),
+    ]
+
+
+def _llama() -> Any:
+    found = import_module("mlx_lm.models.llama")
+    sizes = {"hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 384, "num_attention_heads": 4, "rms_norm_eps": 1e-5}
+    mx.random.seed(0)
+    model = found.Model(found.ModelArgs(model_type="llama", vocab_size=_VOCABULARY, **sizes))
+    mx.eval(model.parameters())
+    return fp.models.lora(model, rank=8)
+
+
+class _Documents:
+    """What a model of mlx-lm takes for a cache: it keeps nothing, and its mask separates the documents of packed rows."""
+
+    offset = 0
+
+    def __init__(self, segments: mx.array) -> None:
+        self.mask = ((segments[:, :, None] == segments[:, None]) & mx.tri(segments.shape[1], dtype=mx.bool_))[:, None]
+
+    def make_mask(self, *_: Any, **__: Any) -> mx.array:
+        return self.mask
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        return keys, values
+
+
+def _loss(model: Any, batch: dict[str, mx.array]) -> tuple[mx.array, mx.array]:
+    cache = [_Documents(batch["segment_ids"])] * len(model.layers) if "segment_ids" in batch else None
+    return fp.losses.cross_entropy(model(batch["input_ids"], cache=cache), batch["labels"])
+
+
+def _ours(chats: list[list[int]], steps: int, length: int, *, packed: bool) -> None:
+    """Train."""
+    model, optimizer = _llama(), fp.optimizers.adamw(1e-4)
+    step, start = fp.train_step(model, _loss, optimizer), fp.train_state(model, optimizer)
+    fp.last(fp.fit(step, start, _batches(chats, length, packed=packed), steps=steps, log_every=steps))
+
+
+def _batches(chats: list[list[int]], length: int, *, packed: bool) -> fp.Dataset[Any]:
+    rows = fp.pipe(fp.from_table({"input_ids": chats}), fp.repeat(None), fp.shuffle(seed=0, buffer=500))
+    rows = fp.pipe(rows, fp.pack(length + 1)) if packed else rows
+    size = max(1, _SIZE * 96 // length) if packed else _SIZE  # packed rows have no padding, so fewer hold as many tokens
+    return fp.pipe(rows, fp.batch(size), fp.collate(fp.collators.causal(pad_id=0, packed=packed, length=length)))
+
+
+def _count(chats: list[list[int]], steps: int) -> int:
+    """Return how many tokens our steps predict in packed rows."""
+    return sum(int((batch["labels"] >= 0).sum()) for batch in islice(_batches(chats, _LENGTH, packed=True), steps))
+
+
+def _theirs(chats: list[list[int]], steps: int) -> int:
+    """Do the same with mlx-lm's trainer."""
+    trainer, counted = import_module("mlx_lm.tuner.trainer"), list[int]()
+
+    class Callback(trainer.TrainingCallback):  # type: ignore[name-defined,misc]  # mlx-lm has no types
+        def on_train_loss_report(self, info: dict[str, Any]) -> None:
+            counted.append(info["trained_tokens"])
+
+    with TemporaryDirectory() as folder, redirect_stdout(StringIO()):
+        arguments = trainer.TrainingArgs(
+            batch_size=_SIZE,
+            iters=steps,
+            steps_per_report=steps,
+            steps_per_save=steps + 1,
+            adapter_file=Path(folder, "adapters.safetensors"),
+        )
+        data = [(chat, 0) for chat in chats]
+        trainer.train(_llama(), fp.optimizers.adamw(1e-4), data, args=arguments, training_callback=Callback())
+    return counted[-1] - steps * _SIZE  # it also counts the first padding of each row

@@ -1,0 +1,354 @@
+"""Find out which characters each engine may encode: `python -m benchmarks.fuzz_tokens [--texts N] [--write]`.
+
+An engine is cleared for a character in a kind of tokenizer if it gave the ids of the `tokenizers` package for every text in which the
+character was tried, in two ways. First, each assigned character stands next to letters, digits, punctuation and white space, in texts for
+tokenizers that show each split. Then random texts of the characters that are left are encoded with real and trained tokenizers. A text
+with other ids is made as short as possible, and what it holds is cleared no more; if that is ASCII that can be seen, the engine is not
+used for this kind at all. The state is kept in a file: start it again to go on with other texts.
+"""
+
+import argparse
+import json as jsons
+import random
+import time
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import tokenizers as hf
+
+from benchmarks.fuzz_kinds import KINDS, subjects, transparent
+from mlxfp.text.engines.choosing import ENGINES
+from mlxfp.text.engines.cleared import kind_of, read_ranges, to_ranges, to_table
+from mlxfp.text.engines.gates import make_gate
+from mlxfp.text.engines.probes import spelled_pieces
+from mlxfp.text.engines.protocol import Engine, EngineKind
+from mlxfp.text.tokenizers.configuration import read_configuration
+
+_CLEARED = Path(__file__).parents[1] / "mlxfp/text/engines/cleared.json"
+_REPORT = Path(__file__).with_suffix(".md")
+_AT_ONCE = 20_000
+_SWEPT = 8000  # characters in the vocabulary of one transparent tokenizer
+# Where a character stands: in the first text behind each partner, in others in front of it.
+_SIGHTS = ("{c}a{c} {c}1{c}.{c}'{c}\n{c}A{c}{c}", "x{c}'s  {c}  {c}b", "{c}a {c}1", "{c}A {c}.", "{c} {c}'ll{c}\r\n{c}\t")
+_TRIED = (range(0x10000), range(0x1D400, 0x1D800), range(0x1F000, 0x1FB00), range(0x20000, 0x31350))  # no historic scripts
+_IDEOGRAPHS = (range(0x3400, 0xA000), range(0xAC00, 0xD7A4), range(0x20000, 0x31350))  # of these, each 32nd
+_HARD = (
+    *(
+        "'s",
+        "'t",
+        "'re",
+        "'ve",
+        "'m",
+        "'ll",
+        "'d",
+        "'S",
+        "'LL",
+        " 's",
+        "\t's",
+        "\n's",
+        "  ",
+        "   ",
+        "\n",
+        "\n\n",
+        "\r\n",
+        "\r",
+        "\t",
+        " \n",
+        "\n ",
+    ),
+    *(
+        "0",
+        "12",
+        "123",
+        "1234",
+        "3.14",
+        "1,000",
+        "...",
+        "--",
+        "//",
+        "!?",
+        "\u2019s",
+        "\u00a0",
+        "\u3000",
+        "x" * 120,
+        "\x0b",
+        "\x0c",
+        "\x1f",
+        "\x7f",
+        "\0",
+    ),
+    *(
+        "[MASK]",
+        " [MASK] ",
+        "<tool> ",
+        "Zqx",
+        "[mask]",
+        "<|endoftext|>",
+        "[CLS]",
+        "<s>",
+        "<unk>",
+        "##",
+        "\u2581",
+        "\u0120",
+        "<0x0A>",
+        "[UNK]",
+    ),
+)
+_SEEN = frozenset([*map(chr, range(32, 127)), *"\t\r\n"])  # without these, hardly a text passes
+
+
+def main() -> None:
+    """Go on with the campaign; write the cleared ranges and the report if asked to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--engines", nargs="+", choices=[kind.name for kind in ENGINES], help="only these (default: all)")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS, help="only these kinds of tokenizers (default: all)")
+    parser.add_argument("--texts", type=int, default=100_000, help="random texts for each tokenizer and engine (default 100,000)")
+    parser.add_argument("--state", type=Path, default=Path("fuzz_tokens.json"), help="what was found so far (default fuzz_tokens.json)")
+    parser.add_argument("--write", action="store_true", help=f"write {_CLEARED.name} of the package and {_REPORT.name}")
+    options = parser.parse_args()
+    state = jsons.loads(options.state.read_text("utf-8")) if options.state.is_file() else {}
+    for kind in ENGINES:
+        if options.engines and kind.name not in options.engines:
+            continue
+        found = state.setdefault(kind.name, {})
+        versions = {kind.name: kind.version, "tokenizers": hf.__version__, "Unicode": unicodedata.unidata_version}
+        if found.get("versions") != versions:
+            found.clear()
+            found.update(versions=versions, kinds={}, subjects={})
+        for step in (
+            sweep_all(kind, found, options.kinds),
+            fuzz_all(kind, found, options.kinds, options.texts, options.state.with_suffix("")),
+        ):
+            for line in step:
+                print(f"{time.strftime('%H:%M:%S', time.gmtime())} {kind.name}: {line}", flush=True)
+                options.state.write_text(jsons.dumps(state, ensure_ascii=False, indent=1), "utf-8")
+    if options.write:
+        write(state)
+
+
+class RefusedError(Exception):
+    """An engine gives other ids for visible ASCII."""
+
+
+def sweep_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str]) -> Iterator[str]:
+    """Try every assigned character in every kind of tokenizer that was not swept yet."""
+    for name in kinds:
+        key = kind_of(read_configuration(hf.Tokenizer.from_str(transparent(name, "")).to_str()))
+        if key in found["kinds"]:
+            continue
+        entry: dict[str, Any] = {"name": name, "cleared": "", "refused": "", "swept": 0, "found": []}
+        found["kinds"][key] = entry
+        try:
+            entry["cleared"], entry["swept"] = sweep(engine, name)
+        except RefusedError as error:
+            entry["refused"] = str(error)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit | AttributeError | NameError):
+                raise
+            entry["refused"] = (
+                f"does not take it: {str(error).strip().splitlines()[0][:100] if str(error).strip() else type(error).__name__}"
+            )
+        yield f"{name}: {entry['refused'] or str(len(to_codes(entry['cleared']))) + ' characters cleared'}"
+
+
+def sweep(engine: EngineKind, name: str) -> tuple[str, int]:
+    """Return the characters for which an engine gives the right ids next to all others, and how many texts were tried."""
+    assigned = [code for code in chain(*_TRIED) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    chosen = [code for code in assigned if code % 32 == 0 or not any(code in block for block in _IDEOGRAPHS)]
+    wrong, tried = set[int](), 0
+    for first in [0, *range(256, len(chosen), _SWEPT)]:  # few at first: many engines err on ASCII
+        some = chosen[first : first + _SWEPT] if first else chosen[:256]
+        json = transparent(name, map(chr, some))
+        own, built = hf.Tokenizer.from_str(json), engine.build(json)
+        if first == 0:
+            hard = [text for text in map("".join, product(_HARD, repeat=2)) if _SEEN.issuperset(text)]
+            different = np.flatnonzero(differences(own, built, hard)).tolist()
+            if different:
+                raise RefusedError(f"it gives other ids for {min((hard[place] for place in different), key=len)!r}")
+        for sight in _SIGHTS:
+            texts = [sight.format(c=chr(code)) for code in some]
+            tried += len(texts)
+            different = np.flatnonzero(differences(own, built, texts)).tolist()
+            seen = [texts[place] for place in different if chr(some[place]) in _SEEN]
+            if seen:
+                raise RefusedError(f"it gives other ids for {seen[0]!r}")
+            wrong.update(code for place in different for code in _alike(some[place]))
+    marks = [chr(code) for code in assigned if unicodedata.combining(chr(code))]
+    json = transparent(name, marks)
+    texts = _marks_in_order(marks)
+    different = np.flatnonzero(differences(hf.Tokenizer.from_str(json), engine.build(json), texts)).tolist()
+    wrong.update(ord(marks[place]) for place in different)
+    tried += len(marks)
+    return to_ranges(code for code in assigned if code not in wrong), tried
+
+
+def _marks_in_order(marks: Sequence[str]) -> list[str]:
+    """Write each combining mark next to one of each class, in both orders: normalizers sort marks by class, as of some version."""
+    classes = {unicodedata.combining(mark): mark for mark in reversed(marks)}
+    return ["".join(f"a{mark}{other}a{other}{mark}" for other in classes.values()) for mark in marks]
+
+
+def _alike(code: int) -> range:
+    """Return the characters that one stands for."""
+    return range(code, code + (32 if any(code in block for block in _IDEOGRAPHS) else 1))
+
+
+def encode(own: Any, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ids of the `tokenizers` package, end to end, and how many each text has."""
+    encodings = own.encode_batch_fast(texts, add_special_tokens=False)
+    lengths = np.fromiter(map(len, encodings), np.int64, len(encodings))
+    return np.fromiter(chain.from_iterable(each.ids for each in encodings), np.int64, int(lengths.sum())), lengths
+
+
+def differences(own: Any, engine: Engine, texts: Sequence[str]) -> np.ndarray:
+    """Say to which texts an engine gives other ids than the `tokenizers` package, bool[N]."""
+    ids, lengths = encode(own, texts)
+    theirs, ends = engine.encode(pa.array(texts, pa.string()))
+    if np.array_equal(np.diff(ends), lengths) and np.array_equal(ids, theirs):
+        return np.zeros(len(texts), bool)
+    starts = np.append(0, lengths.cumsum())
+    return np.array(
+        [ids[starts[row] : starts[row + 1]].tolist() != theirs[ends[row] : ends[row + 1]].tolist() for row in range(len(texts))]
+    )
+
+
+def to_codes(ranges: str) -> list[int]:
+    """Return the code points of ranges."""
+    return list(chain.from_iterable(read_ranges(ranges)))
+
+
+def fuzz_all(engine: EngineKind, found: dict[str, Any], kinds: Sequence[str], count: int, folder: Path) -> Iterator[str]:
+    """Encode random texts with each tokenizer of a kind that is cleared in part."""
+    for name, json in subjects(kinds, folder):
+        key = kind_of(read_configuration(hf.Tokenizer.from_str(json).to_str()))
+        entry = found["kinds"].get(key)
+        if entry is None or entry["refused"] or entry["name"] not in kinds:
+            continue
+        said = found["subjects"].setdefault(
+            name, {"name": name, "kind": entry["name"], "drawn": 0, "texts": 0, "characters": 0, "found": 0}
+        )
+        yield f"{name}: {fuzz(engine, entry, said, json, count)}"
+
+
+def fuzz(engine: EngineKind, entry: dict[str, Any], said: dict[str, Any], json: str, count: int) -> str:
+    """Encode random texts; take from the cleared characters those of texts with other ids."""
+    own, added = hf.Tokenizer.from_str(json), read_configuration(json).added_tokens
+    built = engine.build(json)
+    pieces = [piece for piece in spelled_pieces(own) if piece and "\ufffd" not in piece]
+    cleared = to_table(read_ranges(entry["cleared"]))
+
+    def compared(some: Sequence[str]) -> list[str]:
+        closed = set(make_gate(cleared, added).closed(pa.array(some, pa.string())).tolist())
+        return [text for place, text in enumerate(some) if place not in closed]
+
+    def wrong(some: Sequence[str]) -> list[str]:
+        passed = compared(some)
+        return [passed[place] for place in np.flatnonzero(differences(own, built, passed)).tolist()] if passed else []
+
+    for _ in range(0, count, _AT_ONCE):
+        rng = random.Random(f"{engine.name} {said['name']} {said['drawn']}")  # noqa: S311
+        letters = [chr(code) for code in np.flatnonzero(cleared)]
+        texts = compared([draw(rng, letters, pieces) for _ in range(min(count, _AT_ONCE))])
+        said["drawn"] += _AT_ONCE
+        said["texts"] += len(texts) + 1
+        texts.append("".join(texts[: len(texts) // 4]))  # some engines divide long texts
+        said["characters"] += sum(map(len, texts))
+        for text in wrong(texts):
+            if not wrong([text]):  # what it holds was taken out meanwhile
+                continue
+            short = shorten(text, lambda each: bool(wrong([each])))
+            said["found"] += 1
+            entry["found"].append(f"{said['name']}: {short!r}")
+            culprits = set(short) - _SEEN
+            if not culprits:
+                entry["refused"] = f"it gives other ids for {short!r}"
+                return f"refused: {short!r}"
+            cleared[[ord(letter) for letter in culprits]] = False
+            entry["cleared"] = to_ranges(np.flatnonzero(cleared).tolist())
+    return f"{said['texts']:,} texts, {said['found']} with other ids"
+
+
+def draw(rng: random.Random, letters: Sequence[str], pieces: Sequence[str]) -> str:
+    """Draw a text: pieces of the vocabulary, neighbouring characters of Unicode, and what tokenizers disagree about."""
+    number = rng.random  # a third of the time of randrange and choice
+    near = letters[int(number() * len(letters)) :][:64]
+    parts = []
+    for _ in range(1 + int(11 * number())):
+        kind = number()
+        if kind < 0.45:
+            parts.append((" " if kind < 0.15 else "") + pieces[int(number() * len(pieces))])
+        elif kind < 0.6:
+            parts.append(_HARD[int(number() * len(_HARD))])
+        elif kind < 0.8:
+            parts.append("".join([near[int(number() * len(near))] for _ in range(1 + int(4 * number()))]))
+        elif kind < 0.93:
+            parts.append("".join([chr(32 + int(95 * number())) for _ in range(1 + int(5 * number()))]))
+        else:
+            parts.append(letters[int(number() * len(letters))])
+    return "".join(parts)
+
+
+def shorten(text: str, wrong: Callable[[str], bool]) -> str:
+    """Leave out parts of a text, ever smaller ones, as long as it is still wrong."""
+    size = len(text) // 2
+    while size:
+        place = 0
+        while place < len(text):
+            shorter = text[:place] + text[place + size :]
+            if shorter and wrong(shorter):
+                text = shorter
+            else:
+                place += size
+        size //= 2
+    return text
+
+
+def write(state: dict[str, Any]) -> None:
+    """Write what the package reads, and the report."""
+    trials = {
+        name: {
+            "versions": {key: found["versions"][key] for key in (name, "tokenizers")},
+            "kinds": {key: entry["cleared"] for key, entry in found["kinds"].items() if not entry["refused"]},
+        }
+        for name, found in state.items()
+    }
+    _CLEARED.write_text(jsons.dumps(trials, ensure_ascii=False, indent=1) + "\n", "utf-8")
+    _REPORT.write_text("\n".join(report(state)), "utf-8")
+
+
+def report(state: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of the report."""
+    yield "# Engines compared with `tokenizers`\n"
+    yield "Written by `python -m benchmarks.fuzz_tokens --write`; what was done is described in `benchmarks/fuzz_tokens.py`.\n"
+    for engine, found in state.items():
+        kinds, tokenizers = found["kinds"].values(), found["subjects"].values()
+        swept, texts, characters = (
+            sum(each[key] for each in some) for some, key in ((kinds, "swept"), (tokenizers, "texts"), (tokenizers, "characters"))
+        )
+        yield f"## {engine}\n"
+        yield f"Versions: {', '.join(f'{name} {version}' for name, version in found['versions'].items())}."
+        yield f"Characters one by one: {swept:,} texts."
+        yield f"Random texts for {len(tokenizers)} tokenizers: {texts:,}, of {characters:,} characters.\n"
+        yield "| kind of tokenizer | cleared characters | not used, because |\n| --- | ---: | --- |"
+        for kind in kinds:
+            yield f"| {kind['name']} | {0 if kind['refused'] else len(to_codes(kind['cleared'])):,} | {_cell(kind['refused'])} |"
+        yield "\n| tokenizer | kind | random texts | characters | texts with other ids |\n| --- | --- | ---: | ---: | ---: |"
+        for said in tokenizers:
+            yield f"| {said['name']} | {said['kind']} | {said['texts']:,} | {said['characters']:,} | {said['found']} |"
+        examples = [_cell(each) for kind in kinds for each in kind["found"][:5]]
+        yield "\nTexts with other ids, as short as possible; their characters are cleared no more:\n" if examples else ""
+        yield from (f"- {each}" for each in examples)
+        yield ""
+
+
+def _cell(text: str) -> str:
+    return f"`` {text} ``".replace("|", "\\|") if text else ""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""HTML as values: elements that escape what they are given, tables that fit a phone, and the one style of reports and notebooks.
+
+It is at the bottom, so that every room can say how its values look in a notebook. Own functions rather than a template engine: every run
+writes a report, and a page of nested calls needs no package and cannot forget to escape.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from html import escape
+
+# Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs).
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_CARDS = 3  # a table of more columns becomes cards on a phone
+
+# Colors are those of the page around (`inherit`) or half transparent, so that a notebook may be light or dark whatever the system says.
+STYLE = """
+.mlxfp{font:14px/1.45 system-ui,sans-serif;color:inherit;max-width:100%;--line:rgba(128,128,128,.35);--soft:rgba(128,128,128,.12);
+--c0:#3b78c4;--c1:#d2691e;--c2:#3a9153;--c3:#b8478f;--c4:#7d62c4;--c5:#8d7a1c;--c6:#1f8f96;--c7:#c2484b}
+.mlxfp *{box-sizing:border-box}
+.mlxfp table{border-collapse:collapse;margin:.4em 0;max-width:100%;font-size:13px;color:inherit}
+.mlxfp th,.mlxfp td{text-align:left;vertical-align:top;padding:.25em .6em;border:0;border-bottom:1px solid var(--line);
+overflow-wrap:anywhere;unicode-bidi:isolate;background:none;white-space:pre-wrap}
+.mlxfp th{font-weight:600;overflow-wrap:break-word}
+.mlxfp .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
+.mlxfp .muted{opacity:.75}
+.mlxfp .scroll{overflow-x:auto;max-width:100%}
+.mlxfp code{font:12.5px ui-monospace,monospace;overflow-wrap:anywhere;background:none;color:inherit}
+.mlxfp .steps{list-style:none;margin:.3em 0;padding:0;border-left:3px solid var(--c0)}
+.mlxfp .steps>li{margin:0 0 .5em;padding:.1em .7em}
+.mlxfp .bar{display:inline-block;height:.7em;min-width:1px;background:var(--c0);border-radius:2px}
+.mlxfp .track{display:inline-block;width:7em;max-width:100%}
+@media (max-width:600px){
+.mlxfp table.cards thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+.mlxfp table.cards,.mlxfp table.cards tbody,.mlxfp table.cards tr,.mlxfp table.cards td{display:block;width:100%}
+.mlxfp table.cards tr{border:1px solid var(--line);border-radius:6px;margin:0 0 .6em;padding:.2em 0}
+.mlxfp table.cards td{display:flex;gap:.8em;border:0;text-align:left;padding:.15em .6em;white-space:pre-wrap}
+.mlxfp table.cards td::before{content:attr(data-label);flex:0 0 35%;opacity:.75}
+}
+"""
+
+
+class Html(str):
+    """A text that is HTML already, and is not escaped again."""
+
+    __slots__ = ()
+
+
+def element(name: str, *children: object, **attributes: object) -> Html:
+    """Return an element; children and values of attributes are escaped unless they are `Html`. A last `_` of a name is left out.
+
+    >>> element("p", "a < b", element("b", 1), class_="x")
+    '<p class="x">a &lt; b<b>1</b></p>'
+    """
+    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items() if value is not None)
+    return Html(f"<{name}{said}>{joined(children)}</{name}>")
+
+
+def joined(children: Iterable[object]) -> Html:
+    """Return children one after the other, escaped unless they are `Html`."""
+    return Html("".join(child if isinstance(child, Html) else _escaped(child) for child in children))
+
+
+def clip(value: object, size: int) -> str:
+    """Return a value as text of about `size` characters at most.
+
+    >>> clip("abcdef", 3)
+    'abc… (6 characters)'
+    """
+    text = str(value)
+    return text if len(text) <= size else f"{text[:size]}… ({len(text):,} characters)"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
+    """Return a table; numbers are aligned to the right. On a phone, one of more than three columns becomes a card for each row.
+
+    >>> table(["name", "size"], [["<a>", 1234]]).count("&lt;a&gt;"), table(["x"], [[0.51234]]).count("0.5123")
+    (1, 1)
+    """
+    numeric, lines = [False] * len(head), []
+    for row in rows:
+        numeric = [was or isinstance(cell, int | float) for was, cell in zip(numeric, row, strict=True)]
+        lines.append(element("tr", *(_cell(name, cell) for name, cell in zip(head, row, strict=True))))
+    titles = (element("th", name, scope="col", class_="n" if right else None) for name, right in zip(head, numeric, strict=True))
+    kind = "cards" if len(head) > _CARDS else None
+    return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)
+
+
+def share_bar(share: float) -> Html:
+    """Return a bar that is as long as a share of its place."""
+    return element("span", element("span", class_="bar", style=f"width:{100 * min(max(share, 0.0), 1.0):.1f}%"), class_="track")
+
+
+def fragment(*children: object) -> Html:
+    """Return what a notebook shows: children in the style of this module."""
+    return element("div", element("style", Html(STYLE)), *children, class_="mlxfp")
+
+
+def number(value: float) -> str:
+    """Print a number for a reader.
+
+    >>> number(1234), number(0.123456), number(float("nan"))
+    ('1,234', '0.1235', 'undefined')
+    """
+    if value != value:
+        return "undefined"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if 0.001 <= abs(value) < 1000 else f"{value:.4g}"
+
+
+def _cell(name: str, value: object) -> Html:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return element("td", number(value), class_="n", data_label=name)
+    return element("td", value, data_label=name)
+
+
+def _escaped(value: object) -> str:
+    return escape(_FORBIDDEN.sub("\ufffd", str(value)))

@@ -1,0 +1,42 @@
+"""`mlxfp report` and `mlxfp compare`: finished runs to look at."""
+
+import webbrowser
+from argparse import Namespace
+from pathlib import Path
+
+from mlxfp.cli.configuring import add_code
+from mlxfp.cli.parsing import Commands, add_command, say
+
+
+def add(commands: Commands) -> None:
+    """Add `report` and `compare`."""
+    report = add_command(commands, "report", _report, example="mlxfp report runs/titanic --open\nmlxfp report runs/first runs/second")
+    report.add_argument("folders", metavar="RUN", nargs="+", help="the folder of a run; several are compared with the first")
+    report.add_argument("--out", metavar="FILE", help="the HTML file (default: report.html in the run, comparison.html for several)")
+    report.add_argument("--open", action="store_true", help="open it in the browser")
+    compare = add_command(commands, "compare", _compare, example="mlxfp compare runs/first runs/second")
+    compare.add_argument("folders", metavar="RUN", nargs="+", help="the folders of runs; each is compared with the first")
+    for command in (report, compare):
+        add_code(command)
+
+
+def _report(options: Namespace) -> int:
+    """Write a report of a finished run, or a comparison of several, as one HTML file."""
+    from mlxfp.report import write, write_comparison
+
+    if len(options.folders) == 1:
+        made = write(options.folders[0], out=options.out, code=options.code)
+    else:
+        made = write_comparison(options.folders, options.out or "comparison.html", code=options.code)
+    say(str(made))
+    if options.open:
+        webbrowser.open(Path(made).resolve().as_uri())
+    return 0
+
+
+def _compare(options: Namespace) -> int:
+    """Compare finished runs: their options, scores on the same folds, and rows."""
+    from mlxfp.report import compare
+
+    say(str(compare(options.folders, code=options.code)))
+    return 0

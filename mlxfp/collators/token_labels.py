@@ -1,0 +1,284 @@
+"""The collator for classifying tokens: labels for each token, from labels of words or of spans of characters; and spans from labels."""
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.collators.built_in import BuiltIn
+from mlxfp.collators.columns import GROUP, Collator, at_place, column_of, ids_of, lists_of, names_of
+from mlxfp.collators.cutting import MASK, Columns, Padded, aligned_values, carried_columns, side_columns
+from mlxfp.collators.padding import Side, check_padding
+from mlxfp.core.arrow.ragged import Ends, check_values, read_lists, row_of
+from mlxfp.core.arrow.types import is_list_like
+from mlxfp.core.checks import as_strings, check_choice, check_integer, check_positive, check_text, explain_call
+from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.core.examples import Examples
+
+Scheme = Literal["first", "all", "bio"]
+Labels = NDArray[np.int32]
+_SCHEMES = ("first", "all", "bio")
+
+
+@explain_call
+def tokens(  # noqa: PLR0913  # where the labels are, and what text takes too
+    *,
+    pad_id: int,
+    scheme: Scheme,
+    words: str | None = None,
+    spans: str | None = None,
+    classes: int | None = None,
+    vocab_size: int | None = None,
+    ignore_index: int = -100,
+    length: int | None = None,
+    lengths: Sequence[int] = (),
+    pad_multiple: int = 1,
+    side: Side = "right",
+    type_ids: bool = False,
+    carry: Sequence[str] = (),
+) -> Collator:
+    """Make the collator for classifying tokens: that of `text`, with `labels` int32[B, L], one for each token.
+
+    The labels come from one of two columns. `words` names one with a list of labels, one for each word of the row; `word_ids`, which
+    `tokenize` makes of a column of words, says which word a token belongs to. `spans` names one with a list of spans,
+    `{"start": 6, "end": 11, "label": 1}`, in characters of the text, which do not overlap; `tokenize(offsets=True)` says where tokens are.
+    A token that touches two spans belongs to the first. Special tokens and padding have the label `ignore_index`.
+
+    | scheme | of words | of spans |
+    | --- | --- | --- |
+    | "first" | the first token of a word has its label, its other tokens `ignore_index` | - |
+    | "all" | all tokens of a word have its label | all tokens of a span have its label, those outside 0 |
+    | "bio" | labels are tags; only the first token of a word begins an entity | a span of label k begins with 2k - 1, and goes on with 2k |
+
+    In "bio" tag 0 is outside, 2k - 1 begins an entity of kind k, and 2k is inside it, in CoNLL-2003: O, B-PER, I-PER, B-ORG and so on
+    (Ramshaw and Marcus, "Text Chunking using Transformation-Based Learning", 1995). The labels of spans are 1 and more; those of words are
+    0 and more, or `ignore_index`. `classes` is the number of labels that a token may have, the `outputs` of a `TokenClassifier`.
+
+    Raises `DataError` for a span that is empty or overlaps another, for a word without a label, and for a label that is not one, naming
+    the row; otherwise what `text` raises.
+
+    >>> collator = tokens(pad_id=0, spans="names", scheme="bio")
+    >>> row = {"input_ids": [2, 7, 8, 9, 3], "token_starts": [0, 0, 4, 8, 0], "token_ends": [0, 3, 8, 11, 0]}  # [CLS] Ada Love ##lace [SEP]
+    >>> collator([{**row, "names": [{"start": 4, "end": 11, "label": 1}]}])["labels"].tolist()
+    [[-100, 0, 1, 2, -100]]
+    >>> collator = tokens(pad_id=0, words="tags", scheme="first")
+    >>> collator([{"input_ids": [2, 7, 8, 9, 3], "word_ids": [-1, 0, 1, 1, -1], "tags": [0, 4]}])["labels"].tolist()
+    [[-100, 0, 4, -100, -100]]
+
+    See also: `character_spans`, which makes spans of predicted labels; `TokenClassifier`.
+    """
+    check_integer(pad_id=pad_id, ignore_index=ignore_index)
+    check_choice(_SCHEMES, scheme=scheme)
+    check_text(**{name: column for name, column in (("words", words), ("spans", spans)) if column is not None})
+    if (words is None) == (spans is None):
+        raise ArgumentError(
+            "tokens takes its labels from one column: words=, with a label for each word, or spans=, "
+            f"got words={words!r} and spans={spans!r}."
+        )
+    if spans is not None and scheme == "first":
+        raise ArgumentError('scheme="first" is for labels of words, got spans. Choose "all" or "bio".')
+    sizes = {"classes": classes, "vocab_size": vocab_size}
+    check_positive(**{name: size for name, size in sizes.items() if size is not None})
+    fixed = check_padding(length=length, lengths=lengths, pad_multiple=pad_multiple, side=side)
+    carry = as_strings("carry", carry)
+    return _Tokens(pad_id, scheme, words, spans, classes, vocab_size, ignore_index, fixed, pad_multiple, side, type_ids, carry)
+
+
+@explain_call
+def character_spans(
+    text: str, labels: Sequence[int], starts: Sequence[int], ends: Sequence[int], *, scheme: Literal["all", "bio"]
+) -> list[dict[str, int]]:
+    """Turn the labels of the tokens of a text into spans of characters, `{"start": 6, "end": 11, "label": 1}`, in their order.
+
+    `labels` are those of one row, as a model predicts them and as `tokens(spans=..., scheme=...)` makes them; `starts` and `ends` are
+    its columns `token_starts` and `token_ends`. All four have one length; what follows the last token, such as padding, is left out with
+    `labels[: len(row["token_starts"])]`. Tokens without text, which are special, count for nothing, and white space at the ends of a span
+    is left out, because some tokenizers put the space before a word into its token. With "bio", an entity that no tag begins is one all the
+    same: it begins where the kind changes. Raises `ArgumentError` for lists of different lengths.
+
+    >>> character_spans("by Ada Lovelace", [-100, 0, 1, 2, 2, -100], [0, 0, 2, 6, 11, 0], [0, 2, 6, 11, 15, 0], scheme="bio")
+    [{'start': 3, 'end': 15, 'label': 1}]
+    """
+    check_text(text=text)
+    check_choice(_SCHEMES[1:], scheme=scheme)
+    tags, firsts, lasts = (np.asarray(values, np.int64) for values in (labels, starts, ends))
+    if not len(tags) == len(firsts) == len(lasts):
+        raise ArgumentError(
+            f"A text has one label, start and end for each token, got {len(tags)} labels, {len(firsts)} starts and {len(lasts)} ends. "
+            'Leave out padding: labels[: len(row["token_starts"])].'
+        )
+    written = lasts > firsts
+    tags, firsts, lasts = tags[written], firsts[written], lasts[written]
+    kinds = np.maximum(0, (tags + 1) // 2 if scheme == "bio" else tags)
+    begins = np.diff(kinds, prepend=0) != 0
+    if scheme == "bio":
+        begins |= (tags % 2 == 1) & (firsts >= np.append(0, lasts)[:-1])  # the bytes of one character are several tokens
+    places = np.flatnonzero(begins | (kinds == 0))
+    found = []
+    for place, after in pairwise([*places, len(kinds)]):
+        start, end = int(firsts[place]), int(lasts[after - 1])
+        part = text[start:end]
+        if kinds[place] and part.strip():
+            start, end = start + len(part) - len(part.lstrip()), end - len(part) + len(part.rstrip())
+            found.append({"start": start, "end": end, "label": int(kinds[place])})
+    return found
+
+
+@frozen(repr=False)
+class _Tokens(Padded):
+    pad_id: int
+    scheme: Scheme
+    words: str | None = None
+    spans: str | None = None
+    classes: int | None = None
+    vocab_size: int | None = None
+    ignore_index: int = -100
+    lengths: tuple[int, ...] = ()
+    pad_multiple: int = 1
+    side: Side = "right"
+    type_ids: bool = False
+    carry: tuple[str, ...] = ()
+
+    @property
+    def uses(self) -> tuple[str, ...]:
+        places = ("token_starts", "token_ends") if self.words is None else ("word_ids",)
+        types = ("token_type_ids",) if self.type_ids else ()
+        return "input_ids", MASK, *types, *places, *names_of(self.words, self.spans), *self.carry
+
+    def read(self, examples: Examples) -> Columns:
+        ids, ends = ids_of(examples, "input_ids", self.vocab_size, _NAME)
+        labels = self._of_words(examples, self.words, ends) if self.words is not None else self._of_spans(examples, str(self.spans), ends)
+        ragged = {"input_ids": (ids, self.pad_id), **side_columns(examples, ends, _NAME, type_ids=self.type_ids)}
+        ragged["labels"] = (labels, self.ignore_index)
+        return Columns(self, examples, ends, ragged, carried_columns(examples, self.carry, _NAME))
+
+    def _of_words(self, examples: Examples, column: str, ends: Ends) -> Labels:
+        numbers = aligned_values(examples, "word_ids", ends, _NAME, integers=True)
+        given, bounds = lists_of(examples, column, _NAME)
+        self._check_classes(given, lambda at: at_place(examples, column, row_of(bounds, at), _NAME), known=self.ignore_index)
+        rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        inside = numbers >= 0
+        counts = np.diff(bounds)[rows]
+        if (missing := inside & (numbers >= counts)).any():
+            place = int(np.argmax(missing))
+            raise DataError(
+                f"{at_place(examples, column, int(rows[place]), _NAME)} has {counts[place]} labels, and word_ids name word "
+                f"{numbers[place]}. Give each word a label, and number words from 0."
+            )
+        labels = np.full(len(numbers), self.ignore_index, np.int32)
+        labels[inside] = given[(bounds[rows] + numbers)[inside]]
+        first = _changes(numbers, ends)
+        if self.scheme == "first":
+            labels[~first] = self.ignore_index
+        elif self.scheme == "bio":
+            labels[~first & (labels > 0) & (labels % 2 == 1)] += 1
+        return labels
+
+    def _of_spans(self, examples: Examples, column: str, ends: Ends) -> Labels:
+        starts, stops = (
+            aligned_values(examples, name, ends, _NAME, integers=True).astype(np.int64) for name in ("token_starts", "token_ends")
+        )
+        spans, bounds = self._read_spans(examples, column)
+        written = stops > starts
+        labels = np.where(written, np.int32(0), np.int32(self.ignore_index))
+        if not len(spans.labels):
+            return labels
+        # One number line for all rows: each has its own stretch, so one search finds the spans of all tokens.
+        stretch = int(max(stops.max(initial=0), starts.max(initial=0), spans.ends.max())) + 1
+        rows = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        place = np.searchsorted(owners * stretch + spans.ends, rows * stretch + starts, side="right")
+        span = np.minimum(place, len(spans.labels) - 1)
+        inside = written & (place < len(spans.labels)) & (owners[span] == rows) & (spans.starts[span] < stops)
+        kinds = spans.labels[span[inside]]
+        if self.scheme == "bio":
+            kinds = 2 * kinds - _changes(np.where(inside, span, -1), ends)[inside]
+        labels[inside] = kinds
+        return labels
+
+    def _read_spans(self, examples: Examples, column: str) -> tuple["_Spans", Ends]:
+        """Read the spans of all rows in the order of their starts, and where those of each row end: int64[B + 1]."""
+        found = column_of(examples, column, _NAME)
+        kind = found.type.value_type if is_list_like(found.type) else found.type
+        if not is_list_like(found.type) or not (pa.types.is_null(kind) or {"start", "end", "label"} <= _fields(kind)):
+            raise SchemaError(
+                f"{_NAME}: column {column!r} must hold lists of objects with integers start, end and label, "
+                f"got {found.type}. Make it with map."
+            )
+        values, bounds = read_lists(found)
+        check_values((values, bounds), examples.chunk, column, _NAME, of=GROUP)
+        if not len(values):
+            return _Spans(*(np.zeros(0, np.int64) for _ in range(3))), bounds
+        starts, ends, labels = (_integers(examples, column, values, name, bounds) for name in ("start", "end", "label"))
+        owners = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+
+        def at(place: int) -> str:
+            return at_place(examples, column, int(owners[place]), _NAME)
+
+        if (wrong := (starts < 0) | (ends <= starts)).any():
+            place = int(np.argmax(wrong))
+            raise DataError(
+                f"{at(place)} has a span from {starts[place]} to {ends[place]}, which holds no character. The end is one more than the "
+                "place of the last character."
+            )
+        if (wrong := labels < 1).any():
+            place = int(np.argmax(wrong))
+            raise DataError(f"{at(place)} has a span of label {labels[place]}. Number the kinds of spans from 1; 0 is outside of spans.")
+        self._check_classes(2 * labels if self.scheme == "bio" else labels, at)
+        order = np.lexsort((starts, owners))
+        starts, ends, labels = starts[order], ends[order], labels[order]
+        if (wrong := (owners[1:] == owners[:-1]) & (starts[1:] < ends[:-1])).any():
+            place = int(np.argmax(wrong))
+            pair = f"{starts[place]} to {ends[place]} and {starts[place + 1]} to {ends[place + 1]}"
+            raise DataError(f"{at(place)} has spans that overlap: {pair}. A token has one label: keep one of them with map.")
+        return _Spans(starts, ends, labels), bounds
+
+    def _check_classes(self, labels: NDArray[Any], at: Callable[[int], str], *, known: int | None = None) -> None:
+        """Raise `DataError` for a label that is negative or not below `classes`, unless it is `known`."""
+        wrong = (labels < 0) & (labels != known) if self.classes is None else ((labels < 0) | (labels >= self.classes)) & (labels != known)
+        if wrong.any():
+            place = int(np.argmax(wrong))
+            most = " and more" if self.classes is None else f" to {self.classes - 1}"
+            raise DataError(
+                f"{at(place)} gives the label {labels[place]}, and labels of tokens are 0{most}. Correct the data, or give "
+                "the right number of classes."
+            )
+
+
+@frozen(eq=False)
+class _Spans:
+    """Spans of several rows, row after row: int64[N] each."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+_NAME = "collators.tokens"
+
+
+def _changes(numbers: NDArray[Any], ends: Ends) -> NDArray[np.bool_]:
+    """Tell where a number differs from the one before in its row: bool[N]."""
+    changes = np.ones(len(numbers), bool)
+    changes[1:] = numbers[1:] != numbers[:-1]
+    changes[ends[:-1][np.diff(ends) > 0]] = True
+    return changes
+
+
+def _fields(kind: pa.DataType) -> set[str]:
+    fields = [kind.field(place) for place in range(kind.num_fields)] if pa.types.is_struct(kind) else []
+    return {field.name for field in fields if pa.types.is_integer(field.type)}
+
+
+def _integers(examples: Examples, column: str, values: pa.StructArray, name: str, bounds: Ends) -> NDArray[np.int64]:
+    inner = values.field(name)
+    check_values((inner, bounds), examples.chunk, column, _NAME, of=GROUP)
+    numbers: NDArray[np.int64] = inner.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers
+
+
+TOKENS = BuiltIn("tokens", tokens)

@@ -1,0 +1,1 @@
+"""How values of the core look in a notebook."""

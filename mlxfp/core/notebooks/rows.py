@@ -1,0 +1,42 @@
+"""How rows look in a notebook: HTML of bounded size, in which everything that comes from data is escaped.
+
+Notebooks ask a value for `_repr_html_`: a method works in each of them, where a registry of formatters would be IPython's alone, and would
+need something to run when mlxfp is imported.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from mlxfp._html import Html, clip, element, fragment, table
+
+ROWS, COLUMNS, VALUE = 5, 12, 120  # that are shown, and characters of a value
+_PLACES = 12  # items of a list
+
+
+def examples_html(group: Sequence[Mapping[str, Any]]) -> str:
+    """Show the first rows of a group."""
+    return fragment(rows_html(list(islice(group, ROWS))), element("p", f"{len(group):,} examples", class_="muted"))
+
+
+def show(value: Any) -> str:
+    """Return a value as a short text: arrays by dtype and shape, long lists and texts by their beginning.
+
+    >>> show([1, 2]), show(list(range(100))), show(b"abc")
+    ('[1, 2]', '100 values: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …', '3 bytes')
+    """
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"{str(value.dtype).rpartition('.')[2]}{list(value.shape)}"
+    if isinstance(value, bytes):
+        return f"{len(value):,} bytes"
+    if isinstance(value, list | tuple) and len(value) > _PLACES:
+        return clip(f"{len(value):,} values: {', '.join(show(item) for item in value[:_PLACES])}, …", VALUE)
+    return clip("" if value is None else value, VALUE)
+
+
+def rows_html(rows: Sequence[Mapping[str, Any]]) -> Html:
+    """Return rows as a table."""
+    names = list(rows[0])[:COLUMNS] if rows else []
+    cells = [[value if isinstance(value, int | float) else show(value) for value in map(row.__getitem__, names)] for row in rows]
+    more = [element("p", f"and {len(rows[0]) - COLUMNS:,} more columns", class_="muted")] if rows and len(rows[0]) > COLUMNS else []
+    return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll")

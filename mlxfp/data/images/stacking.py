@@ -1,0 +1,53 @@
+"""The images of a group as one array: what `collators.vision` does with files and with pixels of different sizes, apart from MLX."""
+
+import numpy as np
+from attrs import field, frozen
+
+from mlxfp.core.chunks import RecordBatch, set_column
+from mlxfp.core.errors import DataError
+from mlxfp.core.row_names import file_of, row_at
+from mlxfp.core.stages import RowWise
+from mlxfp.data.images.columns import ImageKind, Load, loads_of
+from mlxfp.data.images.pixels import Mode, Pixels, Size, UnusableImageError, in_mode, resized
+
+
+@frozen(repr=False)
+class Stacked(RowWise):
+    """Make tensors of the images of each group. `wanted_by` begins messages."""
+
+    image: str
+    mode: Mode | None
+    size: Size | None
+    wanted_by: str = field(repr=False)
+
+    def apply(self, chunk: RecordBatch) -> RecordBatch:
+        """Replace the column."""
+        pixels = self.pixels(chunk)
+        height, width, channels = pixels.shape[1:]
+        kind = ImageKind("grey" if channels == 1 else "rgb", (height, width))
+        return set_column(chunk, self.image, kind.column(pixels, len(pixels)))
+
+    def pixels(self, chunk: RecordBatch) -> Pixels:
+        """Return the images, uint8[B, H, W, C]; raise `DataError` for one that cannot be decoded, and for different sizes or channels."""
+        loads = loads_of(chunk, self.image, self.mode, self.wanted_by, of=_GROUP)
+        images = [self._loaded(load, chunk, place) for place, load in enumerate(loads)]
+        other = next((place for place, image in enumerate(images) if image.shape != images[0].shape), None)
+        if other is not None:
+            raise DataError(
+                f"{self._at(chunk, other)} has the shape {images[other].shape}, the first one of the group "
+                f"{images[0].shape}. Give size=(height, width) for different sizes, mode for different channels."
+            )
+        return np.stack(images)
+
+    def _loaded(self, load: Load, chunk: RecordBatch, place: int) -> Pixels:
+        try:
+            pixels = in_mode(load(), self.mode)
+        except UnusableImageError as error:
+            raise DataError(f"{self._at(chunk, place)} {error}") from error
+        return pixels if self.size is None else resized(pixels, self.size, self.wanted_by)
+
+    def _at(self, chunk: RecordBatch, place: int) -> str:
+        return f"{self.wanted_by}: column {self.image!r} of {row_at(chunk, place, of=_GROUP)}{file_of(chunk, self.image, place)}"
+
+
+_GROUP = "group"  # what messages call the rows

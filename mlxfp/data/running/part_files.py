@@ -1,0 +1,123 @@
+"""The files of written data: Arrow, Parquet or JSON lines, with the same bytes for the same rows, however these were cut into chunks."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mlxfp.core.arrow.content import content_bits
+from mlxfp.core.chunks import RecordBatch, Schema, concat_chunks, to_rows
+from mlxfp.core.errors import ArgumentError
+
+_BYTES = 1 << 25  # of a record batch or row group, about: taking rows costs a little for each, and one is in memory at a time
+_FIRST, _MOST = 64, 65_536  # rows that tell how many rows are so many bytes, and the most that there may be
+
+
+class Format(NamedTuple):
+    """A format of files: its name, what its files end in, and what writes one; that returns how many rows there are."""
+
+    name: str
+    suffix: str
+    write: Callable[[Path, Schema, Iterable[RecordBatch]], int]
+
+
+def write_arrow(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
+    """Write an Arrow IPC file."""
+    return write_items(path, schema, _even(chunks))
+
+
+def write_items(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
+    """Write an Arrow IPC file with these chunks, each of which is a group or a batch."""
+    rows = 0
+    with pa.OSFile(str(path), "wb") as out, pa.ipc.new_file(out, schema) as writer:
+        for chunk in chunks:
+            writer.write_batch(chunk)
+            rows += chunk.num_rows
+    return rows
+
+
+def write_parquet(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
+    """Write a Parquet file."""
+    rows = 0
+    with pq.ParquetWriter(path, schema) as writer:
+        for chunk in _even(chunks):
+            writer.write_batch(chunk)
+            rows += chunk.num_rows
+    return rows
+
+
+def write_jsonl(path: Path, schema: Schema, chunks: Iterable[RecordBatch]) -> int:
+    """Write JSON lines. Raises `ArgumentError` for a value that JSON does not have: bytes, NaN, an infinite number."""
+    rows = 0
+    with path.open("w", encoding="utf-8", newline="\n") as out:
+        for chunk in chunks:
+            for row in to_rows(chunk):
+                out.write(_as_json(row, rows) + "\n")
+                rows += 1
+    return rows
+
+
+FORMATS = {
+    "arrow": Format("arrow", ".arrow", write_arrow),
+    "parquet": Format("parquet", ".parquet", write_parquet),
+    "jsonl": Format("jsonl", ".jsonl", write_jsonl),
+}
+ITEMS = Format("items", ".arrow", write_items)  # of `cache`
+
+
+def _even(chunks: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
+    """Cut rows into chunks of equal numbers of rows, which the first rows tell: so they do not depend on how the rows came."""
+    held: list[RecordBatch] = []
+    count, size = 0, None
+    for chunk in chunks:
+        held.append(chunk)
+        count += chunk.num_rows
+        if size is None and count >= _FIRST:
+            held = [concat_chunks(held)]
+            bits = content_bits(_copied(held[0].slice(0, _FIRST)))
+            size = min(_MOST, max(_FIRST, 8 * _BYTES * _FIRST // max(1, bits)))
+        if size is not None and count >= size:
+            joined = concat_chunks(held)
+            whole = count - count % size
+            for first in range(0, whole, size):
+                yield _copied(joined.slice(first, size))
+            held, count = [joined.slice(whole)], count - whole
+    if count:
+        yield _copied(concat_chunks(held))
+
+
+def _copied(chunk: RecordBatch) -> RecordBatch:
+    """Copy rows: a slice would write bits of other rows, too, and of any rows what lies under nulls."""
+    return chunk.take(pa.array(np.arange(chunk.num_rows)))
+
+
+def _as_json(row: dict[str, Any], place: int) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        name = next((name for name, value in row.items() if not _fits(value)), "a column")
+        raise ArgumentError(
+            f"JSON has no value for {row[name]!r:.60} in {name!r}: {error}, in row {place} of the file. Write the data with format='arrow' "
+            "or 'parquet', or change the column with map."
+        ) from error
+
+
+def _fits(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False, default=_plain)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    raise TypeError(f"{type(value).__name__} is not a value of JSON")

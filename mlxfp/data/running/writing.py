@@ -1,0 +1,317 @@
+"""`write`: data that is computed once, in files with a manifest.
+
+Where no stage has a state, files are cut by rows of the source, so that any worker can make any file, and otherwise by the rows that come
+out, in order. What is known of a file is kept until all are done, so a run that was killed goes on with those that are missing.
+"""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import closing, suppress
+from itertools import count, islice
+from pathlib import Path
+from typing import Any, Literal
+
+import attrs
+import numpy as np
+from attrs import field, frozen
+from toolz import identity
+
+from mlxfp.core.arrow.content import content_bits
+from mlxfp.core.checks import check_choice, check_positive, check_types, explain_call
+from mlxfp.core.chunks import RecordBatch, concat_chunks, number_rows
+from mlxfp.core.cursors import Cursor, Snapshot
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import PipelineError, WorkerError
+from mlxfp.core.execution import beginning, row_count, run
+from mlxfp.core.identity import fingerprint
+from mlxfp.core.nodes import check_dataset
+from mlxfp.core.running.runners import RUNNER
+from mlxfp.core.running.segments import Job, Made, leading
+from mlxfp.core.sources import Held, Position, Task, check_ends
+from mlxfp.data.manifests import Manifest
+from mlxfp.data.running.error_rows import skipped_rows, skips_rows
+from mlxfp.data.running.part_files import FORMATS
+from mlxfp.data.running.pools import Pool, Work
+from mlxfp.data.running.runners import Runner, inline
+from mlxfp.data.running.written_folders import WrittenFolder
+
+AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
+
+_TASK_ROWS = 1024  # taken at once of a source with random access
+_BYTES = 1 << 26  # of the rows of a file, unless a user says how many there are
+_LOOKED_AT, _FEWEST, _MOST = 64, 1024, 1 << 20  # rows of a file
+
+
+@explain_call
+def write(
+    dataset: Dataset[Any],
+    folder: str | os.PathLike[str],
+    *,
+    format: Literal["arrow", "parquet", "jsonl"] = "arrow",
+    rows_per_file: int | None = None,
+    on: Runner | None = None,
+) -> Manifest:
+    """Compute the rows of epoch 0 once, and write them into files in `folder`, with a manifest. Returns the manifest.
+
+    `read_arrow(folder)`, `read_parquet(folder)` or `read_jsonl(folder)` reads them in their order, and checks that all are there. Where no
+    stage has a state, the workers of `on` (`runners.threads(n)`, `runners.processes(n)`; by default the thread that calls) write the files,
+    each with what comes out of `rows_per_file` rows of the source (None: as many as are about 64 MB). Where one has (`pack`, `windows`, a
+    `shuffle` with a buffer, `on_error`), the workers do the work of the stages without a state, and files of exactly `rows_per_file` rows
+    are written in order by the thread that calls. After `batch`, the rows are written group after group.
+
+    A call that was killed goes on when it is made again, on any runner: the bytes of every file and of the manifest are the same. If all
+    was written, it reads the files, makes those again that are damaged, and returns. While one call writes, others on its folder wait.
+    Rows that `on_error` left out are in the manifest. Raises `ArgumentError` where the folder has other files, or data of another
+    pipeline or of files that have changed, `PipelineError` after `collate` and for data without an end, and `FingerprintError` if a
+    function before it has no stable content.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from mlxfp.core.pipelines import pipe
+    >>> from mlxfp.data.rows.map_filter import filter
+    >>> from mlxfp.data.sources.in_memory import from_examples
+    >>> even = pipe(from_examples([{"x": i} for i in range(9)]), filter(lambda row: row["x"] % 2 == 0))
+    >>> with TemporaryDirectory() as folder:
+    ...     manifest = write(even, folder, rows_per_file=4)
+    ...     [(each.name, each.rows) for each in manifest.files]
+    [('part-00000.arrow', 2), ('part-00001.arrow', 2), ('part-00002.arrow', 1)]
+
+    See also: `cache`, which a pipeline reads on from; `to_table`.
+    """
+    check_dataset(dataset, write)
+    check_types((str, os.PathLike), folder=folder)
+    check_choice(tuple(FORMATS), format=format)
+    if rows_per_file is not None:
+        check_positive(rows_per_file=rows_per_file)
+    if on is not None:
+        check_types(Runner, on=on)
+    if dataset.level == "batches":
+        raise PipelineError(f"write takes rows, got batches from {dataset.parts[-1]!r}. Put collate behind read_{format}, or use cache.")
+    check_ends(dataset, "write")
+    out = WrittenFolder(
+        Path(folder).expanduser(),
+        FORMATS[format],
+        rows_per_file or rows_of_a_file(dataset),
+        schema(dataset),
+        tuple(text for text, _ in dataset.identity),
+        fingerprint((dataset, dataset.source.version(), format, rows_per_file)),
+    )
+    if (manifest := out.written()) is not None and not manifest.damaged():
+        return manifest  # also where nothing may be written
+    with out.alone(), closing((on or inline()).open()) as pool:
+        return _write(dataset, out, pool)
+
+
+def _write(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
+    manifest = out.begin()
+    if manifest is not None:
+        damaged = manifest.damaged()
+        if not damaged:
+            return manifest
+        out.reopen(manifest, damaged)
+    if len(leading(dataset.plan.steps, dataset.hooks).steps) == len(dataset.plan.steps):
+        with suppress(_Kept):
+            return out.finish(_in_tasks(dataset, out, pool))
+        out.start_over()
+    token = RUNNER.set(None if pool.kind == "inline" else pool)
+    try:
+        files, end = write_in_order(dataset, out)
+    finally:
+        RUNNER.reset(token)
+    return out.finish(files, skipped_rows(dataset, end) if skips_rows(dataset) else ())
+
+
+def rows_of_a_file(dataset: Dataset[Any]) -> int:
+    """Return how many rows are about `_BYTES`, as the first rows of the source tell."""
+    first = next(iter(dataset.hooks.head(dataset.plan.source)()), None)
+    if first is None or not first.num_rows:
+        return _MOST
+    some = first.slice(0, _LOOKED_AT)
+    fitting: int = 8 * _BYTES * some.num_rows // max(1, content_bits(some))
+    return max(_FEWEST, min(_MOST, fitting))
+
+
+class _Kept(Exception):  # noqa: N818  # no error: a stage that did not say so has kept something from one chunk to the next
+    pass
+
+
+def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> int:
+    """Let workers write the files; return how many there are."""
+    waiting: deque[tuple[_WriteFile, Future[Work]]] = deque()
+    files, closed = 0, False
+    try:
+        for job in _jobs(dataset, out):
+            files += 1
+            if job is not None:
+                waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
+            if len(waiting) >= 2 * pool.workers:
+                _wait(*waiting.popleft())
+        while waiting:
+            _wait(*waiting.popleft())
+    except _Kept:
+        wait([future for _, future in waiting])  # else they would write into what comes next
+        raise
+    finally:
+        closed = True
+    return files
+
+
+def _wait(job: "_WriteFile", future: "Future[Work]") -> None:
+    """Wait until a file is written. What a worker fails on is done again here, so that an error is raised as it is without workers."""
+    try:
+        made = future.result().made
+    except WorkerError:
+        raise
+    except Exception:  # noqa: BLE001  # of any stage
+        made = job.run()
+    if made.kept:
+        raise _Kept
+
+
+def _jobs(dataset: Dataset[Any], out: WrittenFolder) -> Iterator["_WriteFile | None"]:
+    """Yield the job of each file, or None where it is done: then it says where the next one begins."""
+    segment, start = leading(dataset.plan.steps, dataset.hooks), beginning(dataset)
+    files = _files(dataset, start, out.rows_per_file)
+    for place in count():
+        known, after = out.known(place)
+        if known is not None and after is not None:
+            start, files = after, _files(dataset, after, out.rows_per_file)
+            yield None
+            continue
+        tasks, after = next(files, (None, start))
+        if tasks is None and place:
+            return
+        first = start.base.rows + start.done
+        job = _WriteFile(_Several(tasks or ()), 0, first, segment, out=out, place=place, after=after.to_bytes())
+        start = after
+        yield job if known is None else None
+
+
+def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Task, ...], Cursor]]:
+    """Yield the tasks of each file, of `size` rows of the source, and the cursor after it, which counts rows of the source."""
+    position, row, skipped = start.base.position, start.base.rows, start.done
+    some, rows = [], 0
+    for task, after in _tasks(dataset, position):
+        done, skipped = min(skipped, task.rows), max(0, skipped - task.rows)
+        while done < task.rows:
+            first, done = done, min(task.rows, done + size - rows)
+            rows += done - first
+            whole = (first, done) == (0, task.rows)
+            some.append(task if whole else task.part(first, done) or Held(task.read().slice(first, done - first)))
+            if rows == size:
+                at = Snapshot(0, position, row) if done < task.rows else Snapshot(0, after, row + task.rows)
+                yield tuple(some), Cursor(at, done if done < task.rows else 0, dataset)
+                some, rows = [], 0
+        position, row = after, row + task.rows
+    if some:
+        yield tuple(some), Cursor(Snapshot(0, position, row), 0, dataset)
+
+
+def _tasks(dataset: Dataset[Any], position: Position) -> Iterator[tuple[Task, Position]]:
+    """Yield tasks, each with the position after it: of rows by number where that is possible, as workers can read these themselves."""
+    source, hooks = dataset.plan.source, dataset.hooks
+    if source.indexable:
+        total = row_count(dataset)
+        for first in range(position or 0, total, _TASK_ROWS):
+            stop = min(total, first + _TASK_ROWS)
+            yield hooks.task(source)(0, np.arange(first, stop)), stop
+        return
+    with closing(hooks.tasks(source)(0, position)) as tasks:
+        for task, after in tasks:
+            yield task, tasks.send(content_bits(task.read()))[1] if after is None else after
+
+
+def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunks = identity) -> tuple[int, Cursor]:
+    """Write the files one after the other; return how many there are, and the cursor at the end. `as_chunks` makes chunks of batches."""
+    place, cursor = 0, beginning(dataset)
+    while out.known(place)[0] is not None:
+        place += 1
+    if place and (after := out.known(place - 1)[1]) is not None:
+        cursor = after
+    else:
+        place = 0  # what comes after a file that was damaged is made again, and written where it is not there
+    with closing(run(dataset, cursor)) as items:
+        rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
+        while rows.more() or not place:
+            chunks = rows.take(out.rows_per_file)
+            if out.known(place)[0] is None:
+                out.write_file(place, chunks, rows.cursor_bytes)
+            else:
+                deque(chunks, maxlen=0)
+            out.forget_cursor(place - 1)  # it may hold the rows of a buffer
+            place += 1
+        return place, rows.cursor
+
+
+class _Rows:
+    """The chunks of a run, to be taken row by row; or whole, where they are groups."""
+
+    def __init__(self, items: Iterator[tuple[Any, Cursor]], cursor: Cursor, *, whole: bool) -> None:
+        self.cursor = cursor  # after what was taken last
+        self._items, self._whole, self._held = items, whole, deque[tuple[RecordBatch, Cursor]]()
+
+    def cursor_bytes(self) -> bytes:
+        """Write the cursor."""
+        return self.cursor.to_bytes()
+
+    def more(self) -> bool:
+        """Whether there are rows left."""
+        if not self._held:
+            self._held.extend(islice(self._items, 1))
+        return bool(self._held)
+
+    def take(self, rows: int) -> Iterator[RecordBatch]:
+        """Yield chunks of so many rows in all, unless there are fewer left."""
+        while rows > 0 and self.more():
+            chunk, after = self._held.popleft()
+            left = 0 if self._whole else max(0, chunk.num_rows - rows)
+            taken = chunk.num_rows - left
+            if left:
+                self._held.append((chunk.slice(taken), after))
+            rows, self.cursor = rows - taken, Cursor(after.base, after.done - left, after.owner)
+            yield chunk.slice(0, taken)
+
+
+@frozen(eq=False)
+class _Several(Task):
+    """Tasks one after the other."""
+
+    tasks: tuple[Task, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(task.rows for task in self.tasks)
+
+    def read(self) -> RecordBatch:
+        return concat_chunks([task.read() for task in self.tasks])
+
+    def sent_to(self, workers: str) -> Task:
+        return _Several(tuple(task.sent_to(workers) for task in self.tasks))
+
+
+@frozen(eq=False)
+class _WriteFile(Job):
+    """What a worker is given: the tasks of a file, and the steps after them."""
+
+    out: WrittenFolder = field(kw_only=True)
+    place: int = field(kw_only=True)
+    after: bytes = field(kw_only=True)  # the cursor at its end
+
+    def run(self) -> Made:
+        kept: list[bool] = []
+        self.out.write_file(self.place, self._chunks(kept), lambda: self.after)
+        return Made([], 0, any(kept))
+
+    def sent_to(self, workers: str) -> "_WriteFile":
+        return attrs.evolve(self, task=self.task.sent_to(workers))
+
+    def _chunks(self, kept: list[bool]) -> Iterator[RecordBatch]:
+        several: Any = self.task
+        first = self.first
+        for task in several.tasks:
+            made, keeps = self.segment.run(number_rows(task.read(), self.epoch, first))
+            kept.append(keeps)
+            first += task.rows
+            yield from made

@@ -1,0 +1,159 @@
+"""The networks for tables by name: their configs and sizes, how they are made, written, read, and asked for predictions."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+from mlx import nn
+from mlx.utils import tree_unflatten
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_types
+from mlxfp.core.chunks import one_chunk
+from mlxfp.core.datasets import Dataset, to_table
+from mlxfp.core.errors import ArgumentTypeError, CheckpointError, DataError
+from mlxfp.data.rows.columns import select_columns
+from mlxfp.models.layers import named_arrays
+from mlxfp.models.tables.columns import TableColumns
+from mlxfp.models.tables.realmlp import RealMLP, RealMLPConfig
+from mlxfp.models.tables.tabm import TabM, TabMConfig
+from mlxfp.models.tables.targets import TableTarget
+from mlxfp.settings.registries import Registry
+from mlxfp.settings.structuring import structure, unstructure
+
+_ROWS_AT_ONCE = 2048
+
+
+@frozen
+class TableModel:
+    """A network for tables: the classes of its config and of itself, its sizes, and how many bins its numbers have.
+
+    >>> TABLE_MODELS["tabm"].bins, sorted(TABLE_MODELS["tabm"].sizes)
+    (48, ['base', 'small', 'tiny'])
+    """
+
+    config: type
+    network: Callable[..., nn.Module]
+    bins: int
+    sizes: Registry[dict[str, Any]]
+    adapts: bool  # whether it takes examples, to scale its weights
+
+
+TABLE_MODELS: Registry[TableModel] = Registry(
+    "network for tables",
+    {
+        "realmlp": TableModel(
+            RealMLPConfig,
+            RealMLP,
+            0,
+            Registry("size", {name: {"hidden_sizes": (width,) * 3} for name, width in (("tiny", 64), ("small", 128), ("base", 256))}),
+            adapts=True,
+        ),
+        "tabm": TableModel(
+            TabMConfig,
+            TabM,
+            48,
+            Registry("size", {name: {"hidden_size": width} for name, width in (("tiny", 128), ("small", 256), ("base", 512))}),
+            adapts=False,
+        ),
+    },
+)
+
+
+def create_table_model(  # noqa: PLR0913  # all have defaults but three, and are named
+    name: str,
+    columns: TableColumns,
+    target: TableTarget,
+    *,
+    size: str = "base",
+    dropout: float | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    examples: Mapping[str, Any] | None = None,
+) -> nn.Module:
+    """Make a network for tables by its name in `TABLE_MODELS`, its weights drawn from `seed`; "base" is the size of its authors.
+
+    `steps` and `examples` are those of `RealMLP`, and a `TabM` has no use for them. Raises `UnknownNameError` for unknown names.
+
+    >>> from mlxfp.models.tables.columns import NumberColumn
+    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
+    >>> create_table_model("realmlp", columns, TableTarget("class", 2), size="tiny")(mx.zeros((3, 1))).shape
+    (3, 2)
+
+    See also: `RealMLP` and `TabM`, for options without a name here.
+    """
+    known = TABLE_MODELS[name]
+    given = {**known.sizes[size], **({} if dropout is None else {"dropout": dropout}), **({"steps": steps} if known.adapts else {})}
+    config = known.config(columns=columns, target=target, **given)
+    return known.network(config, seed=seed, examples=examples) if known.adapts else known.network(config, seed=seed)
+
+
+def predict_table(model: nn.Module, rows: Dataset[Any]) -> NDArray[np.float64]:
+    """Predict rows as they were read: probabilities float64[N, C] of classes or labels, or values float64[N], of several targets [N, T].
+
+    The model, a `RealMLP` or a `TabM`, knows how columns become arrays and how its outputs are read, also after `save` and `load`. It is
+    asked in evaluation mode. Raises `SchemaError` for rows that lack a column, and `ArgumentTypeError` for other models.
+
+    >>> import mlxfp as fp
+    >>> rows = fp.from_examples([{"age": 22.0}, {"age": 38.0}])
+    >>> model = RealMLP(RealMLPConfig(columns=fp.models.fit_columns(rows, numbers=["age"]), target=TableTarget("class", 2)))
+    >>> predict_table(model, rows).shape
+    (2, 2)
+    """
+    check_types(Dataset, rows=rows)
+    config = model.config if is_table_model(model) else None
+    if config is None:
+        raise ArgumentTypeError(f"predict_table needs a network for tables, got {type(model).__name__}. Make a RealMLP or a TabM.")
+    table = one_chunk(to_table(select_columns(list(config.columns.columns_read()))(rows)))
+    config.columns.schema(table.schema)  # raises for columns of other types
+    arrays, training = config.columns.arrays(table), model.training
+    model.eval()
+    try:
+        made = [
+            np.asarray(_answers(model, {name: mx.array(array[start : start + _ROWS_AT_ONCE]) for name, array in arrays.items()}))
+            for start in range(0, table.num_rows, _ROWS_AT_ONCE)
+        ]
+    finally:
+        model.train(training)
+    shape = (0,) if config.target.kind == "value" and config.target.outputs == 1 else (0, config.target.outputs)
+    target: TableTarget = config.target
+    return target.read(np.concatenate([np.empty(shape), *made]).astype(np.float64))
+
+
+def _answers(model: nn.Module, arrays: Mapping[str, mx.array]) -> mx.array:
+    outputs: mx.array = model(**arrays).astype(mx.float32)
+    kind = model.config.target.kind
+    return outputs if kind == "value" else mx.sigmoid(outputs) if kind == "labels" else mx.softmax(outputs, axis=-1)
+
+
+def is_table_model(model: object) -> bool:
+    """Tell whether a model is a network for tables."""
+    return type(model) in {each.network for each in TABLE_MODELS.values()}
+
+
+def table_json(model: nn.Module) -> dict[str, Any]:
+    """Describe a network for tables for `config.json`: all that it was made with but the seed."""
+    name = next(name for name, each in TABLE_MODELS.items() if type(model) is each.network)
+    return {"model_type": name, "architectures": [type(model).__name__], "config": unstructure(model.config)}
+
+
+def read_table_model(json: Mapping[str, Any], weights: Mapping[str, mx.array], dtype: mx.Dtype, where: str) -> nn.Module:
+    """Make the network that `config.json` describes, with its weights; it is in evaluation mode."""
+    known = TABLE_MODELS[json["model_type"]]
+    if not isinstance(json.get("config"), dict):
+        raise DataError(f"{where} describes no {json['model_type']}: it has no section config. Save the model again.")
+    model = known.network(structure(json["config"], known.config, what=where))
+    expected = named_arrays(model)
+    wrong = [
+        name
+        for name in {**expected, **weights}
+        if name not in expected or name not in weights or expected[name].shape != weights[name].shape
+    ]
+    if wrong:
+        raise CheckpointError(f"The weights next to {where} do not fit its {type(model).__name__}: {', '.join(sorted(wrong)):.300}.")
+    floating = {name: mx.issubdtype(array.dtype, mx.floating) for name, array in expected.items()}
+    model.update(tree_unflatten([(name, weights[name].astype(dtype) if floating[name] else weights[name]) for name in expected]))
+    mx.eval(model.parameters())
+    return model.eval()

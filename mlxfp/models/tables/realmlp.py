@@ -1,0 +1,224 @@
+"""RealMLP: a multilayer perceptron for tables with well tuned defaults."""
+
+from collections.abc import Mapping
+from itertools import pairwise
+from math import pi
+from typing import Any
+
+import mlx.core as mx
+from attrs import field, frozen
+from mlx import nn
+
+from mlxfp.core.checks import check_positive, check_types
+from mlxfp.models.activations import mish, selu
+from mlxfp.models.layers import Dropout, Embedding, Input, random_key
+from mlxfp.models.tables.columns import TableColumns
+from mlxfp.models.tables.embeddings import PeriodicEmbedding
+from mlxfp.models.tables.inputs import check_inputs, check_width, one_hot
+from mlxfp.models.tables.targets import TableTarget
+
+_MIXED = 5  # rows that a bias is mixed from
+
+
+@frozen(kw_only=True)
+class RealMLPConfig:
+    """The columns, the target and the sizes of a `RealMLP`; the defaults are those of its authors.
+
+    Columns with more than `one_hot` categories are embedded in `embedding_size` numbers. `steps` is how many training steps there will be:
+    dropout fades out in the second half of them; None: it does not.
+
+    >>> from mlxfp.models.tables.columns import NumberColumn
+    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
+    >>> RealMLPConfig(columns=columns, target=TableTarget("class", 2)).hidden_sizes
+    (256, 256, 256)
+    """
+
+    columns: TableColumns
+    target: TableTarget
+    hidden_sizes: tuple[int, ...] = field(default=(256, 256, 256), converter=tuple)
+    dropout: float = 0.15
+    steps: int | None = None
+    one_hot: int = 8
+    embedding_size: int = 8
+    frequencies: int = 16
+    number_size: int = 4
+    sigma: float = 0.1
+
+    def __attrs_post_init__(self) -> None:
+        check_types(TableColumns, columns=self.columns)
+        check_types(TableTarget, target=self.target)
+        check_positive(**{f"hidden_sizes[{place}]": size for place, size in enumerate(self.hidden_sizes)})
+        check_positive(one_hot=self.one_hot, embedding_size=self.embedding_size)
+        if self.steps is not None:
+            check_positive(steps=self.steps)
+
+
+class RealMLP(nn.Module):
+    """Turn the numbers and categories of rows into answers: logits float[B, outputs], or scaled values float[B] or [B, outputs].
+
+    Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024 (RealMLP-TD):
+    periodic embeddings of numbers, a learned scale of every input, layers in the neural tangent parametrization, activations that are
+    mixed with the identity (SELU for classes, Mish for values), dropout that fades out. Two categories become -1 and 1, a few more are
+    one-hot, many are embedded; missing and unseen ones are zeros. In evaluation mode, values are at least `low` and at most `high` of the
+    target.
+
+    With `examples`, a batch of `numbers` and `categories` of training rows, the weights are drawn as published: each neuron has a
+    standard deviation of 1 over these rows, and is 0 between some of them. Without, biases start at 0.
+
+    >>> from mlxfp.models.tables.columns import NumberColumn
+    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),))
+    >>> model = RealMLP(RealMLPConfig(columns=columns, target=TableTarget("class", 3)), seed=0)
+    >>> model(mx.zeros((2, 1))).shape
+    (2, 3)
+
+    See also: `fit_columns`, which makes the columns; `optimizers.realmlp` and `schedules.coslog`, which train it; `predict_table`.
+    """
+
+    def __init__(self, config: RealMLPConfig, *, seed: int = 0, examples: Mapping[str, Any] | None = None) -> None:
+        """Draw the weights."""
+        super().__init__()
+        check_types(RealMLPConfig, config=config)
+        self.config = config
+        numbers, kinds = len(config.columns.numbers), config.columns.kinds
+        self._few = tuple(place for place, count in enumerate(kinds) if count <= config.one_hot)
+        self._many = tuple(place for place, count in enumerate(kinds) if count > config.one_hot)
+        width = sum(1 if kinds[place] == 2 else kinds[place] for place in self._few) + len(self._many) * config.embedding_size
+        if numbers:
+            self.periodic = PeriodicEmbedding(
+                numbers, frequencies=config.frequencies, size=config.number_size, sigma=config.sigma, seed=seed
+            )
+        self.categories = [_category_embedding(kinds[place], config.embedding_size, seed, place) for place in self._many]
+        sizes = [width + numbers * config.number_size, *config.hidden_sizes, config.target.outputs]
+        check_width(sizes[0], "RealMLP")
+        self.scale = mx.ones(sizes[0])
+        self.layers = [
+            NTKLinear(inputs, outputs, seed=seed, name=f"layers.{place}") for place, (inputs, outputs) in enumerate(pairwise(sizes))
+        ]
+        activation = mish if config.target.kind == "value" else selu
+        self.activations = [MixedActivation(size, activation) for size in config.hidden_sizes]
+        self.dropouts = [FadingDropout(config.dropout) for _ in config.hidden_sizes]
+        self.steps_done = mx.array(0, mx.int32)  # an integer does not train
+        if examples is not None:
+            self._adapt(examples, seed)
+
+    def __call__(self, numbers: Input = None, categories: Input = None) -> mx.array:
+        """Answer for rows: `numbers` float[B, columns of numbers] and `categories` int[B, columns of categories], where there are any."""
+        config = self.config
+        share = 1.0 if config.steps is None else _fading(self.steps_done / config.steps)
+        if self.training:
+            self.steps_done = self.steps_done + 1
+        hidden = self._inputs(numbers, categories) * self.scale
+        for layer, activation, dropout in zip(self.layers[:-1], self.activations, self.dropouts, strict=True):
+            hidden = dropout(activation(layer(hidden)), share)
+        answers = self.layers[-1](hidden)
+        target = config.target
+        if target.low and target.high and not self.training:
+            answers = mx.clip(answers, mx.array(target.low), mx.array(target.high))
+        return answers[:, 0] if target.kind == "value" and target.outputs == 1 else answers
+
+    def _inputs(self, numbers: Input, categories: Input) -> mx.array:
+        check_inputs(self.config.columns, numbers, categories)
+        kinds, parts = self.config.columns.kinds, list[mx.array]()
+        if numbers is not None and "periodic" in self:
+            parts.append(self.periodic(numbers).reshape(len(numbers), -1))
+        if categories is not None:
+            parts += [one_hot(categories[:, place], kinds[place]) for place in self._few]
+            embedded = zip(self.categories, self._many, strict=True)
+            parts += [embed(mx.clip(categories[:, place], 0, kinds[place])) for embed, place in embedded]
+        return mx.concatenate(parts, axis=-1)
+
+    def _adapt(self, examples: Mapping[str, Any], seed: int) -> None:
+        """Scale the weights and draw the biases by examples, layer by layer."""
+        hidden = self._inputs(examples.get("numbers"), examples.get("categories"))
+        for place, layer in enumerate(self.layers):
+            hidden = layer.adapted(hidden, random_key(seed, "bias", place), random_key(seed, "mixing", place))
+            if place < len(self.activations):
+                hidden = self.activations[place](hidden)
+
+
+class NTKLinear(nn.Module):
+    """A linear layer in the neural tangent parametrization: W x / sqrt(inputs) + b, with weights from the standard normal distribution.
+
+    Jacot, Gabriel and Hongler, "Neural Tangent Kernel: Convergence and Generalization in Neural Networks", 2018.
+
+    >>> NTKLinear(4, 3)(mx.ones((2, 4))).shape
+    (2, 3)
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, seed: int = 0, name: str = "layer") -> None:
+        """Draw the weights from (seed, name)."""
+        super().__init__()
+        check_positive(inputs=inputs, outputs=outputs)
+        self.weight = mx.random.normal((outputs, inputs), key=random_key(seed, name))
+        self.bias = mx.zeros(outputs)
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Map float[B, inputs] to float[B, outputs]."""
+        mapped: mx.array = (x @ self.weight.T) * self.weight.shape[1] ** -0.5 + self.bias
+        return mapped
+
+    def adapted(self, x: mx.array, *keys: mx.array) -> mx.array:
+        """Adapt to rows and return what they become: outputs of a standard deviation of 1, and of 0 at random mixtures of five rows.
+
+        The weights of the five are uniform on the simplex (Steinwart, "A Sober Look at Neural Network Initializations", 2019: he+5).
+        """
+        products = (x @ self.weight.T) * self.weight.shape[1] ** -0.5
+        deviation = mx.sqrt(mx.var(products, axis=0))
+        factor = mx.where(deviation > 0, 1 / mx.maximum(deviation, 1e-30), 1.0)
+        self.weight, products = self.weight * factor[:, None], products * factor
+        rows = mx.random.randint(0, len(x), (_MIXED, len(self.bias)), key=keys[0])
+        parts = -mx.log(mx.random.uniform(1e-6, 1, rows.shape, key=keys[1]))
+        self.bias = -(mx.take_along_axis(products, rows, axis=0) * parts).sum(axis=0) / parts.sum(axis=0)
+        mx.eval(self.weight, self.bias)
+        adapted: mx.array = products + self.bias
+        return adapted
+
+
+class MixedActivation(nn.Module):
+    """An activation with a learned share for each neuron: x + (f(x) - x) * share; the shares start at 1.
+
+    >>> MixedActivation(3, nn.relu)(mx.array([[-1.0, 0.0, 2.0]])).tolist()
+    [[0.0, 0.0, 2.0]]
+    """
+
+    def __init__(self, size: int, function: Any) -> None:
+        """Make the shares."""
+        super().__init__()
+        self.share = mx.ones(size)
+        self._function = function
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Activate float[B, size]."""
+        mixed: mx.array = x + (self._function(x) - x) * self.share
+        return mixed
+
+
+class FadingDropout(Dropout):
+    """A dropout whose rate is multiplied at each call.
+
+    >>> FadingDropout(0.5).keyed(random_key(0))(mx.ones(4), 0.0).tolist()
+    [1.0, 1.0, 1.0, 1.0]
+    """
+
+    def __call__(self, x: mx.array, share: float | mx.array = 1.0) -> mx.array:
+        """Drop values of an array, each with a chance of `rate` times `share`; the identity in evaluation mode."""
+        if not self.training or self.rate == 0:
+            return x
+        kept = 1 - self.rate * share
+        return mx.where(mx.random.uniform(shape=x.shape, key=self._key) < kept, x / kept, 0.0)
+
+
+def _fading(done: mx.array) -> mx.array:
+    """Stay at 1 for the first half of the way, then fall to 0 as half a cosine; `done` is the share of the way.
+
+    >>> [round(_fading(mx.array(share)).item(), 3) for share in (0.0, 0.5, 0.75, 1.0)]
+    [1.0, 1.0, 0.5, 0.0]
+    """
+    return 0.5 + 0.5 * mx.cos(pi * mx.clip(2 * done - 1, 0, 1))
+
+
+def _category_embedding(count: int, size: int, seed: int, place: int) -> Embedding:
+    """Make the embedding of a column; missing and unseen categories start at 0, the mean of all others."""
+    made = Embedding(count + 1, size, table="categories")
+    made.weight = mx.random.normal((count + 1, size), key=random_key(seed, "categories", place)) * (mx.arange(count + 1) > 0)[:, None]
+    return made

@@ -1,0 +1,121 @@
+"""TabM: many multilayer perceptrons in one, for tables."""
+
+from itertools import pairwise
+
+import mlx.core as mx
+from attrs import frozen
+from mlx import nn
+
+from mlxfp.core.checks import check_positive, check_types
+from mlxfp.models.layers import Dropout, Input, random_key
+from mlxfp.models.tables.columns import TableColumns
+from mlxfp.models.tables.embeddings import PiecewiseLinearEmbedding
+from mlxfp.models.tables.inputs import check_inputs, check_width
+from mlxfp.models.tables.targets import TableTarget
+
+
+@frozen(kw_only=True)
+class TabMConfig:
+    """The columns, the target and the sizes of a `TabM`; the defaults are those of its authors. The columns need bins.
+
+    >>> from mlxfp.models.tables.columns import NumberColumn
+    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
+    >>> TabMConfig(columns=columns, target=TableTarget("class", 2)).members
+    32
+    """
+
+    columns: TableColumns
+    target: TableTarget
+    members: int = 32
+    hidden_size: int = 512
+    num_hidden_layers: int = 2
+    number_size: int = 16
+    dropout: float = 0.1
+
+    def __attrs_post_init__(self) -> None:
+        check_types(TableColumns, columns=self.columns)
+        check_types(TableTarget, target=self.target)
+        check_positive(members=self.members, hidden_size=self.hidden_size, num_hidden_layers=self.num_hidden_layers)
+
+
+class TabM(nn.Module):
+    """Turn the numbers and categories of rows into answers of many members, and these into one.
+
+    Gorishniy, Kotelnikov and Babenko, "TabM: Advancing Tabular Deep Learning with Parameter-Efficient Ensembling", 2025: TabM-mini with
+    piecewise linear embeddings. All members share the layers; each has its own scale of every input, [members, inputs], and its own output
+    layer. `members` gives the answers of each: train on the mean of their losses. A call gives the answer of all: the mean of values, or
+    the logits of the mean of their probabilities. Categories are one-hot; missing and unseen ones are zeros.
+
+    >>> from mlxfp.models.tables.columns import NumberColumn
+    >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1, bins=(-1.0, 0.0, 2.0)),))
+    >>> model = TabM(TabMConfig(columns=columns, target=TableTarget("class", 3), hidden_size=8), seed=0)
+    >>> model.members(mx.zeros((5, 1))).shape, model(mx.zeros((5, 1))).shape
+    ((5, 32, 3), (5, 3))
+
+    See also: `fit_columns` with `bins`, which makes the columns; `predict_table`.
+    """
+
+    def __init__(self, config: TabMConfig, *, seed: int = 0) -> None:
+        """Draw the weights."""
+        super().__init__()
+        check_types(TabMConfig, config=config)
+        self.config = config
+        columns, members = config.columns, config.members
+        sections = [config.number_size] * len(columns.numbers) + list(columns.kinds)
+        inputs = sum(sections)
+        check_width(inputs, "TabM")
+        if columns.numbers:
+            bins = [column.bins for column in columns.numbers]
+            self.piecewise = PiecewiseLinearEmbedding(bins, size=config.number_size, seed=seed)
+        # All inputs that come from one column have the same scale at first, as in the code of the authors.
+        drawn = mx.random.normal((members, len(sections)), key=random_key(seed, "scale"))
+        self.scale = mx.take(drawn, mx.array([place for place, size in enumerate(sections) for _ in range(size)]), axis=1)
+        sizes = [inputs, *[config.hidden_size] * config.num_hidden_layers]
+        self.layers = [_linear(*pair, seed, place) for place, pair in enumerate(pairwise(sizes))]
+        self.dropouts = [Dropout(config.dropout) for _ in self.layers]
+        bound = config.hidden_size**-0.5
+        shape = (members, config.hidden_size, config.target.outputs)
+        self.output_weight = mx.random.uniform(-bound, bound, shape, key=random_key(seed, "output_weight"))
+        self.output_bias = mx.random.uniform(-bound, bound, (members, shape[2]), key=random_key(seed, "output_bias"))
+
+    def members(self, numbers: Input = None, categories: Input = None) -> mx.array:
+        """Return the answers of each member, float[B, members, outputs]; of one value float[B, members].
+
+        `numbers` is float[B, columns of numbers] and `categories` int[B, columns of categories], where there are any.
+        """
+        check_inputs(self.config.columns, numbers, categories)
+        parts = list[mx.array]()
+        if numbers is not None and "piecewise" in self:
+            parts.append(self.piecewise(numbers).reshape(len(numbers), -1))
+        if categories is not None:
+            known = [categories[:, place, None] == mx.arange(1, count + 1) for place, count in enumerate(self.config.columns.kinds)]
+            parts += [each.astype(self.scale.dtype) for each in known]
+        hidden = mx.concatenate(parts, axis=-1)[:, None] * self.scale
+        for layer, dropout in zip(self.layers, self.dropouts, strict=True):
+            hidden = dropout(nn.relu(layer(hidden)))
+        answers = (hidden.swapaxes(0, 1) @ self.output_weight).swapaxes(0, 1) + self.output_bias
+        return answers[..., 0] if self._single else answers
+
+    def __call__(self, numbers: Input = None, categories: Input = None) -> mx.array:
+        """Return the answer of all members: logits float[B, outputs], or scaled values float[B] or [B, outputs]."""
+        answers, kind = self.members(numbers, categories), self.config.target.kind
+        if kind == "value":
+            return answers.mean(axis=1)
+        # Logits of the mean probability: log p, and log p - log(1 - p).
+        count = answers.shape[1]
+        if kind == "class":
+            return mx.logsumexp(answers - mx.logsumexp(answers, axis=-1, keepdims=True), axis=1) - mx.log(mx.array(count))
+        yes, no = (mx.logsumexp(-mx.logaddexp(0.0, signed), axis=1) for signed in (-answers, answers))
+        return yes - no
+
+    @property
+    def _single(self) -> bool:
+        return self.config.target.kind == "value" and self.config.target.outputs == 1
+
+
+def _linear(inputs: int, outputs: int, seed: int, place: int) -> nn.Linear:
+    """Make a linear layer with weights and biases as in PyTorch, uniform within 1 / sqrt(inputs)."""
+    made, bound = nn.Linear(inputs, outputs), inputs**-0.5
+    made.weight = mx.random.uniform(-bound, bound, (outputs, inputs), key=random_key(seed, "layers", place, "weight"))
+    made.bias = mx.random.uniform(-bound, bound, (outputs,), key=random_key(seed, "layers", place, "bias"))
+    return made

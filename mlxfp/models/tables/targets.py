@@ -1,0 +1,46 @@
+"""What a network for tables answers: classes, labels or values, and how its outputs are read."""
+
+from typing import Literal, get_args
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.core.checks import check_choice, check_positive
+from mlxfp.core.errors import ArgumentError
+
+Kind = Literal["class", "labels", "value"]
+
+
+@frozen
+class TableTarget:
+    """What the outputs of a network are: logits of classes, one logit for each of several labels, or scaled values.
+
+    Values are learned as (value - mean) / scale, of their logarithms log(1 + value) with `log`. `low` and `high` are the smallest and the
+    largest scaled value of the training rows: a `RealMLP` predicts none beyond. All of these have one number for each output, or none.
+
+    >>> TableTarget("value", 1, mean=(100.0,), scale=(50.0,)).read(np.array([0.0, 2.0])).tolist()
+    [100.0, 200.0]
+    """
+
+    kind: Kind
+    outputs: int
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    log: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        check_choice(get_args(Kind), kind=self.kind)
+        check_positive(outputs=self.outputs)
+        for name in ("mean", "scale", "low", "high"):
+            if len(getattr(self, name)) not in (0, self.outputs):
+                raise ArgumentError(f"{name} needs a number for each of {self.outputs} outputs, got {len(getattr(self, name))}.")
+
+    def read(self, answers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Turn probabilities or scaled values into predictions: probabilities as they are, values in the units of the target."""
+        if self.kind != "value":
+            return answers
+        values = answers * np.asarray(self.scale or 1.0) + np.asarray(self.mean or 0.0)
+        return np.asarray(np.maximum(np.expm1(values), 0) if self.log else values)

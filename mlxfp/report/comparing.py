@@ -1,0 +1,201 @@
+"""Several runs next to each other: what differs in their options, whose score is better, and in which rows they disagree."""
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from mlxfp._html import clip, element, number, table
+from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
+from mlxfp.kaggle.validation.out_of_fold import Comparison, Score
+from mlxfp.kaggle.validation.out_of_fold import compare as compare_oofs
+from mlxfp.report.diagnostics import row_losses
+from mlxfp.report.reading import FinishedRun, read_run
+from mlxfp.report.sections import section
+from mlxfp.report.writing import page
+from mlxfp.runs import folders
+from mlxfp.runs.files import read_json, write_text
+from mlxfp.runs.own_parts import Code
+
+ASSUMPTION = (
+    "The interval assumes that the differences of the folds are about normally distributed; its variance is corrected for the training "
+    "rows that folds share (Nadeau and Bengio, 2003). An interval with 0 in it does not tell the runs apart."
+)
+_SAME = ("rows", "folds")  # what runs must share to be compared row by row
+_PATHS = ("name", "output")  # differ between any two runs
+_ROWS, _TEXT, _VALUE = 20, 300, 60  # rows that are shown, characters of a text, of a value
+
+
+@frozen
+class Disagreement:
+    """A row that two runs predict differently well: its id and text, and how wrong each run is.
+
+    >>> Disagreement("7", "The age is 22.", 0.9, 0.1).second
+    0.1
+    """
+
+    id: str
+    text: str
+    first: float
+    second: float
+
+
+@frozen
+class Pair:
+    """A run against the first: the paired difference of their scores, or why there is none, and the rows in which they disagree.
+
+    `rows` counts rows by which run is right, for classes, or closer, for values.
+
+    >>> Pair("runs/second", "They have other folds.", {}, ()).difference
+    'They have other folds.'
+    """
+
+    run: str
+    difference: Comparison | str
+    rows: dict[str, int]
+    disagreements: tuple[Disagreement, ...]
+
+
+@frozen(repr=False)
+class RunComparison:
+    """Several runs next to each other: print it; made by `compare`.
+
+    `options` has the options that differ, each with its value in every run.
+
+    >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
+    {'training.epochs': (2, 3)}
+    """
+
+    runs: tuple[str, ...]
+    options: dict[str, tuple[Any, ...]]
+    scores: tuple[Score | None, ...]
+    pairs: tuple[Pair, ...]
+
+    def __repr__(self) -> str:
+        lines = [["", *self.runs], *([path, *(clip(value, _VALUE) for value in values)] for path, values in self.options.items())]
+        lines.append(["score", *("-" if each is None else number(each.overall) for each in self.scores)])
+        folds = max((len(each.folds) for each in self.scores if each is not None), default=0)
+        lines += [[f"fold {place + 1}", *(_in_fold(each, place) for each in self.scores)] for place in range(folds if folds > 1 else 0)]
+        widths = [max(len(line[place]) for line in lines) for place in range(len(self.runs) + 1)]
+        said = ["  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))])
+                for name, *cells in lines]  # fmt: skip
+        for pair in self.pairs:
+            said += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
+            said += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
+        return "\n".join([*said, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
+
+
+def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunComparison:
+    """Compare finished runs with the first of them: options, scores on the same folds, and rows.
+
+    The difference of two scores has an interval of a paired test over folds. Runs on other rows or folds are compared in their options
+    alone, and the result says so. `code` is that of `runs.run`. Raises `ArgumentError` for fewer than two runs, `MissingFileError` for a
+    folder that holds no run, `DataError` for a run that is not done.
+
+    >>> compare(["runs/first"])
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentError: A comparison needs at least two runs, got 1. Name more folders of runs.
+
+    See also: `write_comparison`, the same as a page; `kaggle.compare` for predictions of your own.
+    """
+    if len(runs) < 2:
+        raise ArgumentError(f"A comparison needs at least two runs, got {len(runs)}. Name more folders of runs.")
+    every = [read_run(run, code=code) for run in runs]
+    names = tuple(fspath(run) for run in runs)
+    values = [{path: value for path, value in folders.flat(run.config).items() if path not in _PATHS} for run in every]
+    options = {path: tuple(each.get(path) for each in values) for path in values[0]}
+    differing = {path: found for path, found in options.items() if any(value != found[0] for value in found)}
+    pairs = tuple(_pair(name, every[0], run) for name, run in zip(names[1:], every[1:], strict=True))
+    return RunComparison(names, differing, tuple(map(_score, every)), pairs)
+
+
+def write_comparison(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, code: Code = None) -> Path:
+    """Write what `compare` finds as a page in HTML to the file `out`, and return its path. Raises what `compare` raises.
+
+    >>> write_comparison([], "comparison.html")
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentError: A comparison needs at least two runs, got 0. Name more folders of runs.
+    """
+    write_text(Path(out), comparison_page(compare(runs, code=code)))
+    return Path(out)
+
+
+def comparison_page(found: RunComparison) -> str:
+    """Return a comparison as HTML."""
+    names = [clip(name, _VALUE) for name in found.runs]
+    folds = max((len(each.folds) for each in found.scores if each is not None), default=0)
+    scores = [("overall", *("" if each is None else each.overall for each in found.scores))]
+    scores += [(f"fold {place + 1}", *(_in_fold(each, place) for each in found.scores)) for place in range(folds if folds > 1 else 0)]
+    options = [(element("code", path), *(clip(value, _VALUE) for value in values)) for path, values in found.options.items()]
+    metrics = ", ".join(dict.fromkeys(each.metric for each in found.scores if each is not None))
+    return page(
+        f"Comparison of {len(names)} runs",
+        section("Scores", element("p", metrics, class_="muted"), table(["", *names], scores)),
+        section("Options that differ", table(["option", *names], options) if options else element("p", "None.")),
+        *(_pair_section(found.runs[0], pair) for pair in found.pairs),
+    )
+
+
+def _pair_section(first: str, pair: Pair) -> Any:
+    title = f"{clip(pair.run, _VALUE)} against {clip(first, _VALUE)}"
+    content = [element("p", pair.difference)]
+    if isinstance(pair.difference, Comparison):
+        content.append(element("p", ASSUMPTION, class_="muted"))
+    if pair.rows:
+        content.append(table(["rows", "count"], list(pair.rows.items())))
+    if pair.disagreements:
+        content.append(element("h3", "Rows in which they disagree most"))
+        rows = [(clip(each.id, _VALUE), each.first, each.second, clip(each.text, _TEXT)) for each in pair.disagreements]
+        content.append(table(["row", "error of the first", "error of the second", "text"], rows))
+    return section(title, *content)
+
+
+def _in_fold(each: Score | None, place: int) -> str:
+    return number(each.folds[place]) if each is not None and place < len(each.folds) else "-"
+
+
+def _score(run: FinishedRun) -> Score | None:
+    numbers = run.metrics
+    if "oof" in numbers:
+        return Score(numbers["metric"], tuple(float("nan") if value is None else value for value in numbers["folds"]), numbers["oof"])
+    value = numbers.get(numbers["metric"])
+    return Score(numbers["metric"], (value,), value) if isinstance(value, float) else None
+
+
+def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
+    one, two = first.scored, other.scored
+    if one is None or two is None:
+        return Pair(name, "A run without folds has no paired test.", {}, ())
+    known, theirs = (read_json(run.folder / folders.DATA) for run in (first, other))
+    differ = [part for part in _SAME if known.get(part) != theirs.get(part)]
+    if differ or one.metric.name != two.metric.name:
+        what = " and ".join(differ) or "metrics"
+        return Pair(name, f"The runs have other {what}, so their scores and rows are not compared.", {}, ())
+    difference: Comparison | str
+    try:
+        difference = compare_oofs(two.oof, one.oof, one.metric)
+    except (DataError, MissingExtraError) as error:
+        difference = str(error)
+    losses = row_losses(one), row_losses(two)
+    if one.single:
+        right = one.labels == one.targets, two.labels == two.targets
+        rows = {
+            "both right": int((right[0] & right[1]).sum()),
+            "only the first is right": int((right[0] & ~right[1]).sum()),
+            "only the second is right": int((~right[0] & right[1]).sum()),
+            "both wrong": int((~right[0] & ~right[1]).sum()),
+        }
+    else:
+        rows = {"the first is closer": int((losses[0] < losses[1]).sum()), "the second is closer": int((losses[1] < losses[0]).sum())}
+    apart = np.abs(losses[0] - losses[1])
+    places = [place for place in np.argsort(-apart, kind="stable")[:_ROWS].tolist() if apart[place] > 0]
+    numbers = np.flatnonzero(one.known)[places]
+    texts = first.texts(numbers)
+    shown = tuple(
+        Disagreement(one.ids[row], text, float(losses[0][place]), float(losses[1][place]))
+        for row, text, place in zip(numbers, texts, places, strict=True)
+    )
+    return Pair(name, difference, rows, shown)

@@ -1,0 +1,86 @@
+"""The report of a run: one HTML file that needs no server, no network and no script."""
+
+from os import PathLike
+from pathlib import Path
+
+from mlxfp._html import STYLE, Html, element
+from mlxfp.report import sections
+from mlxfp.report.reading import FinishedRun, read_run
+from mlxfp.runs.files import write_text
+from mlxfp.runs.folders import REPORT
+from mlxfp.runs.own_parts import Code
+
+_PAGE = """
+:root{color-scheme:light dark;--ground:#fff;--ink:#1b1f24}
+@media (prefers-color-scheme:dark){:root{--ground:#15181c;--ink:#e4e7eb}}
+body{margin:0;background:var(--ground)}
+body.mlxfp{color:var(--ink);font-size:15px}
+main{max-width:900px;margin:0 auto;padding:1em 1em 3em}
+h1{font-size:1.5em;margin:.6em 0 .2em;overflow-wrap:anywhere}
+h2{font-size:1.15em;margin:1.8em 0 .4em;border-bottom:2px solid var(--c0);padding-bottom:.15em}
+p,li{max-width:75ch;overflow-wrap:anywhere}
+p{margin:.4em 0}
+.big{font-size:2em;margin-right:.2em}
+mark{background:rgba(255,200,60,.35);color:inherit;padding:0 .15em;border-radius:3px}
+summary{cursor:pointer;padding:.3em 0}
+figure{margin:.8em 0;max-width:540px;min-width:0}
+figcaption{font-weight:600;font-size:13px;overflow-wrap:anywhere}
+svg{display:block;width:100%;height:auto;overflow:hidden;stroke-linejoin:round}
+svg text{font-size:11px;fill:currentColor;opacity:.85}
+svg path{fill:none}
+svg .grid{stroke:var(--line)}
+.charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,340px),1fr));gap:0 1.2em}
+.legend{display:flex;flex-wrap:wrap;gap:.1em .9em;font-size:12px}
+.key{overflow-wrap:anywhere}
+.key i{display:inline-block;width:.9em;height:.3em;margin:0 .35em .2em 0;border-radius:2px}
+"""
+
+
+def write(run: str | PathLike[str], *, out: str | PathLike[str] | None = None, code: Code = None) -> Path:
+    """Write the report of a finished run, by default to `report.html` in its folder, and return its path.
+
+    The report has the score next to those of a constant and of a linear model on the same folds, the learning curves, confusion and
+    calibration or residuals, the worst mistakes with their texts, lengths, warnings, the configuration, versions and hashes. It is one file
+    of bounded size that loads nothing. It is made of the files of the run and of its rows, and is the same each time; where the rows
+    cannot be read any more, what needs them is left out. `code` is that of `runs.run`.
+
+    Raises `MissingFileError` for a folder that holds no run, `DataError` for a run that is not done.
+
+    >>> write("no such folder")
+    Traceback (most recent call last):
+    mlxfp.core.errors.MissingFileError: 'no such folder' is not the folder of a run: it has no config.yaml. ...
+
+    See also: `compare`, for several runs.
+    """
+    path = Path(run) / REPORT if out is None else Path(out)
+    write_text(path, report_page(read_run(run, code=code)))
+    return path
+
+
+def report_page(run: FinishedRun) -> str:
+    """Return the report of a run as HTML."""
+    parts = (
+        sections.scores,
+        sections.cautions,
+        sections.curves,
+        sections.predictions,
+        sections.worst,
+        sections.lengths,
+        sections.configuration,
+        sections.environment,
+    )
+    rows = "" if run.scored is None else f"{len(run.scored.ids):,} rows, {run.scored.oof.folds.count} folds, "
+    said = element("p", f"{rows}task {run.config.task}", class_="muted")
+    return page(f"Run {run.config.name}", said, *(part(run) for part in parts))
+
+
+def page(title: str, *content: Html) -> str:
+    """Return a whole page."""
+    head = element(
+        "head",
+        Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width,initial-scale=1">'),
+        element("title", title),
+        element("style", Html(STYLE + _PAGE)),
+    )
+    main = element("main", element("h1", title), *content)
+    return f'<!doctype html>\n<html lang="en">{head}{element("body", main, class_="mlxfp")}</html>\n'

@@ -1,0 +1,77 @@
+"""Which characters fuzzing has cleared, for each engine and kind of tokenizer: what `python -m benchmarks.fuzz_tokens --write` writes."""
+
+import json as jsons
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from mlxfp.text.tokenizers.configuration import Configuration
+
+CODES = 0x110000
+_FILE = "cleared.json"
+# What does not show in the ids of a text, or what the probe compares: names, frames, offsets.
+_SILENT = ("vocab", "merges", "unk_token", "unk_id", "dropout", "trim_offsets")
+
+
+@frozen
+class Trial:
+    """What fuzzing found for an engine: the versions that were tried, and for each kind of tokenizer the ranges of characters cleared."""
+
+    versions: Mapping[str, str]  # of the engine's package, and of `tokenizers`
+    kinds: Mapping[str, str]  # for each kind the ranges, as in "20-7e a0-2ff"
+
+
+def kind_of(configuration: Configuration) -> str:
+    """Return what makes two tokenizers of one kind: all options of the parts that write a text as words, and the model's own, as JSON."""
+    parts = {"model": configuration.model, "normalizers": configuration.normalizers, "splitters": configuration.splitters}
+    return jsons.dumps(_bare(parts), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def _bare(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {name: _bare(value) for name, value in part.items() if name not in _SILENT and value not in (None, "")}
+    return [_bare(inner) for inner in part] if isinstance(part, list) else part
+
+
+@cache
+def read_trials() -> dict[str, Trial]:
+    """Return the trial of each engine."""
+    data = jsons.loads(files(__package__).joinpath(_FILE).read_text("utf-8"))
+    return {name: Trial(**trial) for name, trial in data.items()}
+
+
+def to_ranges(codes: Iterable[int]) -> str:
+    """Write code points, in order, as ranges.
+
+    >>> to_ranges([32, 33, 34, 160])
+    '20-22 a0'
+    """
+    numbers = np.fromiter(codes, np.int64)
+    breaks = [0, *(np.flatnonzero(np.diff(numbers) > 1) + 1).tolist(), len(numbers)]
+    pairs = [(int(numbers[first]), int(numbers[end - 1])) for first, end in pairwise(breaks) if end > first]
+    return " ".join(f"{first:x}" if first == last else f"{first:x}-{last:x}" for first, last in pairs)
+
+
+def read_ranges(text: str) -> Iterator[range]:
+    """Yield the ranges of code points that a text says.
+
+    >>> list(read_ranges("20-22 a0"))
+    [range(32, 35), range(160, 161)]
+    """
+    for part in text.split():
+        first, _, last = part.partition("-")
+        yield range(int(first, 16), int(last or first, 16) + 1)
+
+
+def to_table(ranges: Iterable[range]) -> NDArray[np.bool_]:
+    """Return for each code point whether it is in one of the ranges, bool[0x110000]."""
+    table = np.zeros(CODES, bool)
+    for each in ranges:
+        table[each.start : each.stop] = True
+    return table

@@ -1,0 +1,33 @@
+"""Columns of text as bytes."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from mlxfp.core.arrow.types import is_large
+
+
+def text_offsets(texts: pa.Array) -> NDArray[Any]:
+    """Return where the bytes of each text begin in the column's buffer, and where the last text ends: [N + 1]."""
+    kind = np.int64 if is_large(texts.type) else np.int32
+    offsets: NDArray[Any] = np.frombuffer(texts.buffers()[1], kind)[texts.offset : texts.offset + len(texts) + 1]
+    return offsets
+
+
+def text_bytes(texts: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of all texts, uint8[M], and where each begins and the last ends, int64[N + 1]; at least one text."""
+    ends = text_offsets(texts).astype(np.int64)
+    data = texts.buffers()[2]
+    whole = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
+    return whole[ends[0] : ends[-1]], ends - ends[0]
+
+
+def found(texts: pa.Array, pattern: str) -> NDArray[np.bool_]:
+    """Say which texts a regular expression (RE2) matches anywhere, bool[N]; an empty one matches nothing."""
+    if not pattern:
+        return np.zeros(len(texts), bool)
+    matches: NDArray[np.bool_] = pc.match_substring_regex(texts, pattern).to_numpy(zero_copy_only=False)
+    return matches

@@ -1,0 +1,61 @@
+"""gigatoken: byte-level BPE and SentencePiece's BPE, in Rust. Texts go in and ids come out as Arrow's buffers, without a copy."""
+
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import define, field
+from numpy.typing import NDArray
+
+from mlxfp.core._optional import optional
+from mlxfp.text.engines.columns import text_bytes
+from mlxfp.text.engines.protocol import EngineKind, Flat
+
+# The package keeps every word that it met, with some twenty bytes for each byte of it, and forgets none. So it is started again after this
+# many bytes of new words, about: they are counted in a sample, the same in every run, of 16 KB in each MB.
+_KEPT = 16 << 20
+_SAMPLED, _OF = 16 << 10, 1 << 20
+
+
+def _build(json: str) -> "_Gigatoken":
+    return _Gigatoken(json, _start(json))
+
+
+def _start(json: str) -> Any:
+    return optional("gigatoken", extra="fast", needed_by='engine="gigatoken"').Tokenizer.from_json(json)
+
+
+@define
+class _Gigatoken:
+    json: str
+    own: Any
+    new: float = 0  # bytes of new words since the last start, about
+    seen: set[bytes] = field(factory=set)
+    lock: Any = field(factory=Lock)
+
+    def encode(self, texts: pa.StringArray) -> Flat:
+        data, ends = text_bytes(texts)
+        ids = self._current(data).encode_batch(_to_awkward(data, ends)).layout
+        return np.asarray(ids.content.data).view(np.int32), np.asarray(ids.offsets.data)
+
+    def _current(self, data: NDArray[np.uint8]) -> Any:
+        size = min(_SAMPLED, len(data) * _SAMPLED // _OF + 1)
+        words = [word for first in range(0, len(data), _OF) for word in data[first : first + size].tobytes().split()]
+        with self.lock:
+            if self.new > _KEPT:
+                self.own, self.new, self.seen = _start(self.json), 0, set()
+            known = len(self.seen)
+            self.seen.update(words)
+            self.new += len(data) * (len(self.seen) - known) / max(1, len(words))
+            return self.own
+
+
+def _to_awkward(data: NDArray[np.uint8], ends: NDArray[np.int64]) -> Any:
+    """Make the column of the package's own arrays: with offsets of 64 bits, the only ones that it takes."""
+    awkward = optional("awkward", extra="fast", needed_by='engine="gigatoken"')
+    letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})
+    return awkward.Array(awkward.contents.ListOffsetArray(awkward.index.Index64(ends), letters, parameters={"__array__": "string"}))
+
+
+GIGATOKEN = EngineKind("gigatoken", _build)

@@ -1,0 +1,37 @@
+"""tokie: WordPiece and Unigram, in Rust. It takes Python strings, and gives flat arrays."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+
+from mlxfp.core._optional import optional
+from mlxfp.core.arrow.ragged import ends_of
+from mlxfp.text.engines.protocol import EngineKind, Flat
+
+_STARTED_IN = os.getpid()
+
+
+def _build(json: str) -> "_Tokie":
+    if os.getpid() != _STARTED_IN:
+        raise RuntimeError("its threads do not outlive a fork of the process")
+    with TemporaryDirectory() as folder:  # it reads files alone
+        path = Path(folder, "tokenizer.json")
+        path.write_text(json, encoding="utf-8")
+        return _Tokie(optional("tokie", extra="fast", needed_by='engine="tokie"').Tokenizer.from_json(str(path)))
+
+
+@frozen
+class _Tokie:
+    own: Any
+
+    def encode(self, texts: pa.StringArray) -> Flat:
+        ids, lengths = self.own.encode_batch_flat(texts.to_pylist(), add_special_tokens=False)
+        return ids.view(np.int32), ends_of(lengths.astype(np.int64))
+
+
+TOKIE = EngineKind("tokie", _build)

@@ -1,0 +1,336 @@
+"""write: the same bytes whatever runs it, however often it was killed; nothing else is overwritten; readers check what they read."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp import runners
+from mlxfp.collators.collating import collate
+from mlxfp.core.datasets import Dataset
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, MissingFileError, PipelineError, UnknownNameError
+from mlxfp.core.pipelines import pipe
+from mlxfp.core.stages import Stage
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.manifests import Manifest, read_manifest
+from mlxfp.data.rows.map_filter import filter, flat_map, map, take
+from mlxfp.data.rows.mixing import concat, mix
+from mlxfp.data.rows.repeating import repeat
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running import part_files
+from mlxfp.data.running.error_rows import on_error
+from mlxfp.data.running.part_files import write_arrow
+from mlxfp.data.running.writing import write
+from mlxfp.data.sources.arrow_files import read_arrow
+from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.data.sources.json_files import read_jsonl
+from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.testing.comparing import same
+from mlxfp.testing.laws import assert_resumable, assert_written_alike
+from mlxfp.testing.probing import from_chunks
+
+ROWS = from_examples(
+    [{"x": i, "text": None if i % 9 == 4 else f"row {i}" * (i % 5), "input_ids": list(range(i % 7)), "kept": i % 3 > 0} for i in range(500)]
+)
+READERS = {"arrow": read_arrow, "parquet": read_parquet, "jsonl": read_jsonl}
+
+
+def squared(row: Any) -> Any:
+    return {**row, "square": row["x"] ** 2}
+
+
+def drawn(row: Any, random: Any) -> Any:
+    return {**row, "drawn": random.random()}
+
+
+def is_kept(row: Any) -> bool:
+    return bool(row["kept"])
+
+
+def fails_at_77(row: Any) -> Any:
+    if row["x"] == 77:
+        raise ValueError("no square of 77")
+    return row
+
+
+@frozen(repr=False)
+class Gaps(Stage):
+    """Adds the difference to the row before: it keeps a state that is empty at the start."""
+
+    def step(self, state: Any, chunk: Any) -> Any:
+        x = chunk.column("x").to_numpy()
+        before = state[0] if state else 0
+        return (int(x[-1]),), (chunk.append_column("gap", pa.array(np.diff(x, prepend=before))),)
+
+    def schema(self, schema: Any) -> Any:
+        return schema.append(pa.field("gap", pa.int64()))
+
+
+def stream() -> Any:
+    return from_iterable(lambda: ({"x": i, "kept": i % 3 > 0} for i in range(500)), schema=pa.schema({"x": pa.int64(), "kept": pa.bool_()}))
+
+
+PIPELINES: dict[str, Dataset[Any]] = {
+    "rows by number": pipe(ROWS, map(squared), map(drawn, seed=0)),
+    "fewer rows": pipe(ROWS, filter(is_kept)),
+    "more rows": pipe(ROWS, flat_map(lambda row: [row] * (row["x"] % 3))),
+    "shuffled": pipe(ROWS, map(squared), shuffle(seed=1), filter(is_kept)),
+    "a stream": pipe(stream(), map(squared), filter(is_kept)),
+    "joined": pipe(concat([pipe(ROWS, map(squared)), pipe(ROWS, map(squared), filter(is_kept))]), map(drawn, seed=1)),
+    "mixed": mix([pipe(ROWS, map(squared)), pipe(ROWS, map(squared))], [0.3, 0.7], stop="all"),
+    "a buffer": pipe(ROWS, map(squared), shuffle(seed=1, buffer=50)),
+    "packed": pipe(ROWS, map(squared), pack(16)),
+    "groups": pipe(ROWS, map(squared), batch(32)),
+    "epochs": pipe(ROWS, map(squared), repeat(2)),
+    "a state that is empty at first": pipe(ROWS, Gaps()),
+    "nothing": pipe(ROWS, filter(lambda row: False)),
+}
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def rows_of(dataset: Dataset[Any]) -> list[Any]:
+    return [dict(row) for item in dataset for row in (item if dataset.level == "groups" else [item])]
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_what_is_written_is_what_comes_out_on_any_runner(name: str, tmp_path: Path):
+    dataset = PIPELINES[name]
+    manifest = write(dataset, tmp_path / "alone", rows_per_file=70)
+    assert write(dataset, tmp_path / "threads", rows_per_file=70, on=runners.threads(2)) == manifest
+    assert content(tmp_path / "alone") == content(tmp_path / "threads")
+    read = read_arrow(tmp_path / "alone")
+    assert same(list(read), rows_of(dataset))
+    assert schema(read) == schema(dataset)
+    assert manifest.rows == len(list(read))
+
+
+def test_other_processes_write_the_same_bytes(tmp_path: Path):
+    some = ["a stream", "a buffer"]
+    for name in some:
+        write(PIPELINES[name], tmp_path / name / "alone", rows_per_file=70)
+        write(PIPELINES[name], tmp_path / name / "processes", rows_per_file=70, on=runners.processes(2))
+        assert content(tmp_path / name / "alone") == content(tmp_path / name / "processes")
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_every_format_is_read_back_in_order_with_what_the_manifest_says(format: Any, tmp_path: Path):
+    dataset = PIPELINES["rows by number"]
+    manifest = write(dataset, tmp_path, format=format, rows_per_file=128)
+    read = READERS[format](tmp_path)
+    assert same(list(read), list(dataset))
+    assert [each.rows for each in manifest.files] == [128, 128, 128, 116]
+    assert manifest == read_manifest(tmp_path)
+    assert manifest.damaged() == ()
+    assert repr(manifest) == f"Manifest(500 rows in 4 files, format={format!r}, folder={str(tmp_path)!r})"
+    assert_resumable(pipe(read, take(20)))
+
+
+@given(st.lists(st.integers(0, 500), max_size=9), st.integers(0, 2**32))
+def test_the_bytes_of_a_file_depend_on_its_rows_only(cuts: list[int], garbage: int):
+    valid = np.arange(500) % 3 > 0
+    hidden = np.where(valid, np.arange(500), garbage)  # what lies under a null
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    numbers = pa.Array.from_buffers(pa.int64(), 500, [bits, pa.py_buffer(hidden)])
+    texts = pa.array([str(i) * (i % 4) for i in range(500)])
+    whole = pa.record_batch({"x": numbers, "text": texts, "even": pa.array(np.arange(500) % 2 == 0)})
+    ends = sorted({0, 500, *cuts})
+    with TemporaryDirectory() as folder:
+        one, other = Path(folder, "one"), Path(folder, "other")
+        plain = pa.record_batch(
+            {"x": pa.array([i if i % 3 > 0 else None for i in range(500)]), "text": texts, "even": whole.column("even")}
+        )
+        write_arrow(one, whole.schema, [plain])
+        write_arrow(other, whole.schema, [whole.slice(a, b - a) for a, b in pairwise(ends)])
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_call_that_was_interrupted_after_any_file_goes_on(name: str):
+    assert_written_alike(PIPELINES[name], runners.threads(2), rows_per_file=150)
+
+
+def test_what_is_not_finished_is_not_read(tmp_path: Path):
+    with pytest.raises(ZeroDivisionError):
+        write(pipe(ROWS, map(lambda row: {"x": 1 // (row["x"] - 400)})), tmp_path, rows_per_file=50)
+    with pytest.raises(DataError, match=r"Data were not written to the end: there is no manifest.json.*Call write again"):
+        list(read_arrow(tmp_path))
+
+
+def test_large_rows_are_written_in_chunks_that_do_not_depend_on_how_they_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(part_files, "_BYTES", 70 * 80)
+    tensors = pa.record_batch({"x": pa.FixedSizeListArray.from_arrays(pa.array(np.arange(5000.0)), 10)})
+    for cuts in ([0, 500], [0, 3, 70, 71, 300, 500], range(0, 501, 5)):
+        path = tmp_path / str(len(cuts))
+        write_arrow(path, tensors.schema, [tensors.slice(a, b - a) for a, b in pairwise(cuts)])
+        file = pa.ipc.open_file(str(path))
+        assert [file.get_batch(i).num_rows for i in range(file.num_record_batches)] == [70] * 7 + [10]
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_what_is_written_in_order_goes_on_at_the_file_that_is_missing(tmp_path: Path):
+    calls: list[int] = []
+
+    def counted(row: Any) -> Any:
+        calls.append(row["x"])
+        if len(calls) == 300:
+            raise KeyboardInterrupt
+        return row
+
+    counted.__fingerprint__ = "1"  # type: ignore[attr-defined]
+    chunks = [pa.record_batch({"x": range(first, first + 10)}) for first in range(0, 500, 10)]
+    dataset = pipe(from_chunks(chunks), map(counted), shuffle(seed=1, buffer=20))
+    with pytest.raises(KeyboardInterrupt):
+        write(dataset, tmp_path / "parts", rows_per_file=40)
+    before = len(calls)
+    write(dataset, tmp_path / "parts", rows_per_file=40)
+    assert len(calls) - before < 400  # not all 500 again, and the first rows for the schema
+    write(dataset, tmp_path / "whole", rows_per_file=40)
+    assert content(tmp_path / "whole") == content(tmp_path / "parts")
+
+
+@pytest.mark.parametrize("name", ["rows by number", "a stream", "a buffer"])
+def test_damaged_files_are_made_again(name: str, tmp_path: Path):
+    manifest = write(PIPELINES[name], tmp_path, rows_per_file=100)
+    before = content(tmp_path)
+    first, second, *_ = (tmp_path / each.name for each in manifest.files)
+    first.unlink()
+    data = bytearray(second.read_bytes())
+    data[200] ^= 1
+    second.write_bytes(data)
+    assert manifest.damaged() == (first.name, second.name)
+    with pytest.raises(DataError, match=r"part-00000.arrow should have [\d,]+ bytes, and there is no such file.*Call write again"):
+        list(read_arrow(tmp_path))
+    assert write(PIPELINES[name], tmp_path, rows_per_file=100) == manifest
+    assert content(tmp_path) == before
+
+
+KILLED = """
+import sys, time
+import mlxfp as fp
+def slow(row):
+    time.sleep(0.0005)
+    return {"x": row["x"], "text": str(row["x"]) * 3}
+def main(folder, workers, stateful):
+    rows = fp.from_examples([{"x": i} for i in range(800)])
+    made = fp.pipe(rows, fp.map(slow), *([fp.shuffle(seed=0, buffer=64)] if stateful else []))
+    on = fp.runners.processes(workers) if workers else None
+    print(fp.write(made, folder, rows_per_file=60, on=on).rows, flush=True)
+main(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True")
+"""
+
+
+@pytest.mark.parametrize(("workers", "stateful"), [(0, False), (2, True)])
+def test_a_process_that_is_killed_again_and_again_writes_the_same_bytes(workers: int, stateful: bool, tmp_path: Path):
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    command = [sys.executable, str(script)]
+    random = np.random.default_rng(workers + stateful)
+    for _ in range(2):
+        process = subprocess.Popen([*command, str(tmp_path / "killed"), str(workers), str(stateful)], stdout=subprocess.DEVNULL)
+        seen, deadline = len(list((tmp_path / "killed").glob("part-*"))), time.monotonic() + 30
+        while process.poll() is None and len(list((tmp_path / "killed").glob("part-*"))) <= seen and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(random.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    for folder in ("killed", "whole"):
+        subprocess.run([*command, str(tmp_path / folder), "0", str(stateful)], check=True, stdout=subprocess.DEVNULL)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_files_of_something_else_are_never_overwritten(tmp_path: Path):
+    (tmp_path / "part-00000.arrow").write_text("mine")
+    with pytest.raises(ArgumentError, match=r"write needs a folder of its own, got .* with other files: part-00000.arrow"):
+        write(ROWS, tmp_path)
+    write(ROWS, tmp_path / "data")
+    for other in (pipe(ROWS, map(squared)), pipe(ROWS, filter(is_kept))):
+        with pytest.raises(ArgumentError, match=r"has data of another pipeline.*got pipe\(from_examples\(500 rows\)\)"):
+            write(other, tmp_path / "data")
+    with pytest.raises(ArgumentError, match="other arguments"):
+        write(ROWS, tmp_path / "data", rows_per_file=3)
+
+
+def test_files_that_have_changed_are_noticed(tmp_path: Path):
+    file = tmp_path / "a.csv"
+    file.write_text("x\n1\n")
+    write(read_csv(file), tmp_path / "data")
+    file.write_text("x\n1\n2\n")
+    with pytest.raises(ArgumentError, match="of files that have changed since"):
+        write(read_csv(file), tmp_path / "data")
+
+
+@pytest.mark.parametrize("on", [None, runners.threads(2), runners.processes(2)], ids=repr)
+def test_an_error_is_that_of_the_function_and_nothing_is_lost(on: Any, tmp_path: Path):
+    with pytest.raises(ValueError, match="no square of 77") as raised:
+        write(pipe(ROWS, map(fails_at_77)), tmp_path, rows_per_file=50, on=on)
+    assert any("on source row 77" in note for note in raised.value.__notes__)
+    manifest = write(pipe(ROWS, map(fails_at_77), on_error("skip")), tmp_path / "skipped", rows_per_file=50, on=on)
+    assert (manifest.rows, manifest.skipped) == (
+        499,
+        (("from_examples(500 rows)", 77, "map(function=fails_at_77)", "ValueError: no square of 77"),),
+    )
+    assert "1 rows left out" in repr(manifest)
+    assert [row["x"] for row in read_arrow(tmp_path / "skipped")] == [x for x in range(500) if x != 77]
+
+
+def test_values_that_json_does_not_have_are_named(tmp_path: Path):
+    for value, well in ((float("nan"), 1.0), (b"bytes", None)):
+        with pytest.raises(ArgumentError, match=r"JSON has no value for .* in 'y'.*in row 1 of the file.*Write the data with format="):
+            write(from_examples([{"x": 1, "y": well}, {"x": 1, "y": value}]), tmp_path / str(type(value)), format="jsonl")
+    tensors = from_examples([{"x": np.ones((2, 2), np.float32)}])
+    write(tensors, tmp_path / "tensors", format="jsonl")
+    assert list(read_jsonl(tmp_path / "tensors")) == [{"x": [[1.0, 1.0], [1.0, 1.0]]}]
+
+
+def test_mistakes_in_the_call_are_named(tmp_path: Path):
+    with pytest.raises(UnknownNameError, match="format"):
+        write(ROWS, tmp_path, format="csv")
+    with pytest.raises(ArgumentTypeError, match="on must be Runner"):
+        write(ROWS, tmp_path, on=2)
+    with pytest.raises(PipelineError, match=r"write takes rows, got batches from collate.*Put collate behind read_arrow"):
+        write(pipe(ROWS, batch(2), collate(lambda group: {})), tmp_path)
+    with pytest.raises(PipelineError, match="write needs data that ends"):
+        write(pipe(ROWS, repeat(None)), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"manifest": 1}', '{"manifest": 99}', '{"manifest": 1, "files": [{}], "skipped": [], "pipeline": []}']
+)
+def test_a_manifest_that_cannot_be_read_is_named(text: str, tmp_path: Path):
+    (tmp_path / "manifest.json").write_text(text)
+    with pytest.raises(DataError, match=r"manifest.*manifest\.json"):
+        list(read_arrow(tmp_path))
+
+
+def test_a_manifest_is_json_for_other_programs(tmp_path: Path):
+    write(from_chunks([pa.record_batch({"x": [1, 2]})]), tmp_path)
+    said = json.loads((tmp_path / "manifest.json").read_text())
+    assert (said["rows"], said["schema"], [each["name"] for each in said["files"]]) == (2, {"x": "int64"}, ["part-00000.arrow"])
+    assert isinstance(read_manifest(tmp_path), Manifest)
+    assert read_manifest(tmp_path / "nothing") is None
+
+
+def test_a_manifest_of_many_files_shows_some_in_a_notebook(tmp_path: Path):
+    manifest = write(ROWS, tmp_path, rows_per_file=7)
+    assert "more files" in manifest._repr_html_()
+    with pytest.raises(MissingFileError, match=r"No file in the folder .* ends in \.parquet"):
+        list(read_parquet(tmp_path))

@@ -1,0 +1,42 @@
+"""Counts of words: those of scikit-learn's vectorizers, from hashed places that training texts have."""
+
+import numpy as np
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from mlxfp.kaggle.estimators import word_counts
+from mlxfp.kaggle.estimators.word_counts import fit_word_counts
+
+TEXTS = ["a good film", "good, good film", "bad film", "so bad", "a film"]
+
+
+def test_weights_are_those_of_scikit_learn():
+    fitted = fit_word_counts(TEXTS)
+    assert [counts.analyzer for counts, _ in fitted] == ["words", "characters"]
+    for (counts, made), options in zip(
+        fitted, ({"ngram_range": (1, 2), "token_pattern": r"(?u)\w+|[^\w\s]"}, {"analyzer": "char_wb", "ngram_range": (2, 5)}), strict=True
+    ):
+        known = TfidfVectorizer(sublinear_tf=True, **options).fit(TEXTS)
+        for texts in (TEXTS, ["good bad", "unknown", ""]):
+            ours, theirs = counts(texts), known.transform(texts)
+            assert np.allclose((ours @ ours.T).toarray(), (theirs @ theirs.T).toarray(), atol=1e-6)  # columns have another order
+        assert np.allclose(made.toarray(), counts(TEXTS).toarray())
+
+
+def test_components_keep_what_rows_share():
+    (words, made), _ = fit_word_counts(TEXTS, components=2, seed=0)
+    assert made.shape == (5, 2)
+    assert np.allclose(made, words(TEXTS), atol=1e-6)
+    assert made.dtype == np.float32
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(word_counts, "_MOST", 3)
+    monkeypatch.setattr(word_counts, "_PARTS", 20)
+    fitted = fit_word_counts(TEXTS)
+    assert [(counts.analyzer, len(counts.kept)) for counts, _ in fitted] == [("words", 3)]  # the texts are long, so no parts of words
+    assert np.all(np.diff(fitted[0][0].kept) > 0)
+
+
+def test_texts_without_anything_to_count_have_no_counts():
+    assert fit_word_counts(["", " "]) == ()
+    assert fit_word_counts(["ab cd", "ef gh"], components=4) == ()  # no n-gram is in two rows

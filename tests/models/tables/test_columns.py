@@ -1,0 +1,126 @@
+"""Columns as arrays: what is fitted comes from the training rows alone, and any rows become finite, small numbers and known categories."""
+
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlxfp.core.datasets import to_table
+from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.data.sources.in_memory import from_examples, from_table
+from mlxfp.models import CategoryColumn, TableColumns, fit_columns
+from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.testing import laws
+from tests.models.tables.samples import COLUMNS, ROWS, table
+
+FLOATS = st.lists(st.none() | st.floats(), min_size=1, max_size=12)
+
+
+def numbers_of(columns, values):
+    made = to_table(columns(from_table({"x": pa.array(values, pa.float64())})))
+    return made["numbers"].combine_chunks().to_numpy_ndarray()[:, 0]
+
+
+@given(train=FLOATS, others=FLOATS, bins=st.integers(0, 6))
+def test_numbers_are_finite_and_at_most_3_whatever_comes(train, others, bins):
+    columns = fit_columns(from_table({"x": pa.array(train, pa.float64())}), numbers=["x"], bins=bins)
+    numbers = numbers_of(columns, [*train, *others])
+    assert numbers.dtype == np.float32
+    assert np.abs(numbers).max() <= 3
+    assert all(low < high for low, high in zip(columns.numbers[0].bins, columns.numbers[0].bins[1:], strict=False))
+    assert (len(columns.numbers[0].bins) >= 2) == (bins > 0)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=30))
+def test_numbers_are_scaled_by_their_quartiles_and_clipped_smoothly(values):
+    found = numbers_of(fit_columns(from_table({"x": values}), numbers=["x"]), values)
+    low, median, high = np.quantile(values, [0.25, 0.5, 0.75])
+    span = high - low or (max(values) - min(values)) / 2
+    scaled = (np.array(values) - median) / span if span else np.zeros(len(values))
+    assert found == pytest.approx(scaled / np.sqrt(1 + scaled**2 / 9), rel=1e-5, abs=1e-6)
+
+
+def test_the_bins_are_quantiles_of_the_scaled_numbers():
+    values = np.arange(101.0)
+    columns = fit_columns(from_table({"x": values}), numbers=["x"], bins=4)
+    assert columns.numbers[0].bins == pytest.approx(numbers_of(columns, [0.0, 25.0, 50.0, 75.0, 100.0]), abs=1e-6)
+
+
+def test_a_missing_number_becomes_the_median_and_is_flagged():
+    columns = fit_columns(from_examples([{"x": 1.0}, {"x": None}, {"x": 5.0}, {"x": 6.0}]), numbers=["x"])
+    made = list(columns(from_examples([{"x": None}, {"x": 5.0}])))
+    assert [row["numbers"].tolist() for row in made] == [[0.0], [0.0]]
+    assert [row["categories"].tolist() for row in made] == [[2], [1]]
+
+
+def test_without_missing_numbers_in_training_there_is_no_flag():
+    columns = fit_columns(from_examples([{"x": 1.0}, {"x": 5.0}]), numbers=["x"])
+    assert columns.kinds == ()
+    assert "categories" not in next(iter(columns(from_examples([{"x": None}]))))
+
+
+@pytest.mark.parametrize("values", [["b", "a", None, "b"], [2, 1, None, 2], [2.0, 1.0, None, 2.0], [True, False, None, True]])
+def test_categories_are_numbered_from_1_and_a_missing_or_unseen_one_is_0(values):
+    columns = fit_columns(from_examples([{"x": value} for value in values]), categories=["x"])
+    made = columns(from_table({"x": pa.array([*values, type(values[0])(7)] if values[0] is not True else [*values, None])}))
+    assert [row["categories"][0] for row in made] == [2, 1, 0, 2, 0]
+
+
+def test_whole_numbers_are_the_same_categories_as_integers_and_as_floats():
+    columns = fit_columns(from_table({"x": [3, 5]}), categories=["x"])
+    assert [row["categories"][0] for row in columns(from_table({"x": [5.0, 3.0, 3.5, np.inf]}))] == [2, 1, 0, 0]
+
+
+def test_the_most_frequent_categories_are_kept():
+    values = [f"c{place}" for place in range(1500)] + ["c1499"] * 2
+    columns = fit_columns(from_table({"x": values}), categories=["x"])
+    assert len(columns.categories[0].values) == 1000
+    assert "c1499" in columns.categories[0].values
+
+
+@given(st.integers(0, 5))
+def test_columns_know_their_training_rows_only(seed):
+    train, others = table(12, seed=seed), table(9, seed=seed + 1)
+    fitted = fit_columns(train, numbers=["size", "age"], categories=["deck"], bins=3)
+    assert fitted == fit_columns(train, numbers=["size", "age"], categories=["deck"], bins=3)
+    whole = [row["numbers"].tolist() for row in fitted(others)]
+    assert whole == [row["numbers"].tolist() for place in range(9) for row in fitted(from_examples([list(others)[place]]))]
+
+
+def test_columns_are_a_value_and_a_pure_stage():
+    assert pickle.loads(pickle.dumps(COLUMNS)) == COLUMNS
+    assert structure(unstructure(COLUMNS), TableColumns) == COLUMNS
+    laws.assert_pure_stages(COLUMNS(ROWS))
+    assert repr(COLUMNS) == "TableColumns(2 of numbers, 2 of categories)"
+
+
+@pytest.mark.parametrize(
+    ("given_columns", "error", "message"),
+    [
+        ({}, ArgumentError, "fit_columns needs columns to fit, got none"),
+        ({"numbers": ["size"], "categories": ["size"]}, ArgumentError, "got 'size' as both"),
+        ({"numbers": ["sex"]}, SchemaError, "Column 'sex' must hold numbers, got string"),
+        ({"categories": ["list"]}, SchemaError, "Column 'list' must hold texts or numbers"),
+        ({"numbers": ["none"]}, SchemaError, "none"),
+    ],
+)
+def test_what_cannot_be_fitted_is_named(given_columns, error, message):
+    rows = from_examples([{"size": 1.0, "sex": "f", "list": [1, 2]}])
+    with pytest.raises(error, match=message):
+        fit_columns(rows, **given_columns)
+
+
+def test_no_rows_and_other_columns_are_refused():
+    with pytest.raises(DataError, match="has none"):
+        fit_columns(from_table({"x": pa.array([], pa.float64())}), numbers=["x"])
+    with pytest.raises(SchemaError):
+        list(COLUMNS(from_table({"size": [1.0]})))
+    with pytest.raises(SchemaError, match="Column 'age' must hold numbers"):
+        COLUMNS.schema(pa.schema({"size": pa.float64(), "age": pa.string(), "sex": pa.string(), "deck": pa.string()}))
+
+
+def test_a_column_without_known_categories_is_all_unseen():
+    assert [row["categories"][0] for row in TableColumns((), (CategoryColumn("x", ()),))(from_table({"x": ["a"]}))] == [0]

@@ -1,0 +1,139 @@
+"""RealMLP computes what its paper says, and its parts do."""
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.data.sources.in_memory import from_table
+from mlxfp.models import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig, TableTarget, fit_columns
+from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
+from mlxfp.training.losses import cross_entropy
+from mlxfp.training.optimization.optimizers import realmlp as optimizer
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
+from tests.models.tables.samples import COLUMNS, arrays, realmlp, table, tabm
+
+X = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+
+
+def test_a_layer_divides_by_the_root_of_its_inputs():
+    layer = NTKLinear(5, 3, seed=1)
+    layer.bias = mx.array([1.0, 2.0, 3.0])
+    assert np.array(layer(mx.array(X))) == pytest.approx(X @ np.array(layer.weight).T / 5**0.5 + [1, 2, 3], abs=1e-5)
+    assert abs(np.array(NTKLinear(100, 100).weight).std() - 1) < 0.03
+
+
+def test_an_adapted_layer_varies_by_1_and_crosses_0_between_rows():
+    x = np.random.default_rng(1).normal(3, 5, size=(200, 5)).astype(np.float32)
+    layer = NTKLinear(5, 64, seed=1)
+    found = np.array(layer.adapted(mx.array(x), mx.random.key(0), mx.random.key(1)))
+    assert found == pytest.approx(np.array(layer(mx.array(x))), abs=1e-4)
+    assert found.std(axis=0) == pytest.approx(np.ones(64), abs=1e-3)
+    assert (found.min(axis=0) < 0).all()
+    assert (found.max(axis=0) > 0).all()
+
+
+def test_an_activation_is_mixed_with_the_identity():
+    layer = MixedActivation(5, mx.abs)
+    layer.share = mx.array([0.0, 0.25, 0.5, 1.0, 2.0])
+    assert np.array(layer(mx.array(X))) == pytest.approx(X + (abs(X) - X) * np.array(layer.share), abs=1e-6)
+
+
+def test_the_whole_network_is_what_the_parts_make():
+    model = realmlp("class", seed=3, examples=arrays()).eval()
+    inputs = arrays()
+    numbers, categories = (np.array(inputs[name]) for name in ("numbers", "categories"))
+    embedded = np.array(model.periodic(inputs["numbers"])).reshape(len(numbers), -1)
+    sex, deck, missing = categories.T
+    signs = np.array([0.0, 1.0, -1.0])
+    parts = [embedded, signs[sex][:, None], np.eye(5)[deck][:, 1:], signs[missing][:, None]]
+    hidden = np.concatenate(parts, axis=1) * np.array(model.scale)
+    for layer, activation in zip(model.layers[:-1], model.activations, strict=True):
+        hidden = hidden @ np.array(layer.weight).T / len(hidden[0]) ** 0.5 + np.array(layer.bias)
+        selu = 1.0507009873554805 * np.where(hidden > 0, hidden, 1.6732632423543772 * (np.exp(np.minimum(hidden, 0)) - 1))
+        hidden = hidden + (selu - hidden) * np.array(activation.share)
+    wanted = hidden @ np.array(model.layers[-1].weight).T / len(hidden[0]) ** 0.5 + np.array(model.layers[-1].bias)
+    assert np.array(model(**inputs)) == pytest.approx(wanted, abs=1e-3)
+
+
+def test_many_categories_are_embedded_and_an_unseen_one_starts_at_0():
+    rows = table(30)
+    columns = fit_columns(rows, numbers=["size"], categories=["deck"])
+    model = realmlp(columns=columns, one_hot=3, embedding_size=4)
+    assert model.layers[0].weight.shape[1] == 4 + 4
+    assert [each["weight"].shape for each in model.categories] == [(5, 4)]
+    assert not np.array(model.categories[0].weight[0]).any()
+    numbers = mx.zeros((2, 1))
+    assert np.array(model.eval()(numbers, mx.array([[5], [99]])))[0] == pytest.approx(
+        np.array(model(numbers, mx.array([[4], [4]])))[1], abs=1e-6
+    )  # a category beyond the last is taken for the last, and never read from other memory
+
+
+def test_dropout_fades_out_and_the_steps_are_counted():
+    model = realmlp("value", steps=4)
+    x = arrays()
+    first = [np.array(model(**x)) for _ in range(5)]
+    assert model.steps_done.item() == 5
+    assert np.array_equal(first[4], np.array(model(**x)))  # no dropout is left
+    assert not np.array_equal(first[0], first[1])
+    assert np.array_equal(first[4], np.array(model.eval()(**x)))
+    assert model.steps_done.item() == 6
+
+
+def test_a_rate_that_fades_keeps_the_mean():
+    layer = FadingDropout(0.4).keyed(mx.random.key(0))
+    for share in (1.0, 0.5, 0.0):
+        made = np.array(layer(mx.ones(20_000), mx.array(share)))
+        assert made.mean() == pytest.approx(1, abs=0.02)
+        assert (made == 0).mean() == pytest.approx(0.4 * share, abs=0.02)
+    assert layer.eval()(mx.ones(3)).tolist() == [1, 1, 1]
+
+
+def test_values_stay_within_those_of_training_in_evaluation_only():
+    target = TableTarget("value", 1, low=(-0.01,), high=(0.01,))
+    model = RealMLP(RealMLPConfig(columns=COLUMNS, target=target, hidden_sizes=(4,), dropout=0.0))
+    assert np.abs(np.array(model(**arrays()))).max() > 0.01
+    assert np.abs(np.array(model.eval()(**arrays()))).max() <= 0.0101
+
+
+SHAPES = [("class", 3, (40, 3)), ("labels", 2, (40, 2)), ("value", 1, (40,)), ("value", 2, (40, 2))]
+
+
+@pytest.mark.parametrize(("kind", "outputs", "shape"), SHAPES)
+def test_outputs_have_the_shape_of_the_target(kind, outputs, shape):
+    assert realmlp(kind, outputs=outputs)(**arrays()).shape == shape
+
+
+def test_a_step_is_pure_and_compiles():
+    model = realmlp(steps=10)
+    batch = {**arrays(), "labels": mx.array([0, 1, 2, 1] * 10)}
+
+    def loss(model, batch):
+        return cross_entropy(model(batch["numbers"], batch["categories"]), batch["labels"])
+
+    made = optimizer(0.04, steps=10)
+    step, state = train_step(model, loss, made), train_state(model, made, seed=0)
+    assert_pure_step(step, state, batch)
+    assert_compiled_equals_eager(step, state, batch, tolerance=1e-4)
+    after, _ = step(state, batch)
+    assert after.buffers["steps_done"].item() == 1
+
+
+@pytest.mark.parametrize("make", [realmlp, tabm])
+def test_other_inputs_are_refused(make):
+    model = make()
+    with pytest.raises(ArgumentError, match=r"The model needs numbers of shape \[B, 2\], got none"):
+        model(None, mx.zeros((3, 3), mx.int32))
+    with pytest.raises(ArgumentError, match=r"The model needs categories of shape \[B, 3\], got \[3, 1\]"):
+        model(mx.zeros((3, 2)), mx.zeros((3, 1), mx.int32))
+
+
+def test_impossible_configs_are_refused():
+    with pytest.raises(ArgumentTypeError):
+        RealMLPConfig(columns=None, target=TableTarget("class", 2))
+    with pytest.raises(ArgumentError, match="low needs a number for each of 2 outputs, got 1"):
+        TableTarget("value", 2, low=(1.0,))
+    with pytest.raises(ArgumentError, match="A RealMLP needs columns with values, got none"):
+        realmlp(columns=fit_columns(from_table({"x": pa.array([None, None], pa.string())}), categories=["x"]))

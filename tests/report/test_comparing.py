@@ -1,0 +1,62 @@
+"""Runs compared: options, a paired test on the same folds, and rows."""
+
+import numpy as np
+import pytest
+
+import mlxfp as fp
+from mlxfp.cli import main
+from tests.report.finished import finished
+from tests.report.test_reports import Page, sure_of_yes
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    first = finished(folder, sure_of_yes, name="first")
+    second = finished(folder, lambda targets: np.where(targets == 1, 0.9, 0.1), name="second", overrides=["training.epochs=7"])
+    other = finished(folder, sure_of_yes, name="other", overrides=["validation.seed=9"])
+    return first, second, other
+
+
+def test_options_that_differ_have_a_value_for_each_run(runs):
+    assert fp.report.compare(runs).options == {"training.epochs": (1, 7, 1), "validation.seed": (0, 0, 9)}
+
+
+def test_rows_are_counted_by_which_run_is_right(runs):
+    pair = fp.report.compare(runs[:2]).pairs[0]
+    assert pair.rows == {"both right": 38, "only the first is right": 0, "only the second is right": 2, "both wrong": 0}
+    assert [each.id for each in pair.disagreements[:2]] == ["r4", "r7"]
+    assert pair.disagreements[0].first == pytest.approx(0.99)
+    assert pair.disagreements[0].second == pytest.approx(0.1)
+    assert "note no" in pair.disagreements[0].text
+
+
+def test_scores_have_a_paired_test_on_the_same_folds(runs):
+    pytest.importorskip("scipy")
+    found = fp.report.compare(runs[:2])
+    assert found.pairs[0].difference.mean == pytest.approx(np.mean(found.pairs[0].difference.differences))
+    assert found.pairs[0].difference.mean > 0
+    assert "normally distributed" in repr(found)
+
+
+def test_runs_on_other_folds_are_not_compared_row_by_row(runs):
+    pair = fp.report.compare([runs[0], runs[2]]).pairs[0]
+    assert pair == fp.report.Pair(str(runs[2]), "The runs have other folds, so their scores and rows are not compared.", {}, ())
+
+
+def test_the_page_of_a_comparison_is_whole(runs, tmp_path):
+    page = Page(fp.report.write_comparison(runs, tmp_path / "c.html").read_text("utf-8"))
+    assert {"Scores", "Options that differ", "Rows in which they disagree most"} <= set(page.words)
+    assert "script" not in page.names
+
+
+def test_the_commands_write_and_print(runs, tmp_path, capsys):
+    first, second, _ = map(str, runs)
+    assert main(["compare", first, second]) == 0
+    assert "only the second is right: 2 rows" in capsys.readouterr().out
+    assert main(["report", first, second, "--out", str(tmp_path / "both.html")]) == 0
+    assert capsys.readouterr().out.strip() == str(tmp_path / "both.html")
+    assert main(["report", first]) == 0
+    assert (runs[0] / "report.html").is_file()
+    assert main(["compare", first]) == 1
+    assert "at least two runs" in capsys.readouterr().err

@@ -28,8 +28,7 @@ def context_until(unwanted: Callable[[], bool]) -> Context:
 def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -> Any:
     """Call a user's function on a row; an error says on which one. Raises `UnwantedWork` where nobody waits for the result."""
     __tracebackhide__ = True  # pytest and IPython leave this frame out: the user's function comes after it
-    if _unwanted.get()():
-        raise UnwantedWork
+    stop_unwanted()
     try:
         return function(row, *extra)
     except Exception as error:
@@ -38,6 +37,13 @@ def call(function: Callable[..., Any], row: Example, number: int, *extra: Any) -
             f"on {'a row' if leaf < 0 else f'source row {place}'}{f' of joined source {leaf}' if leaf > 0 else ''}: {brief(row)}"
         )
         raise
+
+
+def stop_unwanted() -> bool:
+    """Raise `UnwantedWork` where nobody waits for what this thread works on; else return False, for what asks while it waits."""
+    if _unwanted.get()():
+        raise UnwantedWork
+    return False
 
 
 def generators(keys: Keys) -> Iterator[np.random.Generator]:

@@ -18,6 +18,7 @@ from mlxfp.core.chunks import RecordBatch, Schema, visible
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentError, listed
 from mlxfp.data.manifests import NAME, PROGRESS, File, Manifest, digest, read_manifest
+from mlxfp.data.rows.calling import stop_unwanted
 from mlxfp.data.running.error_rows import SkippedRow
 from mlxfp.data.running.part_files import Format
 
@@ -46,7 +47,7 @@ class WrittenFolder:
         while not lock.is_locked:
             self.folder.mkdir(parents=True, exist_ok=True)
             with suppress(FileNotFoundError):  # the one that had it has failed, and removed the folder
-                lock.acquire()
+                lock.acquire(cancel_check=stop_unwanted)
         try:
             yield
         finally:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 import mlx.core as mx
@@ -19,8 +20,8 @@ from mlxfp.data.rows.selecting import Splits
 from mlxfp.evaluation.metrics.totals import to_numpy
 from mlxfp.kaggle.validation.cross_validation import Predict
 from mlxfp.models.layers import random_key
-from mlxfp.training.steps.state import FlatState, TrainState, evaluate_state, train_state, trees_of
-from mlxfp.training.steps.steps import Loss, TrainStep, train_step
+from mlxfp.training.steps.state import TrainState, evaluate_state, train_state, trees_of
+from mlxfp.training.steps.steps import Loss, TrainStep, Trees, train_step
 from mlxfp.training.steps.transforms import Functional, functional, jit
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -106,24 +107,23 @@ class SmallFit:
     def together(self, parts: Sequence[Splits]) -> tuple[Predict, ...]:
         """Train all folds in one program; raises `ArgumentError` for a model with functions that `mx.vmap` does not support."""
         encodes, batches = zip(*map(self._batches, parts), strict=True)
-        structure, leaves = flatten(trees_of(self.first))
-        leaves = [mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)) for leaf in leaves]
+        trees = tree_map(lambda leaf: mx.broadcast_to(leaf[None], (len(parts), *leaf.shape)), trees_of(self.first))
         step = jit(self._step_of_all)
         for number, each in enumerate(zip(*batches, strict=True)):
             batch = {name: mx.array(np.stack([one[name] for one in each])) for name in each[0]}
-            leaves = step(leaves, batch, random_key(self.first.seed, "step", number))
-            mx.async_eval(leaves)
-        states = [FlatState(structure, [leaf[place] for leaf in leaves], self.steps, self.first.seed) for place in range(len(parts))]
-        return tuple(self._trained(state.built(), encode) for state, encode in zip(states, encodes, strict=True))
+            trees = step(trees, batch, random_key(self.first.seed, "step", number))
+            mx.async_eval(trees)
+        states = [TrainState(**tree_map(itemgetter(place), trees), step=self.steps, seed=self.first.seed) for place in range(len(parts))]
+        return tuple(map(self._trained, states, encodes))
 
-    def _step_of_all(self, leaves: list[mx.array], batch: dict[str, mx.array], key: mx.array) -> list[mx.array]:
+    def _step_of_all(self, trees: Trees, batch: dict[str, mx.array], key: mx.array) -> Trees:
         structure, arrays = flatten(batch)
 
-        def one(leaves: list[mx.array], arrays: list[mx.array]) -> list[mx.array]:
-            return self.step.pure(structure, leaves, key, arrays, updates=True)[0]
+        def one(trees: Trees, arrays: list[mx.array]) -> Trees:
+            return self.step.pure(structure, trees, key, arrays, updates=True)[0]
 
         try:
-            stepped: list[mx.array] = mx.vmap(one)(leaves, arrays)
+            stepped: Trees = mx.vmap(one)(trees, arrays)
         except ValueError as error:
             if not any(word in str(error) for word in ("vmap", "[conv]")):
                 raise

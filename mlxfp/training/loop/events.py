@@ -1,7 +1,6 @@
 """Events: what happens in a run, as frozen values. `fit` yields them; observers read them and add events of their own."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -9,8 +8,8 @@ from attrs import field, frozen
 
 from mlxfp.core.cursors import Cursor
 from mlxfp.training.loop.running_metrics import RunningMetrics
-from mlxfp.training.optimization.learning_rates import learning_rates, rate_places
-from mlxfp.training.steps.state import FlatState, TrainState
+from mlxfp.training.optimization.learning_rates import learning_rates
+from mlxfp.training.steps.state import TrainState
 
 __all__ = [
     "CheckpointSaved",
@@ -34,10 +33,6 @@ def __dir__() -> list[str]:
 E = TypeVar("E", bound="Event")
 
 
-def _built(state: TrainState | FlatState) -> TrainState:
-    return state.built() if isinstance(state, FlatState) else state
-
-
 @frozen
 class Event:
     """Something that happened in a run.
@@ -50,28 +45,21 @@ class Event:
     7
     """
 
-    _state: TrainState | FlatState = field(eq=_built, repr=lambda state: repr(_built(state)))
+    state: TrainState
     cursor: Cursor | None
     epoch: int
     # kw_only, as subclasses have fields without a default; not compared, as its arrays may still be on the device
     running: RunningMetrics = field(factory=RunningMetrics, kw_only=True, eq=False, repr=False)
 
-    @cached_property
-    def state(self) -> TrainState:
-        """The state after it. The loop has the arrays only: the trees are built when an observer first asks for them."""
-        return _built(self._state)
-
     @property
     def step(self) -> int:
         """The number of steps made."""
-        return self._state.step
+        return self.state.step
 
     @property
     def learning_rates(self) -> list[float]:
         """The learning rates in the state: one, or one for each group of parameters; none where the optimizer has none."""
-        if isinstance(self._state, TrainState):
-            return learning_rates(self._state.opt)
-        return [self._state.leaves[place].item() for place in rate_places(self._state.structure, "opt")]  # type: ignore[misc]  # a rate is real
+        return learning_rates(self.state.opt)
 
     def derive(self, kind: type[E], *own: Any) -> E:
         """Make another event of the same moment: `event.derive(Evaluated, {"accuracy": 0.9})`.
@@ -80,7 +68,7 @@ class Event:
         >>> event.derive(Warned, "no connection").message
         'no connection'
         """
-        return kind(self._state, self.cursor, self.epoch, *own, running=self.running)
+        return kind(self.state, self.cursor, self.epoch, *own, running=self.running)
 
 
 @frozen

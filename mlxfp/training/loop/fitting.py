@@ -1,6 +1,6 @@
 """The loop around a step: training as a stream of events."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from functools import partial
 from itertools import count
@@ -27,7 +27,7 @@ from mlxfp.training.loop.rank_agreement import in_step, same_number, watched
 from mlxfp.training.loop.resuming import warnings_before
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers, total
 from mlxfp.training.optimization.hyperparameters import hyperparameters
-from mlxfp.training.steps.state import FlatState, TrainState
+from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, Step, TrainStep
 
 E = TypeVar("E", bound=Event)
@@ -172,10 +172,6 @@ class _Run:
         check_epochs(self.batches, self.epochs, self.steps, stacklevel=5)
 
     @property
-    def advance(self) -> Callable[[Any, Batch], tuple[TrainState | FlatState, Mapping[str, Any]]]:
-        return self.step.advance if isinstance(self.step, TrainStep) else self.step  # ours leaves the state flat
-
-    @property
     def variants(self) -> int:
         return getattr(self.step, "variants", 0)
 
@@ -185,11 +181,11 @@ class _Run:
 
     def look(self, progress: "_Progress", batch: Batch) -> None:
         if isinstance(self.step, TrainStep):
-            self.step.look(progress.event(Event).state, batch)
+            self.step.look(progress.state, batch)
 
     def warnings(self, begin: "_Progress") -> Iterator[str]:
         if not self.done(begin):
-            yield from warnings_before(self.step, begin.event(Event).state, self.batches, begin.cursor, changes=self.controlled)
+            yield from warnings_before(self.step, begin.state, self.batches, begin.cursor, changes=self.controlled)
 
     def total(self, begin: "_Progress") -> int | None:
         """Return how many steps there will be at the end, if that is known."""
@@ -216,7 +212,7 @@ class _Run:
 class _Progress:
     """What changes during a run: what an event shows, and the cursors before the batches whose metrics are unread."""
 
-    state: TrainState | FlatState
+    state: TrainState
     cursor: Cursor | None
     epoch: int
     running: RunningMetrics
@@ -268,7 +264,7 @@ def _feed(batches: Iterable[Batch], cursor: Cursor | None, epoch: int) -> Genera
 def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress]:
     """Make the changes of the state that observers requested."""
     for change, reason in run.control.take():
-        state = change(progress.event(Event).state)
+        state = change(progress.state)
         check_types(TrainState, state=state)
         progress = evolve(progress, state=state)
         yield progress.event(StateChanged, reason)
@@ -277,7 +273,7 @@ def _changed(run: _Run, progress: _Progress) -> Generator[Event, None, _Progress
 
 def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None) -> _Progress:
     try:
-        state, metrics = run.advance(progress.state, batch)
+        state, metrics = run.step(progress.state, batch)
     except BoundError as error:
         raise with_row(error, run.batches, progress.cursor) from None
     mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more

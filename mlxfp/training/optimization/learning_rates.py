@@ -7,20 +7,18 @@ import mlx.core as mx
 from attrs import frozen
 from mlx import optimizers
 
-from mlxfp.core.trees import TreeDef, flatten, paths, unflatten
+from mlxfp.core.trees import TreeDef, flatten, paths
 
 
 def learning_rates(opt: Any) -> list[float]:
     """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
     structure, leaves = flatten(opt)
-    return [leaf.item() for path, leaf in zip(paths(structure), leaves, strict=True) if is_rate(path)]
+    return [leaves[place].item() for place in _places(structure)]
 
 
 @lru_cache(maxsize=16)  # logs ask at every reading of the metrics
-def rate_places(structure: TreeDef, part: str) -> tuple[int, ...]:
-    """Return which leaves of a tree are the learning rates in one of its parts, an optimizer's state: in the order of `learning_rates`."""
-    own, places = flatten(unflatten(structure, range(structure.size))[part])
-    return tuple(place for path, place in zip(paths(own), places, strict=True) if is_rate(path))
+def _places(structure: TreeDef) -> tuple[int, ...]:
+    return tuple(place for place, path in enumerate(paths(structure)) if is_rate(path))
 
 
 def is_rate(path: str) -> bool:

@@ -8,7 +8,7 @@ from mlx import nn, optimizers
 
 from mlxfp._html import element, fragment, table
 from mlxfp.core.checks import check_not_negative, explain_call
-from mlxfp.core.trees import TreeDef, flatten, unflatten
+from mlxfp.core.trees import flatten
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.transforms import functional
 
@@ -58,23 +58,6 @@ class TrainState:
         rows = [(name, len(leaves), sum(leaf.size for leaf in leaves), sum(leaf.nbytes for leaf in leaves)) for name, leaves in trees]
         said = element("p", f"TrainState: step {self.step:,}, seed {self.seed}")
         return fragment(said, table(["tree", "arrays", "numbers", "bytes"], rows))
-
-
-@frozen(eq=False)
-class FlatState:
-    """A state as its arrays in a row, with which a step computes. The loop keeps these, and builds a `TrainState` where it is shown.
-
-    To take the trees of 200 parameters apart and build them again costs 1 ms for each step, 10 % of a step of 10 ms.
-    """
-
-    structure: TreeDef
-    leaves: list[mx.array]
-    step: int
-    seed: int
-
-    def built(self) -> TrainState:
-        """Build the state."""
-        return TrainState(**unflatten(self.structure, self.leaves), step=self.step, seed=self.seed)
 
 
 def evaluate_state(state: TrainState) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
+from weakref import ref
 
 import mlx.core as mx
 from attrs import evolve, frozen
@@ -31,11 +32,12 @@ from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import FlatState, TrainState, trees_of
+from mlxfp.training.steps.state import TrainState, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
 Metrics = Mapping[str, mx.array]
+Trees = dict[str, Any]  # those of a state, by name
 Loss = Callable[[Any, dict[str, Any]], tuple[mx.array, mx.array]] | Callable[[Any, dict[str, Any], mx.array], tuple[mx.array, mx.array]]
 Step = Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
 
@@ -176,7 +178,8 @@ class TrainStep:
         self._ties = ties(self._structure)
         self._rank = None if options.ranks is None else options.ranks.world.rank  # another mask on each
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
-        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
+        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
+        self._made: Callable[[], TrainState | None] = lambda: None  # the last state, whose structure is known: to look costs 10 % of a step
 
     @property
     def ranks(self) -> Ranks | None:
@@ -199,24 +202,22 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        after, metrics = self.advance(state, batch)
-        return after.built(), metrics
-
-    def advance(self, state: TrainState | FlatState, batch: Batch) -> tuple[FlatState, Metrics]:
-        """Make one step without building the state after it: `fit` does so with its own flat states."""
-        leaves = state.leaves if isinstance(state, FlatState) else self._leaves(state)
+        if state is not self._made():
+            state = self._checked(state)
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
-            leaves, metrics = run(leaves, step_key(state.seed, state.step, self._rank), arrays)
+            trees, metrics = run(trees_of(state), step_key(state.seed, state.step, self._rank), arrays)
         except Exception as error:
             add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
-        mx.async_eval(leaves, metrics)
-        return FlatState(self._structure, leaves, state.step + 1, state.seed), metrics
+        mx.async_eval(trees, metrics)
+        after = TrainState(**trees, step=state.step + 1, seed=state.seed)
+        self._made = ref(after)
+        return after, metrics
 
-    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
+    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:
         key, run = (structure, updates), partial(self.pure, structure, updates=updates)
         self._runs[key] = self._compiler.get(key, run) if self._options.compile else run
         return self._runs[key]
@@ -229,11 +230,10 @@ class TrainStep:
         key = random_key(state.seed, "look")
         self._model.apply(given_key(self._loss, key), state.params, state.buffers, arrays_of(batch), key=key)
 
-    def pure(
-        self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
-    ) -> tuple[list[mx.array], Metrics]:
-        """Make one step that is not compiled, from and to the leaves of `trees_of(state)`; a batch is `arrays` of a `structure`."""
-        options, trees, batch = self._options, unflatten(self._structure, leaves), unflatten(structure, arrays)
+    def pure(self, structure: TreeDef, trees: Trees, key: mx.array, arrays: list[mx.array], *, updates: bool) -> tuple[Trees, Metrics]:
+        """Make one step that is not compiled, from and to `trees_of(state)`; a batch is `arrays` of a `structure`."""
+        self._check_structure(flatten(trees)[0])
+        options, batch = self._options, unflatten(structure, arrays)
         (total, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
         mean = mx.where(weight != 0, total / weight, total)  # not the one of the gradients, which is of one kernel with what comes after
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
@@ -259,9 +259,8 @@ class TrainStep:
             if options.clip_norm is not None:
                 gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm)
             after = self._updated(after, gradients, counts)
-        kept, leaves = flatten(after)
-        assert kept == self._structure, difference(self._structure, kept)
-        return leaves, metrics
+        self._check_structure(flatten(after)[0])
+        return after, metrics
 
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
         """Return ((sum of the loss, weight, buffers, which of them may have changed), gradients of the mean)."""
@@ -311,21 +310,25 @@ class TrainStep:
         kept: dict[str, Any] = where_tree(counts, after, trees, tied=self._ties)
         return kept
 
-    def _leaves(self, state: TrainState) -> list[mx.array]:
-        """Return the arrays of a state, after making sure that their structure is that of this step."""
+    def _checked(self, state: TrainState) -> TrainState:
+        """Return the state, or that of before the first step with what this one keeps; make sure that it has the structure of this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found, leaves = flatten(trees_of(state))
-        if found is self._structure or found == self._structure:
-            return leaves
-        if found == self._plain:
-            return flatten(trees_of(self.start(state)))[1]
-        differs = difference(self._structure, found)
-        if flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
+        found = flatten(trees_of(state))[0]
+        if found == self._plain != self._structure:
+            return self.start(state)
+        if found != self._structure and flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
+            differs = difference(self._structure, found)
             raise ArgumentError(
                 f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
             )
-        raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
+        self._check_structure(found)
+        return state
+
+    def _check_structure(self, found: TreeDef) -> None:
+        if found != self._structure:
+            differs = difference(self._structure, found)
+            raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
 
 
 def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:

@@ -19,7 +19,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 
 # A slow machine must not fail a test, so there are no deadlines. The fast profile draws the same examples each time: what it
 # finds is found by the commit that caused it. The thorough one (make test-thorough) draws new ones, and many.
-settings.register_profile("fast", max_examples=30, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fast", max_examples=20, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("thorough", max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("fast")  # --hypothesis-profile=thorough comes after this and wins
 

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 import tokenizers as hf
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import mlxfp as fp
@@ -15,7 +15,6 @@ from tests.text.corpora import stage_of, trained
 WORDS = st.lists(st.sampled_from(["a", "class", "café", "U.S.", "漢字", "don't", "[SEP]", "x😀", "female"]), max_size=6)
 
 
-@settings(max_examples=30)
 @given(st.lists(WORDS, min_size=1, max_size=4), st.none() | st.integers(4, 9), st.sampled_from(["right", "left"]))
 def test_tokens_and_their_words_are_those_of_the_package_for_lists_of_words(rows, max_length, side):
     tokenizer = trained("wordpiece")
@@ -32,7 +31,6 @@ def test_tokens_and_their_words_are_those_of_the_package_for_lists_of_words(rows
 
 
 @pytest.mark.parametrize("name", ["gpt2", "t5", "llama2"])
-@settings(max_examples=30)
 @given(WORDS)
 def test_the_text_of_a_token_lies_in_its_word(name, words):
     stage = fp.tokenize(known()[name], column="words", offsets=True)

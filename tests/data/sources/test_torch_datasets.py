@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError, FingerprintError
 from mlxfp.core.execution import take_rows
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.pipelines import pipe
+from mlxfp.data.lengths.batching import batch
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.torch_datasets import from_torch
 from mlxfp.testing import laws
@@ -79,8 +81,8 @@ def test_an_iterable_style_dataset_obeys_the_laws_of_sources(values: list[int]):
 
 
 def test_resuming_is_exact():
-    laws.assert_resumable(from_torch(Plain(list(range(300))), columns=["x"]))
-    laws.assert_resumable(from_torch(Stream(list(range(300))), columns=["x"]))
+    for dataset in (Plain(list(range(300))), Stream(list(range(300)))):  # more than a chunk
+        laws.assert_resumable(pipe(from_torch(dataset, columns=["x"]), batch(9)))
 
 
 def test_a_tuple_becomes_columns_and_arrays_keep_their_type():

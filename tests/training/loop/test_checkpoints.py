@@ -8,7 +8,7 @@ import attrs
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from mlx import optimizers
 
@@ -41,7 +41,6 @@ PARAMS = st.recursive(
 
 
 @given(PARAMS, PARAMS, st.integers(0, 2**63), st.integers(0, 2**64))
-@settings(max_examples=30)
 def test_any_state_comes_back_bit_for_bit(tmp_path_factory, params, opt, step, seed):
     assert_saves(TrainState(params, {}, opt, step, seed), tmp_path_factory.mktemp("law"))
 

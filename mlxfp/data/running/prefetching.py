@@ -116,6 +116,12 @@ class Prefetch(Wrapper):
         """Make the workers, if there is more than the one thread."""
         return _POOLS[self.kind](self.workers) if self.workers > 1 or self.kind == "processes" else None
 
+    @property
+    def runs_in(self) -> tuple[str, str]:
+        """The thread of this stage, and its workers."""
+        alone = self.workers == 1 and self.kind == "threads"
+        return "the thread of prefetch", "" if alone else "1 process" if self.workers == 1 else f"{self.workers} {self.kind}"
+
     def notes(self) -> tuple[str, ...]:
         """Say how much is held, and what workers do."""
         held = "1 item" if self.depth == 1 else f"{self.depth:,} items"

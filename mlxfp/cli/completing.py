@@ -11,7 +11,7 @@ _SHELLS = ("bash", "zsh", "fish")
 
 def add(commands: Commands) -> None:
     """Add `completion`."""
-    command = add_command(commands, "completion", _completion, example="mlxfp completion bash >> ~/.bashrc\nmlxfp completion fish")
+    command = add_command(commands, "completion", _completion, example="mlxfp completion bash > mlxfp.bash\nmlxfp completion fish")
     command.add_argument("shell", choices=_SHELLS, help="the shell to print it for")
 
 

@@ -14,7 +14,16 @@ from mlxfp.data.inspection.previews import batch_lines
 
 @frozen(repr=False)
 class BatchView:
-    """A batch that prints, and that a notebook shows as a table; made by `show_batch`."""
+    """A batch that prints, and that a notebook shows as a table; made by `show_batch`.
+
+    >>> import numpy as np
+    >>> BatchView({"labels": np.array([3, 4])})
+    batch: labels int64[2]
+        row 0
+            labels  3
+        row 1
+            labels  4
+    """
 
     batch: Mapping[str, Any] = field(eq=False)
     tokenizer: Decoder | None = None

@@ -219,6 +219,7 @@ class Wrapper(Source):
     advice: ClassVar[str] = ""
     permutes: ClassVar[bool] = False  # what comes out are all rows of the dataset, as they are, in another order
     gathers: ClassVar[bool] = False  # it reads a whole epoch of the dataset before the first item comes out
+    same_items: ClassVar[bool] = False  # what comes out in epoch 0 is what the dataset gives then, item by item
     keeps_rows: ClassVar[bool] = False  # what comes out are rows of the dataset as they are, and none of their columns decides which
 
     @property

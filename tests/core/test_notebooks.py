@@ -19,10 +19,11 @@ from mlxfp.core.pipelines import pipe
 from mlxfp.data.inspection.batch_views import show_batch
 from mlxfp.data.inspection.previews import preview
 from mlxfp.data.lengths.batching import batch, unbatch
-from mlxfp.data.rows.columns import select_columns
+from mlxfp.data.rows.columns import drop_columns, select_columns
 from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
 from mlxfp.kaggle.validation.out_of_fold import Score
@@ -53,7 +54,7 @@ def test_a_dataset_shows_its_parts_and_first_rows():
     assert "from_examples(9 rows)" in shown
     assert "batch(size=4)" in shown
     assert "groups · 3 of them" in shown
-    assert shown.count('<span class="column">name <i>string</i></span>') == 2
+    assert shown.count('<span class="column">name <i>string</i></span>') == 1  # batch changes no column
     assert shown.count("Ann") == 4
 
 
@@ -82,6 +83,32 @@ def test_a_diagram_says_where_each_part_runs():
     assert places(concat([shared, rows])) == [*places(shared), *["your loop"] * 4]
     assert places(pipe(concat([rows, rows]), prefetch(2, workers=2)))[1] == "2 threads"
     assert places(pipe(rows, prefetch(2, kind="processes")))[1] == "1 process"
+
+
+def columns(dataset):
+    """The columns that a diagram names in each box, and what it says of the others."""
+    for box in explain(dataset, format="html").split("<li")[1:]:
+        named = re.findall(r'<span class="column">(\w+) <i>(\w+)</i></span>', box)
+        yield dict(named), "".join(re.findall(r'<span class="muted">(.*?)</span>', box))
+
+
+def test_a_diagram_names_the_columns_that_a_part_changes():
+    rows = from_examples([{"a": 1, "b": "x"}])
+    whole = {"a": "int64", "b": "string"}, ""
+    changed = pipe(rows, shuffle(seed=0), map(lambda row: {**row, "a": 0.5, "c": True}), select_columns(["c"]))
+    assert list(columns(changed)) == [whole, ({}, ""), ({"a": "double", "c": "bool"}, "and 1 as before"), ({}, "1 as before, 2 left out")]
+    assert list(columns(pipe(rows, drop_columns(["a", "b"])))) == [whole, ({}, "no columns")]
+    assert [said for _, said in columns(from_table({f"c{place}": [1] for place in range(20)}))] == ["and 8 more"]
+    assert list(columns(concat([rows, rows]))) == [whole, whole, ({}, "")]
+
+
+def test_what_is_kept_or_made_ahead_shows_its_rows_without_being_kept():
+    read = []
+    rows = from_iterable(lambda: (read.append(place) or {"x": place} for place in range(10_000)))
+    shown = html(pipe(rows, load(), prefetch(2, workers=2), batch(2), load(), prefetch(2, kind="processes")))
+    assert "The first group:" in shown
+    assert shown.count("<td") == 2
+    assert len(read) < 10_000
 
 
 def test_a_diagram_of_what_cannot_run_says_why():

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import attrs
+
 from mlxfp._html import Html, clip, element, fragment
 from mlxfp.core.chunks import to_rows
 from mlxfp.core.describing import part_facts
@@ -25,7 +27,16 @@ def _gathers(dataset: Pipeline[Any]) -> bool:
     return getattr(dataset.source, "gathers", False) or any(map(_gathers, children(dataset.source)))
 
 
-def _first(dataset: Pipeline[Any]) -> Iterator[Html]:
+def _direct(dataset: Any) -> Any:
+    """Return a dataset with the same items in epoch 0, without what is behind the last stages: they are neither kept nor made ahead."""
+    while getattr(dataset.source, "same_items", False):
+        held = dataset.source.dataset
+        dataset = attrs.evolve(held, stages=(*held.stages, *dataset.stages))
+    return dataset
+
+
+def _first(written: Pipeline[Any]) -> Iterator[Html]:
+    dataset = _direct(written)
     if _gathers(dataset):
         yield element("p", "The first rows are not shown: a whole epoch would be read for them.", class_="muted")
         return

@@ -73,6 +73,7 @@ class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
     keeps_rows = True
+    same_items = True
     depth: int = field(eq=False)  # how it runs, not what it gives: so are the others
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)

@@ -10,7 +10,7 @@ A pipeline is a source and stages, joined by `pipe`. It is a value: building it 
 
 - Sources: `read_csv`, `read_jsonl`, `read_parquet`, `read_images`, ..., `from_examples`, `from_table`, `from_hf`, `from_torch`.
 - Stages: `map`, `filter`, `shuffle`, `split`, `template`, `tokenize`, `pack`, `batch`, `collate` with one of `collators`, `prefetch`, ...
-- Looking: `explain`, `preview`, `schema`, `length`, `profile`, `column_stats`.
+- Looking: `explain`, `preview`, `show_batch`, `schema`, `length`, `profile`, `column_stats`.
 - Training: `train_state`, `train_step`, `fit`, `last`, `evaluate`, `predict`; families `losses`, `metrics`, `models`, `observers`,
   `optimizers`, `schedules`. Whole runs from a configuration: `runs`. Competitions: `kaggle`.
 

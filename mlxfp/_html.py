@@ -25,8 +25,16 @@ overflow-wrap:anywhere;unicode-bidi:isolate;background:none;white-space:pre-wrap
 .mlxfp .muted{opacity:.75}
 .mlxfp .scroll{overflow-x:auto;max-width:100%}
 .mlxfp code{font:12.5px ui-monospace,monospace;overflow-wrap:anywhere;background:none;color:inherit}
-.mlxfp .steps{list-style:none;margin:.3em 0;padding:0;border-left:3px solid var(--c0)}
-.mlxfp .steps>li{margin:0 0 .5em;padding:.1em .7em}
+.mlxfp .parts{list-style:none;margin:.3em 0;padding:0}
+.mlxfp .parts>li{border:1px solid var(--line);border-left:4px solid var(--c0);border-radius:5px;margin:1.1em 0 0;padding:.2em .7em;
+position:relative;max-width:62em;overflow-wrap:anywhere}
+.mlxfp .parts>.first{margin-top:.3em}
+.mlxfp .parts>li:not(.first)::before{content:"\\2193";position:absolute;top:-1.25em;left:.8em;opacity:.75}
+.mlxfp .parts>.ahead{border-left-color:var(--c1)}
+.mlxfp .parts>.shared{border-left-color:var(--c2)}
+.mlxfp .place{font-size:12px;border:1px solid var(--line);border-radius:9px;padding:0 .5em;margin-left:.7em;white-space:nowrap}
+.mlxfp .column{display:inline-block;background:var(--soft);border-radius:3px;padding:0 .4em;margin:.1em .3em .1em 0;max-width:100%}
+.mlxfp .tip{text-decoration:underline dotted;cursor:help}
 .mlxfp .bar{display:inline-block;height:.7em;min-width:1px;background:var(--c0);border-radius:2px}
 .mlxfp .track{display:inline-block;width:7em;max-width:100%}
 @media (max-width:600px){

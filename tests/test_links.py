@@ -7,6 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+NOTEBOOKS = sorted(ROOT.glob("examples/*.ipynb"))
 
 
 def linked(page):
@@ -15,7 +16,7 @@ def linked(page):
     return [(page.parent / target).resolve() for target in targets]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page):
     assert [target for target in linked(page) if not target.exists()] == []
 

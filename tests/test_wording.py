@@ -13,7 +13,7 @@ PLACES = sorted(
         *(file for pattern in ("mlxfp/*.py", "docs/*.py", "docs/**/*.md", "*.md", "Makefile") for file in ROOT.glob(pattern)),
     ]
 )
-ENDINGS = {".md", ".py", ".yaml"}
+ENDINGS = {".ipynb", ".md", ".py", ".yaml"}
 
 # What not to write, as a regular expression, and what to write instead. A word begins and ends where letters do, so that the parts of
 # an identifier are words too; a space stands for any white space, and may be the end of a line of a comment.

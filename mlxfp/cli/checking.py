@@ -1,5 +1,6 @@
 """`mlxfp doctor`: what this machine has for training, and what is missing."""
 
+import json
 import os
 import platform
 import re
@@ -9,9 +10,11 @@ from argparse import Namespace
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
 from pathlib import Path
+from typing import Any
 
 from attrs import frozen
 
+from mlxfp import __version__
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx
 from mlxfp.core.errors import MlxfpError
 
@@ -21,32 +24,44 @@ _PLACE = re.compile(r"(sys_platform|platform_system)\s*==\s*['\"](\w+)['\"]")
 
 @frozen
 class Finding:
-    """One check: what was found, and what to do if training cannot run."""
+    """One check: what was found, for programs as a `value` where a text says less, and what to do if training cannot run."""
 
     name: str
     found: str
     problem: str = ""
+    value: Any = None
 
 
 def add(commands: Commands) -> None:
     """Add `doctor`."""
-    add_command(commands, "doctor", _doctor, example="mlxfp doctor")
+    command = add_command(commands, "doctor", _doctor, example="mlxfp doctor\nmlxfp doctor --json")
+    command.add_argument("--json", action="store_true", help="print it as JSON, for programs: sizes in bytes, null for what is missing")
 
 
-def _doctor(_: Namespace) -> int:
+def _doctor(options: Namespace) -> int:
     """Show what this machine has for training, and what is missing; exit code 1 if training cannot run."""
+    free = shutil.disk_usage(Path.cwd()).free
     findings = [
-        Finding("mlxfp", _version("mlxfp") or "not installed"),
-        Finding("python", f"{platform.python_version()}, {sys.executable}"),
+        Finding("mlxfp", _version("mlxfp") or "not installed", value=__version__),
+        Finding(
+            "python",
+            f"{platform.python_version()}, {sys.executable}",
+            value={"version": platform.python_version(), "path": sys.executable},
+        ),
         Finding("platform", platform.platform()),
         *_mlx(),
-        Finding("free disk", f"{shutil.disk_usage(Path.cwd()).free / 2**30:,.1f} GiB in {Path.cwd()}"),
+        Finding("free disk", f"{free / 2**30:,.1f} GiB in {Path.cwd()}", value={"bytes": free, "folder": str(Path.cwd())}),
         *_engines(),
         *_credentials(),
         *_extras(),
     ]
-    width = max(len(finding.name) for finding in findings)
     problems = [finding.problem for finding in findings if finding.problem]
+    if options.json:
+        found = {finding.name: finding.found if finding.value is None else finding.value for finding in findings if finding.name}
+        remarks = [finding.found for finding in findings if not finding.name]
+        say(json.dumps({"can_train": not problems, "problems": problems, "remarks": remarks, "found": found}, indent=2))
+        return 1 if problems else 0
+    width = max(len(finding.name) for finding in findings)
     for finding in findings:
         say(f"{finding.name:<{width}}  {finding.found}")
     say("\n".join(["", "Training can run." if not problems else "Training cannot run:", *(f"- {problem}" for problem in problems)]))
@@ -63,13 +78,21 @@ def _mlx() -> Iterator[Finding]:
     except MlxfpError as error:
         yield Finding("mlx", "does not start", str(error))
         return
-    yield Finding("mlx", f"{now.mlx}, {now.backend}: {now.device}")
-    yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}")
-    yield Finding("memory", f"MLX takes up to {now.memory / 2**30:.1f} GiB, with what it keeps for reuse: observers.log_memory(limit=...)")
+    yield Finding(
+        "mlx",
+        f"{now.mlx}, {now.backend}: {now.device}",
+        value={"version": now.mlx, "backend": now.backend, "device": now.device},
+    )
+    yield Finding("blas", f"{now.blas}{' (the reference BLAS: slow)' if now.slow else ''}", value={"name": now.blas, "slow": now.slow})
+    yield Finding(
+        "memory",
+        f"MLX takes up to {now.memory / 2**30:.1f} GiB, with what it keeps for reuse: observers.log_memory(limit=...)",
+        value={"bytes": now.memory},
+    )
     yield from (Finding("", remark) for remark in remarks)
     if sys.platform == "linux" and now.backend == "cpu":
-        missing = "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++"
-        yield Finding("C++ compiler", shutil.which("g++") or missing)
+        missing, found = "none: mx.compile needs g++ to make steps faster. On Debian, as root: apt-get install g++", shutil.which("g++")
+        yield Finding("C++ compiler", found or missing, value={"path": found})
     yield _compiles()
 
 
@@ -92,7 +115,9 @@ def _engines() -> Iterator[Finding]:
     for kind in ENGINES:
         if kind.version is not None:
             others = "not tried with this version of tokenizers: used for ASCII alone, and only after its probe has passed"
-            yield Finding(kind.name, f"{kind.version}, {'tried with this version of tokenizers' if is_tried(kind) else others}")
+            tried = is_tried(kind)
+            said = f"{kind.version}, {'tried with this version of tokenizers' if tried else others}"
+            yield Finding(kind.name, said, value={"version": kind.version, "tried": tried})
 
 
 def _credentials() -> Iterator[Finding]:
@@ -101,7 +126,8 @@ def _credentials() -> Iterator[Finding]:
         from mlxfp.kaggle.submitting.uploading import credentials_in
     except ImportError:  # MLX does not start, which is reported above
         return
-    yield Finding("kaggle", credentials_in(os.environ, Path.home()) or "no credentials (only mlxfp submit --yes needs them)")
+    place = credentials_in(os.environ, Path.home())
+    yield Finding("kaggle", place or "no credentials (only mlxfp submit --yes needs them)", value={"credentials": place})
 
 
 def _extras() -> Iterator[Finding]:
@@ -111,7 +137,7 @@ def _extras() -> Iterator[Finding]:
         versions = {name: _version(name) for name in dict.fromkeys(_packages("mlxfp", extra))}
         missing = any(found is None for found in versions.values())
         said = ", ".join(f"{name} {found or 'missing'}" for name, found in sorted(versions.items())) or "nothing on this platform"
-        yield Finding(f"extra {extra}", said + (f': pip install "mlxfp[{extra}]"' if missing else ""))
+        yield Finding(f"extra {extra}", said + (f': pip install "mlxfp[{extra}]"' if missing else ""), value=versions)
 
 
 def _packages(distribution: str, extra: str) -> Iterator[str]:

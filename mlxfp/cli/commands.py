@@ -7,13 +7,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from mlxfp import __version__
-from mlxfp.cli import checking, configuring, data_sets, inspecting, reporting, running, submitting
+from mlxfp.cli import checking, completing, configuring, data_sets, inspecting, reporting, running, starting, submitting
 from mlxfp.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.config.classes import meant
 from mlxfp.core.errors import MlxfpError
 
 # The files whose `add` adds commands; the order is that of the help.
-GROUPS = (running, reporting, inspecting, configuring, data_sets, submitting, checking)
+GROUPS = (starting, running, reporting, inspecting, configuring, data_sets, submitting, checking, completing)
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"
@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parse(arguments: Sequence[str] | None = None) -> Namespace:
     """Parse the arguments of a command; options may come before, between and after `key=value`. Exits as argparse does."""
     parser = _parser()
+    if "_ARGCOMPLETE" in os.environ:  # set by the shell functions of argcomplete
+        completing.complete(parser)
     options, rest = parser.parse_known_args(arguments)
     # argparse takes all positional arguments at once: those after an option are left over.
     taken = [each for each in rest if "overrides" in options and not each.startswith("-")]

@@ -3,11 +3,13 @@
 import json
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from mlxfp.cli.parsing import Commands, add_command, add_group, say, start_mlx
+from mlxfp.config.classes import option_paths
 from mlxfp.config.loading import Choices, Resolved, json_schema, load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.core.errors import ArgumentError, ConfigError, MissingFileError, suggest
@@ -29,10 +31,24 @@ def add(commands: Commands) -> None:
 
 def add_config(command: ArgumentParser) -> None:
     """Add the arguments of a configuration: those of `load`."""
-    command.add_argument("config", metavar="CONFIG", help="a YAML or JSON file, or the name of a preset")
-    command.add_argument("overrides", metavar="key=value", nargs="*", help="values that override those of CONFIG, as in training.epochs=3")
-    command.add_argument("--preset", metavar="NAME", help="the preset that the file is based on, instead of the one that it names")
+    config: Any = command.add_argument("config", metavar="CONFIG", help="a YAML or JSON file, or the name of a preset")
+    overrides: Any = command.add_argument(
+        "overrides", metavar="key=value", nargs="*", help="values that override those of CONFIG, as in training.epochs=3"
+    )
+    preset: Any = command.add_argument(
+        "--preset", metavar="NAME", help="the preset that the file is based on, instead of the one that it names"
+    )
+    config.completer = lambda prefix, **_: [*PRESETS, *_paths(prefix)]  # these three: see `completing`
+    overrides.completer = lambda **_: [f"{path}=" for path in option_paths()]
+    preset.completer = lambda **_: [*PRESETS]
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
+
+
+def _paths(prefix: str) -> Iterator[str]:
+    """Yield the files and folders whose paths begin so."""
+    folder = prefix[: prefix.rfind("/") + 1]
+    with suppress(OSError):
+        yield from (f"{folder}{each.name}{'/' if each.is_dir() else ''}" for each in Path(folder or ".").iterdir())
 
 
 def add_code(command: ArgumentParser) -> None:

@@ -32,7 +32,7 @@ from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError, Sche
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
-from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, flat_parts, label
+from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, decoders, flat_parts, label
 from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.running.segments import Segment
@@ -171,7 +171,7 @@ class Dataset(Pipeline[Item], Generic[Item]):
         check_indexable(self, f"dataset[{index}]")
         found = range(row_count(self))[index]
         rows = take_rows(self, 0, np.atleast_1d(np.asarray(found, np.int64)))
-        return Examples(rows) if isinstance(index, slice) else to_rows(rows)[0]
+        return Examples(rows, decoders(self)) if isinstance(index, slice) else to_rows(rows)[0]
 
     pipe = pipelines.pipe  # for those who chain: rows.pipe(stage, stage) is pipe(rows, stage, stage)
 
@@ -219,6 +219,7 @@ class Wrapper(Source):
     advice: ClassVar[str] = ""
     permutes: ClassVar[bool] = False  # what comes out are all rows of the dataset, as they are, in another order
     gathers: ClassVar[bool] = False  # it reads a whole epoch of the dataset before the first item comes out
+    same_items: ClassVar[bool] = False  # what comes out in epoch 0 is what the dataset gives then, item by item
     keeps_rows: ClassVar[bool] = False  # what comes out are rows of the dataset as they are, and none of their columns decides which
 
     @property

@@ -2,14 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
+from mlxfp._html import clip, element, fragment
+from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Schema, columns_text
 from mlxfp.core.errors import MlxfpError, without_generated_frames
 from mlxfp.core.nodes import Pipeline, check_dataset, children
+from mlxfp.core.notebooks.diagrams import PartFacts, diagram
 from mlxfp.core.planning import rewrites
+from mlxfp.core.running.segments import leading, on_groups
+
+_LINE = 500  # characters of a line about rewrites
 
 
 def schema(dataset: Pipeline[Any]) -> Schema:
@@ -55,8 +61,11 @@ def _through(dataset: Pipeline[Any], count: int | None) -> int | None:
     return count
 
 
-def explain(dataset: Pipeline[Any]) -> str:
+def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:
     """Describe every part of a pipeline: what it is, what comes out of it, how many, and what it holds or costs.
+
+    `format="html"` gives the diagram that a notebook shows of a dataset, without its rows: HTML of bounded size to put into a page, without
+    scripts, in the colors of the page around it. Raises `UnknownNameError` for another format.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.lengths.batching import batch
@@ -68,8 +77,18 @@ def explain(dataset: Pipeline[Any]) -> str:
         groups: x int64; 1 of them
     """
     check_dataset(dataset, explain)
-    lines = (line for indent, part, facts in part_facts(dataset) for line in (f"{indent}{part}", f"{indent}    {facts}"))
+    check_choice(("text", "html"), format=format)
+    if format == "html":
+        return fragment(diagram(part_facts(dataset)), *(element("p", clip(line, _LINE), class_="muted") for line in _rewritten(dataset)))
+    lines = (line for facts in part_facts(dataset) for line in _lines(facts))
     return "\n".join([*lines, *_rewritten(dataset)])
+
+
+def _lines(facts: PartFacts) -> Iterator[str]:
+    columns = facts.schema if isinstance(facts.schema, str) else columns_text(facts.schema)
+    indent = "  | " * facts.depth
+    yield f"{indent}{facts.part}"
+    yield f"{indent}    {'; '.join(filter(None, (f'{facts.level}: {columns}', facts.count, facts.access, *facts.notes)))}"
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
@@ -78,22 +97,45 @@ def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:
         yield from ["rewritten, with the same items and cursors:", *(f"    {line}" for line in said)] if said else []
 
 
-def part_facts(dataset: Pipeline[Any], indent: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield every part of a pipeline: its indentation, what it is, and what is known of it without running it."""
+def part_facts(dataset: Pipeline[Any], depth: int = 0, runs_in: tuple[str, str] = ("", "")) -> Iterator[PartFacts]:
+    """Yield every part of a pipeline, with what is known of it without running it; `runs_in` is the thread, and its workers."""
     held = children(dataset.source)
     for child in held:
-        yield from part_facts(child, indent + ("  | " if len(held) > 1 else ""))
+        yield from part_facts(child, depth + (len(held) > 1), dataset.source.runs_in or runs_in)
     parts = (dataset.source, *dataset.stages)
     written: Any = dataset
+    thread, workers = runs_in
+    shared = _shared(dataset) if workers else frozenset()
     indexable = bool(held) and all(child.indexable for child in held)
     for count, part in enumerate(parts):
         so_far = attrs.evolve(written, stages=dataset.stages[:count])
-        facts = [f"{so_far.level}: {_columns(so_far)}"]
-        facts += [_length(so_far)]
+        access = ""
         if so_far.level == "examples":
-            facts += ["random access"] if so_far.indexable else ["no random access from here on"] if indexable else []
+            access = "random access" if so_far.indexable else "no random access from here on" if indexable else ""
             indexable = so_far.indexable
-        yield indent, repr(part), "; ".join([*facts, *part.notes()])
+        yield PartFacts(
+            depth=depth,
+            begins=not count and not held,
+            part=repr(part),
+            level=so_far.level,
+            schema=_schema(so_far),
+            count=_length(so_far),
+            access=access,
+            notes=part.notes(),
+            thread=thread,
+            workers=workers if count - 1 in shared else "",
+        )
+
+
+def _shared(dataset: Pipeline[Any]) -> frozenset[int]:
+    """Return the places of the stages that workers share; -1 is that of the source."""
+    with suppress(MlxfpError, OSError):  # the schema is not known: that is said in its place
+        plan = dataset.plan
+        groups = on_groups(plan, dataset.hooks)
+        steps = (*leading(plan.steps, dataset.hooks).steps, *(() if groups is None else groups.segment.steps))
+        places = {place for step in steps for place in range(step.place, max(step.stop, step.place + 1))}
+        return frozenset(places | ({-1} if plan.source.costly and not children(plan.source) else set()))
+    return frozenset()
 
 
 def _length(dataset: Pipeline[Any]) -> str:
@@ -106,8 +148,8 @@ def _length(dataset: Pipeline[Any]) -> str:
     return "length known only by reading" if items is None else f"{items:,} of them"
 
 
-def _columns(dataset: Pipeline[Any]) -> str:
+def _schema(dataset: Pipeline[Any]) -> Schema | str:
     try:
-        return columns_text(schema(dataset))
+        return schema(dataset)
     except (MlxfpError, OSError) as error:
         return f"schema not known ({error})"

@@ -1,16 +1,17 @@
 """Examples: a group of rows, seen as a sequence of mappings."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
-from attrs import frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
 
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, source_rows, to_rows, visible
 from mlxfp.core.errors import ArgumentTypeError, unknown_name
 from mlxfp.core.notebooks.rows import examples_html
+from mlxfp.core.notebooks.tokens import Decoder
 
 
 class Row(dict[str, Any]):
@@ -36,6 +37,11 @@ class Examples(Sequence[Example]):
     """
 
     chunk: RecordBatch
+    decoders: Mapping[str, Decoder] = field(factory=dict)  # the tokenizer of each column of ids, where it is known: for notebooks
+
+    def __reduce__(self) -> tuple[type["Examples"], tuple[RecordBatch]]:
+        """Pickle the rows alone: a tokenizer may be larger than they are."""
+        return Examples, (self.chunk,)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,7 +69,7 @@ class Examples(Sequence[Example]):
         if isinstance(index, str):
             raise ArgumentTypeError(f"Examples are indexed by their place, got [{index!r}]. For a whole column write .column({index!r}).")
         if isinstance(index, slice):
-            return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())))
+            return Examples(self.chunk.take(pa.array(range(len(self))[index], pa.int64())), self.decoders)
         return _rows(self.chunk.slice(range(len(self))[index], 1))[0]
 
     def __iter__(self) -> Iterator[Example]:
@@ -85,7 +91,7 @@ class Examples(Sequence[Example]):
 
     def _repr_html_(self) -> str:
         """Show the first rows in a notebook."""
-        return examples_html(self)
+        return examples_html(self, self.decoders)
 
 
 def _rows(chunk: RecordBatch) -> list[Row]:

@@ -26,7 +26,7 @@ from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
-from mlxfp.core.nodes import Item, Pipeline, check_dataset, children
+from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders
 from mlxfp.core.running.runners import RUNNER, Runner
 from mlxfp.core.running.segments import Job, OnGroups, Segment, Through, keep_nothing, leading, on_groups
 from mlxfp.core.running.silence import Silence
@@ -289,8 +289,9 @@ def _items(dataset: Pipeline[Any], cursor: Cursor) -> Iterator[tuple[Any, Cursor
     if dataset.level == "batches":
         yield from run(dataset, cursor)
     elif dataset.level == "groups":
+        known = decoders(dataset)
         for chunk, after in run(dataset, cursor):
-            yield Examples(chunk), after
+            yield Examples(chunk, known), after
     else:
         for chunk, after in run(dataset, cursor):
             for first in range(0, chunk.num_rows, _ROWS_AT_ONCE):

@@ -104,6 +104,14 @@ def leaves(dataset: Any) -> Iterator[Any]:
         yield from leaves(child)
 
 
+def decoders(dataset: Any) -> dict[str, Any]:
+    """Return the columns that hold ids of a tokenizer, with the tokenizer, where that is known and all joined datasets have the same."""
+    held = [decoders(child) for child in children(dataset.source)]
+    names = held[0] if held else {}
+    found = {name: known for name, known in names.items() if all(other.get(name) == known for other in held)}
+    return found | {name: known for stage in dataset.stages for name, known in stage.decoders().items()}
+
+
 def check_dataset(dataset: object, stage: object) -> None:
     """Raise `ArgumentTypeError` unless a stage or function is used on a dataset."""
     if not isinstance(dataset, Pipeline):

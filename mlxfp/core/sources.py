@@ -159,6 +159,11 @@ class Source(Part, ABC):
         """Whether each epoch has other rows, because they are chosen by their place in an order that changes."""
         return any(held.redraws for held in children(self))
 
+    @property
+    def runs_in(self) -> tuple[str, str] | None:
+        """What `explain` says of the datasets that it holds: which thread runs them, and who shares the work; None: as it is itself."""
+        return None
+
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         """Return the rows at `indices`, int64[N], in that order. Indexable sources only."""
         raise PipelineError(f"{self!r} has no random access. Put load() or cache(path) after it.")

@@ -8,7 +8,7 @@ when the pipeline is built.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import attrs
@@ -107,6 +107,10 @@ class Stage(Part, ABC):
     def notes(self) -> tuple[str, ...]:
         """Say what a reader of `explain` should know: memory held, cost of resuming."""
         return ()
+
+    def decoders(self) -> Mapping[str, Any]:
+        """Return the columns that it fills with the ids of a tokenizer, each with the tokenizer: notebooks show their text."""
+        return {}
 
     def projection(self, names: Sequence[str]) -> Projection | None:
         """Say which of the columns with these names each column that comes out is; None: it does more than choose columns."""

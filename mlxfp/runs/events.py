@@ -4,6 +4,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from mlxfp._html import Html, clip, element, fragment, table
 from mlxfp.kaggle.validation.out_of_fold import Score
 from mlxfp.training.loop import events
 
@@ -70,6 +71,10 @@ class FoldEnded(RunEvent):
     metric: str
     score: float | None
 
+    def _repr_html_(self) -> str:
+        """Show the score in a notebook."""
+        return fragment(table(["fold", clip(self.metric, 60)], [(self.fold, "undefined" if self.score is None else self.score)]))
+
 
 @frozen
 class Noted(RunEvent):
@@ -94,3 +99,8 @@ class Ended(RunEvent):
 
     score: Score | None
     submission: Path | None
+
+    def _repr_html_(self) -> str:
+        """Show the score of each fold in a notebook, and where the files are."""
+        score = "The score is undefined." if self.score is None else Html(self.score._repr_html_())
+        return fragment(score, *(element("p", element("code", clip(path, 300))) for path in (self.folder, self.submission) if path))

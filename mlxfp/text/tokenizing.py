@@ -1,6 +1,6 @@
 """Columns of text to token ids."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal
@@ -185,6 +185,9 @@ class _Tokenize(RowWise):
     def longest_row(self, tokens: int | None) -> int | None:
         return self.max_length if self.into == "input_ids" else tokens
 
+    def decoders(self) -> Mapping[str, Tokenizer]:
+        return {self.into: self.tokenizer}
+
     def notes(self) -> tuple[str, ...]:
         return ("encoded by tokenizers, as engines give no offsets",) if self.offsets else (say_engine(self.encoder),)
 
@@ -301,6 +304,9 @@ class _TokenizeLong(Stage):
 
     def longest_row(self, tokens: int | None) -> int | None:
         return self.whole.longest_row(tokens)
+
+    def decoders(self) -> Mapping[str, Tokenizer]:
+        return self.whole.decoders()
 
     def notes(self) -> tuple[str, ...]:
         return self.whole.notes()

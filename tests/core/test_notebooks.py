@@ -1,18 +1,46 @@
-"""What a notebook shows of datasets, groups and cursors: bounded, escaped, and never an error."""
+"""What a notebook shows of datasets, groups, batches, cursors and scores: bounded, escaped, and never an error."""
+
+import pickle
+import re
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from mlxfp.collators.causal_lm import causal
 from mlxfp.collators.collating import collate
 from mlxfp.core.cursors import Cursor
+from mlxfp.core.describing import explain
+from mlxfp.core.errors import ArgumentTypeError, UnknownNameError
+from mlxfp.core.examples import Examples
 from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.map_filter import filter, take
+from mlxfp.data.inspection.batch_views import show_batch
+from mlxfp.data.inspection.previews import preview
+from mlxfp.data.lengths.batching import batch, unbatch
+from mlxfp.data.rows.columns import drop_columns, select_columns
+from mlxfp.data.rows.map_filter import filter, map, take
 from mlxfp.data.rows.mixing import concat
 from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.caching import load
+from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
+from mlxfp.kaggle.validation.out_of_fold import Score
+from mlxfp.runs.events import Ended, FoldEnded
+from mlxfp.text.tokenizers.training import train_tokenizer
+from mlxfp.text.tokenizing import tokenize
+
+
+class Hostile:
+    """A tokenizer whose vocabulary holds HTML."""
+
+    def decode(self, ids):
+        return HOSTILE
+
+    def tokens(self, ids):
+        return [HOSTILE] * len(ids)
+
 
 HOSTILE = "<script>alert('x')</script>\x00\u202e</table>"
 
@@ -25,25 +53,92 @@ def test_a_dataset_shows_its_parts_and_first_rows():
     shown = html(pipe(from_examples([{"x": place, "name": "Ann"} for place in range(9)]), batch(4)))
     assert "from_examples(9 rows)" in shown
     assert "batch(size=4)" in shown
-    assert "groups: x int64, name string; 3 of them" in shown
+    assert "groups · 3 of them" in shown
+    assert shown.count('<span class="column">name <i>string</i></span>') == 1  # batch changes no column
     assert shown.count("Ann") == 4
+
+
+def test_a_page_shows_the_same_diagram_without_rows():
+    dataset = pipe(from_examples([{"x": place, "name": "Ann"} for place in range(9)]), shuffle(seed=0), batch(4))
+    shown = explain(dataset, format="html")
+    assert shown.partition("</ol>")[0] == html(dataset).partition("</ol>")[0]
+    assert "Ann" not in shown
+    assert explain(dataset, format="text") == explain(dataset)
+    with pytest.raises(UnknownNameError, match=r"No format is named 'svg'"):
+        explain(dataset, format="svg")
+
+
+def places(dataset):
+    """Where each part of a pipeline runs, as its diagram says."""
+    return re.findall(r'<span class="place">in (.*?)</span>', explain(dataset, format="html"))
+
+
+def test_a_diagram_says_where_each_part_runs():
+    rows = pipe(from_examples([{"x": 1}] * 8), map(dict), batch(2))
+    assert places(rows) == ["your loop"] * 3
+    ahead = pipe(rows, prefetch(2), unbatch())
+    assert places(ahead) == ["the thread of prefetch"] * 3 + ["your loop"] * 2
+    shared = pipe(rows, prefetch(2, workers=3))
+    assert places(shared) == ["the thread of prefetch", "3 threads", "the thread of prefetch", "your loop"]
+    assert places(concat([shared, rows])) == [*places(shared), *["your loop"] * 4]
+    assert places(pipe(concat([rows, rows]), prefetch(2, workers=2)))[1] == "2 threads"
+    assert places(pipe(rows, prefetch(2, kind="processes")))[1] == "1 process"
+
+
+def columns(dataset):
+    """The columns that a diagram names in each box, and what it says of the others."""
+    for box in explain(dataset, format="html").split("<li")[1:]:
+        named = re.findall(r'<span class="column">(\w+) <i>(\w+)</i></span>', box)
+        yield dict(named), "".join(re.findall(r'<span class="muted">(.*?)</span>', box))
+
+
+def test_a_diagram_names_the_columns_that_a_part_changes():
+    rows = from_examples([{"a": 1, "b": "x"}])
+    whole = {"a": "int64", "b": "string"}, ""
+    changed = pipe(rows, shuffle(seed=0), map(lambda row: {**row, "a": 0.5, "c": True}), select_columns(["c"]))
+    assert list(columns(changed)) == [whole, ({}, ""), ({"a": "double", "c": "bool"}, "and 1 as before"), ({}, "1 as before, 2 left out")]
+    assert list(columns(pipe(rows, drop_columns(["a", "b"])))) == [whole, ({}, "no columns")]
+    assert [said for _, said in columns(from_table({f"c{place}": [1] for place in range(20)}))] == ["and 8 more"]
+    assert list(columns(concat([rows, rows]))) == [whole, whole, ({}, "")]
+
+
+def test_what_is_kept_or_made_ahead_shows_its_rows_without_being_kept():
+    read = []
+    rows = from_iterable(lambda: (read.append(place) or {"x": place} for place in range(10_000)))
+    shown = html(pipe(rows, load(), prefetch(2, workers=2), batch(2), load(), prefetch(2, kind="processes")))
+    assert "The first group:" in shown
+    assert shown.count("<td") == 2
+    assert len(read) < 10_000
+
+
+def test_a_diagram_of_what_cannot_run_says_why():
+    rows = pipe(from_examples([{"x": 1}]), select_columns(["y"]), prefetch(2, workers=2))
+    shown = explain(rows, format="html")
+    assert "schema not known (" in shown
+    assert places(rows) == ["the thread of prefetch", "the thread of prefetch", "your loop"]
 
 
 def test_what_data_and_names_hold_is_escaped():
     rows = from_examples([{HOSTILE: HOSTILE, "bytes": b"abc", "none": None}])
-    for value in (rows, next(iter(pipe(rows, batch(1)))), next(iterate(rows))[1]):
-        shown = html(value)
+    (group,) = pipe(rows, batch(1))
+    joined = explain(concat([rows, pipe(rows, prefetch(1))]), format="html")
+    arrays = {HOSTILE: mx.zeros((1, 1)), "input_ids": mx.zeros((1, 1), mx.int32)}
+    for shown in (html(rows), html(group), html(next(iterate(rows))[1]), joined, html(show_batch(arrays, tokenizer=Hostile()))):
         assert "<script" not in shown
         assert "\x00" not in shown
-    assert "&lt;script&gt;" in html(rows)
+    for shown in (html(rows), html(Examples(group.chunk, {HOSTILE: Hostile()})), html(show_batch(arrays, tokenizer=Hostile()))):
+        assert "&lt;script&gt;" in shown
     assert "3 bytes" in html(rows)
 
 
 def test_it_is_bounded_for_any_data():
     wide = from_table({f"column {place} {'x' * 1000}": ["y" * 100_000] * 6 for place in range(50)})
     long = pipe(from_table({"x" * 1000: range(6)}), *[take(5) for _ in range(100)])
-    for value in (wide, long, next(iter(pipe(wide, batch(6))))):
-        assert len(html(value)) < 50_000
+    many = concat([from_table({"x": [1]})] * 300)
+    arrays = show_batch({f"{'n' * 1000} {place} input_ids": mx.zeros((64, 4096), mx.int32) for place in range(50)}, tokenizer=Hostile())
+    for value in (wide, long, many, arrays, next(iter(pipe(wide, batch(6))))):
+        assert len(html(value)) < 60_000
+    assert len(explain(many, format="html")) < 50_000
     assert "and 38 more columns" in html(wide)
     assert "100,000 characters" in html(wide)
 
@@ -57,7 +152,8 @@ def test_arrays_and_long_lists_are_told_by_their_shape():
 
 def test_joined_datasets_are_indented():
     shown = html(concat([from_examples([{"x": 1}]), from_examples([{"x": 2}])]))
-    assert shown.count("margin-left:1em") == 2
+    assert shown.count("margin-left:1.5em") == 2
+    assert shown.count('class="loop first"') == 2  # those that read no other part: no arrow leads to them
 
 
 def fail(row):
@@ -85,6 +181,64 @@ def test_a_whole_epoch_is_never_read_to_show_a_few_rows():
     for dataset in (shuffled, concat([shuffled, shuffled])):
         assert "a whole epoch would be read" in html(dataset)
     assert len(read) < 1000  # the first rows, for their types
+
+
+TEXTS = from_examples([{"text": "to be or not", "late": 1}, {"text": "to be", "late": 0}])
+TOKENIZER = train_tokenizer(TEXTS, kind="wordpiece", vocab_size=40)
+
+
+def test_ids_show_their_text_where_the_tokenizer_is_known():
+    encoded = pipe(TEXTS, tokenize(TOKENIZER))
+    (group,) = pipe(encoded, shuffle(seed=0), batch(2))
+    for shown in (html(encoded), html(group), html(group[1:]), html(group[:1]), html(encoded[:2])):
+        assert re.search(r'<span title="to be( or not)?" class="tip">\[', shown)
+    assert "title=" not in html(pickle.loads(pickle.dumps(group)))  # a tokenizer may be larger than the rows
+    assert pickle.loads(pickle.dumps(group)) == group
+
+
+def test_ids_of_two_tokenizers_in_one_column_are_left_as_they_are():
+    other = pipe(TEXTS, tokenize(train_tokenizer(TEXTS, kind="bpe", vocab_size=300)))
+    assert "title=" not in html(concat([pipe(TEXTS, tokenize(TOKENIZER)), other]))
+    assert "title=" in html(concat([pipe(TEXTS, tokenize(TOKENIZER)), pipe(TEXTS, tokenize(TOKENIZER))]))
+
+
+def test_a_batch_shows_padding_and_the_text_of_its_rows():
+    batches = pipe(TEXTS, tokenize(TOKENIZER), batch(2), collate(causal(pad_id=TOKENIZER.pad_id)))
+    (arrays,) = batches
+    shown = html(show_batch(arrays, tokenizer=TOKENIZER))
+    padding = (arrays["attention_mask"] == 0).mean().item()
+    assert padding > 0
+    assert f"{padding:.1%} padding" in shown
+    assert f"{padding:.1%} ignored" in shown
+    assert shown.count(">to be or not<") == 2  # ids and labels
+    assert ">to be or not<" in html(batches)
+    assert "to be" not in html(show_batch(arrays))
+    assert repr(show_batch(arrays, tokenizer=TOKENIZER)) == preview(batches, tokenizer=TOKENIZER).replace("batch 0:", "batch:")
+
+
+def test_whole_numbers_that_are_not_ids_are_not_decoded():
+    arrays = {"input_ids": mx.zeros((2, 5), mx.int32), "labels": mx.ones((2, 3), mx.int32)}
+    assert html(show_batch(arrays, tokenizer=TOKENIZER)).count("<td data-label") == html(show_batch(arrays)).count("<td data-label") + 4
+    with pytest.raises(ArgumentTypeError, match="batch must be Mapping, got list"):
+        show_batch([arrays])
+
+
+def test_an_id_outside_of_the_vocabulary_is_named():
+    assert "9999" in html(show_batch({"input_ids": mx.array([[9999]])}, tokenizer=TOKENIZER))
+    assert "vocabulary" in html(show_batch({"input_ids": mx.array([[9999]])}, tokenizer=TOKENIZER))
+
+
+def test_scores_of_a_run_and_of_a_fold():
+    score = Score(HOSTILE, (0.5, float("nan"), 1.0), 0.8)
+    shown = html(Ended(Path(HOSTILE), score, submission=None))
+    assert html(score) in shown
+    assert "<script" not in shown
+    assert [float(width) for width in re.findall(r'style="width:([\d.]+)%', shown)] == [50, 100]
+    assert "undefined" in shown
+    assert "undefined" in html(FoldEnded(Path(), 1, metric=HOSTILE, score=None))
+    assert "0.8000" in html(FoldEnded(Path(), 1, metric="accuracy", score=0.8))
+    assert "The score is undefined." in html(Ended(Path("runs/x"), None, submission=Path("submission.csv")))
+    assert len(html(Score("rmse", (0.0,) * 1000, 0.0))) < 20_000
 
 
 def test_batches_show_names_dtypes_and_shapes():

@@ -2,39 +2,41 @@
 
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
-from mlxfp._html import Html, clip, element, fragment, table
+import attrs
+
+from mlxfp._html import Html, clip, element, fragment
 from mlxfp.core.chunks import to_rows
 from mlxfp.core.describing import part_facts
 from mlxfp.core.execution import run, start
-from mlxfp.core.nodes import Pipeline, children
-from mlxfp.core.notebooks.rows import COLUMNS, ROWS, VALUE, rows_html, show
+from mlxfp.core.nodes import Pipeline, children, decoders
+from mlxfp.core.notebooks.batches import batch_html
+from mlxfp.core.notebooks.diagrams import diagram
+from mlxfp.core.notebooks.rows import ROWS, rows_html
 
-_PARTS, _PART = 40, 300  # parts of a pipeline, and characters of each
+_ERROR = 300  # characters of a message
 
 
 def dataset_html(dataset: Pipeline[Any]) -> str:
     """Show the parts of a pipeline with what comes out of each, and its first rows."""
-    lines = list(islice(part_facts(dataset), _PARTS + 1))
-    steps = [
-        element("li", element("code", clip(part, _PART)), element("div", clip(facts, _PART), class_="muted"), style=_indent(indent))
-        for indent, part, facts in lines[:_PARTS]
-    ]
-    more = [element("li", "…", class_="muted")] if len(lines) > _PARTS else []
-    return fragment(element("ul", *steps, *more, class_="steps"), *_first(dataset))
-
-
-def _indent(text: str) -> str | None:
-    return f"margin-left:{text.count('|')}em" if "|" in text else None
+    return fragment(diagram(part_facts(dataset)), *_first(dataset))
 
 
 def _gathers(dataset: Pipeline[Any]) -> bool:
     return getattr(dataset.source, "gathers", False) or any(map(_gathers, children(dataset.source)))
 
 
-def _first(dataset: Pipeline[Any]) -> Iterator[Html]:
+def _direct(dataset: Any) -> Any:
+    """Return a dataset with the same items in epoch 0, without what is behind the last stages: they are neither kept nor made ahead."""
+    while getattr(dataset.source, "same_items", False):
+        held = dataset.source.dataset
+        dataset = attrs.evolve(held, stages=(*held.stages, *dataset.stages))
+    return dataset
+
+
+def _first(written: Pipeline[Any]) -> Iterator[Html]:
+    dataset = _direct(written)
     if _gathers(dataset):
         yield element("p", "The first rows are not shown: a whole epoch would be read for them.", class_="muted")
         return
@@ -45,9 +47,9 @@ def _first(dataset: Pipeline[Any]) -> Iterator[Html]:
             yield element("p", "No items.", class_="muted")
         elif dataset.level == "batches":
             yield element("p", "The first batch:", class_="muted")
-            yield table(["", "value"], [(clip(name, VALUE), show(value)) for name, value in islice(found.items(), COLUMNS)])
+            yield batch_html(found, decoders(dataset).get("input_ids"))
         else:
             yield element("p", f"The first {'rows' if dataset.level == 'examples' else 'group'}:", class_="muted")
-            yield rows_html(to_rows(found.slice(0, ROWS)))
+            yield rows_html(to_rows(found.slice(0, ROWS)), decoders(dataset))
     except Exception as error:  # noqa: BLE001  # whatever a user's function raises: a notebook would show nothing at all
-        yield element("p", f"The first rows cannot be shown: {clip(error, _PART)}", class_="muted")
+        yield element("p", f"The first rows cannot be shown: {clip(error, _ERROR)}", class_="muted")

@@ -9,14 +9,16 @@ from itertools import islice
 from typing import Any
 
 from mlxfp._html import Html, clip, element, fragment, table
+from mlxfp.core.notebooks.tokens import Decoder, decoded
 
 ROWS, COLUMNS, VALUE = 5, 12, 120  # that are shown, and characters of a value
-_PLACES = 12  # items of a list
+_PLACES, _TEXT = 12, 500  # items of a list, and characters of decoded tokens
 
 
-def examples_html(group: Sequence[Mapping[str, Any]]) -> str:
+def examples_html(group: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> str:
     """Show the first rows of a group."""
-    return fragment(rows_html(list(islice(group, ROWS))), element("p", f"{len(group):,} examples", class_="muted"))
+    rows = rows_html(list(islice(group, ROWS)), decoders)
+    return fragment(rows, element("p", f"{len(group):,} examples", class_="muted"))
 
 
 def show(value: Any) -> str:
@@ -34,9 +36,16 @@ def show(value: Any) -> str:
     return clip("" if value is None else value, VALUE)
 
 
-def rows_html(rows: Sequence[Mapping[str, Any]]) -> Html:
-    """Return rows as a table."""
+def rows_html(rows: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> Html:
+    """Return rows as a table; where the tokenizer of a column is known, the text of ids is shown when the pointer is over them."""
     names = list(rows[0])[:COLUMNS] if rows else []
-    cells = [[value if isinstance(value, int | float) else show(value) for value in map(row.__getitem__, names)] for row in rows]
+    cells = [[_cell(row[name], decoders.get(name)) for name in names] for row in rows]
     more = [element("p", f"and {len(rows[0]) - COLUMNS:,} more columns", class_="muted")] if rows and len(rows[0]) > COLUMNS else []
     return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll")
+
+
+def _cell(value: Any, decoder: Decoder | None) -> Any:
+    if isinstance(value, int | float):
+        return value
+    text = decoded(value, decoder)
+    return show(value) if text is None else element("span", show(value), title=clip(text, _TEXT), class_="tip")

@@ -1,9 +1,9 @@
 """Looking at the first items of a pipeline: decoded rows, masks, inputs and labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 from mlxfp.core.checks import check_positive
 from mlxfp.core.chunks import source_rows, to_rows
@@ -11,21 +11,11 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import MlxfpError
 from mlxfp.core.execution import run, start
 from mlxfp.core.nodes import check_dataset
+from mlxfp.core.notebooks.tokens import IGNORED, Decoder, holds_tokens
 from mlxfp.core.row_names import row_name
 
 _PLACES = 12  # places of a row of tokens that are shown
 _WIDTH = 100  # characters of a value
-_IGNORED = -100  # what labels hold where nothing is to be predicted
-
-
-class Decoder(Protocol):
-    """What `preview` needs of a tokenizer."""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids."""
-
-    def tokens(self, ids: Sequence[int]) -> list[str]:
-        """Return the token of each id."""
 
 
 def preview(dataset: Dataset[Any], *, count: int = 3, tokenizer: Decoder | None = None) -> str:
@@ -92,12 +82,17 @@ def _groups(chunks: Iterator[Any], count: int, tokenizer: Decoder | None) -> Ite
 
 def _batches(batches: Iterator[Any], count: int, tokenizer: Decoder | None) -> Iterator[str]:
     for place, batch in enumerate(islice(batches, count)):
-        yield f"batch {place}: {', '.join(f'{name} {_kind(value)}' for name, value in batch.items())}"
-        rows = min((len(value) for value in batch.values() if _kind(value)[-2:] != "[]"), default=0)
-        for number in range(min(rows, count)):
-            yield f"    row {number}"
-            row = {name: _plain(value[number]) for name, value in batch.items() if _kind(value)[-2:] != "[]"}
-            yield from (f"        {line}" for line in show_row(row, tokenizer))
+        yield from batch_lines(batch, f"batch {place}", count, tokenizer)
+
+
+def batch_lines(batch: Mapping[str, Any], name: str, count: int, tokenizer: Decoder | None) -> Iterator[str]:
+    """Print a batch in lines, with its first `count` rows."""
+    yield f"{name}: {', '.join(f'{name} {_kind(value)}' for name, value in batch.items())}"
+    rows = min((len(value) for value in batch.values() if _kind(value)[-2:] != "[]"), default=0)
+    for number in range(min(rows, count)):
+        yield f"    row {number}"
+        row = {name: _plain(value[number]) for name, value in batch.items() if _kind(value)[-2:] != "[]"}
+        yield from (f"        {line}" for line in show_row(row, tokenizer))
 
 
 def _kind(value: Any) -> str:
@@ -150,9 +145,9 @@ def _table(columns: Mapping[str, list[int]], tokenizer: Decoder | None) -> Itera
 
 
 def _cell(name: str, value: int, tokenizer: Decoder | None) -> str:
-    if value == _IGNORED:
+    if value == IGNORED:
         return "·"
-    if tokenizer is None or not name.endswith(("input_ids", "labels")):
+    if tokenizer is None or not holds_tokens(name):
         return str(int(value))
     try:
         return tokenizer.tokens([value])[0]

@@ -112,6 +112,7 @@ class _Stored(Wrapper):
     """Rows in a table with their hidden columns, as they were in epoch 0."""
 
     gathers = True
+    same_items = True
     taken_in = frozenset({"threads"})  # other processes would each read all rows
     reorders = False  # nor do they change with the epoch, whatever stands before
     redraws = False
@@ -227,6 +228,7 @@ class _LoadItems(Wrapper):
     """Groups or batches, as they were in epoch 0. Positions are the number of items before them."""
 
     gathers = True
+    same_items = True
     reorders = False
     redraws = False
 

@@ -73,6 +73,7 @@ class Prefetch(Wrapper):
     """The dataset, read ahead in a thread. Its position is the dataset's cursor."""
 
     keeps_rows = True
+    same_items = True
     depth: int = field(eq=False)  # how it runs, not what it gives: so are the others
     workers: int = field(default=1, eq=False)
     kind: Kind = field(default="threads", eq=False)
@@ -115,6 +116,12 @@ class Prefetch(Wrapper):
     def _pool(self) -> Pool | None:
         """Make the workers, if there is more than the one thread."""
         return _POOLS[self.kind](self.workers) if self.workers > 1 or self.kind == "processes" else None
+
+    @property
+    def runs_in(self) -> tuple[str, str]:
+        """The thread of this stage, and its workers."""
+        alone = self.workers == 1 and self.kind == "threads"
+        return "the thread of prefetch", "" if alone else "1 process" if self.workers == 1 else f"{self.workers} {self.kind}"
 
     def notes(self) -> tuple[str, ...]:
         """Say how much is held, and what workers do."""

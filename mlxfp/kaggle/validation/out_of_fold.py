@@ -7,12 +7,15 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import ArrayLike
 
+from mlxfp._html import clip, element, fragment, share_bar, table
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_types
 from mlxfp.core.errors import ArgumentError, DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.kaggle.validation.folds import Fold, Folds
 from mlxfp.kaggle.validation.scoring import Metric, Numbers, finite_numbers, is_shaped, read_only
+
+_FOLDS = 50  # that a notebook shows
 
 
 @frozen(repr=False)
@@ -140,6 +143,14 @@ class Score:
     def __repr__(self) -> str:
         folds = f", in folds {self.mean:.4f} +- {self.sd:.4f}" if len(self.folds) > 1 else ""
         return f"{self.metric} {self.overall:.4f}{folds}"
+
+    def _repr_html_(self) -> str:
+        """Show the folds in a notebook, as bars from zero."""
+        longest = max(map(abs, self._known), default=0.0) or 1.0
+        bars = ("" if isnan(value) else share_bar(abs(value) / longest) for value in self.folds[:_FOLDS])
+        rows = list(zip(range(1, _FOLDS + 1), self.folds, bars, strict=False))
+        more = [element("p", f"and {len(self.folds) - _FOLDS:,} more folds", class_="muted")] if len(self.folds) > _FOLDS else []
+        return fragment(element("p", repr(self)), table(["fold", clip(self.metric, 60), ""], rows), *more)
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:

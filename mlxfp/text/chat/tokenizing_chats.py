@@ -113,6 +113,9 @@ class _TokenizeChat(RowWise):
                 raise SchemaError(f"tokenize_chat needs lists of objects, or text in JSON, in column {name!r}, got {kind}.")
         return set_field(set_field(schema, self.into, pa.list_(pa.int32())), self.prompt, pa.list_(pa.bool_()))
 
+    def decoders(self) -> Mapping[str, Tokenizer]:
+        return {self.into: self.tokenizer}
+
     def columns_read(self) -> tuple[str, ...]:
         return (self.column,) if self.tools is None else (self.column, self.tools)
 

@@ -16,6 +16,7 @@ import mlxfp as fp
 from mlxfp.cli import main
 from mlxfp.kaggle import METRICS, DatasetSpec
 from mlxfp.kaggle.specs.catalogue import SPECS
+from mlxfp.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
 from mlxfp.runs.auto import running
 from mlxfp.runs.auto.choosing import choose
 from mlxfp.runs.auto.members import Facts, Member, members
@@ -93,7 +94,7 @@ def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
 
 def test_a_run_blends_members_and_continues_to_the_same_bytes_wherever_it_stops(binary, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
-    config = auto(binary, "competition.metric=f1")
+    config = auto(binary, "competition.threshold=true")
     events = list(fp.runs.run(config))
     weighed = [event for event in events if isinstance(event, fp.runs.Weighed)]
     assert [event.member for event in weighed] == ["trees", "linear"]
@@ -196,8 +197,7 @@ def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
 
 
 def oof_of(folds, targets, predictions):
-    kaggle = fp.kaggle
-    return kaggle.out_of_fold(folds, targets, [kaggle.fold_predictions(fold, np.array(predictions)[fold.valid]) for fold in folds])
+    return out_of_fold(folds, targets, [fold_predictions(fold, np.array(predictions)[fold.valid]) for fold in folds])
 
 
 SPEC: DatasetSpec = SPECS["titanic"]
@@ -208,9 +208,11 @@ def test_the_blend_of_a_fold_does_not_depend_on_its_targets():
     targets = (np.arange(60) % 7 < 3).astype(float)
     first, second = (np.clip(targets * 0.4 + 0.3 + rng.normal(0, spread, 60), 0.01, 0.99) for spread in (0.15, 0.2))
     turned = np.where(folds.assignments[0] == 0, 1 - targets, targets)
-    for metric in (METRICS["log_loss"], METRICS["f1"], METRICS["accuracy"]):
+    for metric in (METRICS["log_loss"], METRICS["accuracy"]):
         made = [
-            choose(SPEC, metric, {"first": oof_of(folds, truth, first), "second": oof_of(folds, truth, second)}, tune=False)
+            choose(
+                SPEC, metric, {"first": oof_of(folds, truth, first), "second": oof_of(folds, truth, second)}, tune=metric.needs == "labels"
+            )
             for truth in (targets, turned)
         ]
         if made[0].single is made[1].single is None:
@@ -254,3 +256,11 @@ def test_another_time_limit_begins_another_run(binary, monkeypatch):
     write(binary / "train.csv", list(rows(90, 0, lambda hidden: int(hidden > 0.7))))  # the same bytes
     with pytest.raises(fp.ConfigError, match=r"observers.minutes is None there and 3.0 here"):
         list(fp.runs.run(auto(binary, "observers.minutes=3.0")))
+
+
+def test_a_threshold_is_tuned_for_f1_and_not_for_accuracy():
+    folds, targets = fp.kaggle.folds.custom([0, 1] * 8), np.array([0.0, 0, 0, 0, 0, 0, 1, 1] * 2)
+    timid = {"timid": oof_of(folds, targets, 0.1 + 0.3 * targets)}
+    assert choose(SPEC, METRICS["f1"], timid, tune=False).score.overall == 1.0
+    assert choose(SPEC, METRICS["accuracy"], timid, tune=False).choice.after is None
+    assert choose(SPEC, METRICS["accuracy"], timid, tune=True).score.overall == 1.0

@@ -77,7 +77,7 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     assert names(texts=2) == ["lightgbm", "words", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
-        *("trees", "linear", "forest", "kernel", "realmlp", "tabm")
+        *("trees", "linear", "kernel", "forest", "realmlp", "tabm")
     ]
     assert names(packages=frozenset({*TABLE.packages, "catboost"}))[3] == "catboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
@@ -107,7 +107,7 @@ def test_a_run_blends_members_and_continues_to_the_same_bytes_wherever_it_stops(
     assert again[-1] == events[-1]
     assert not any(isinstance(event, fp.runs.FoldEnded) for event in again)
     rmtree(tmp_path / "out")
-    for stop in (2, 4, 5, 7, 9):
+    for stop in (3, 6, 9):
         stopped = fp.runs.run(config)
         assert len(list(islice(stopped, stop))) == stop
         stopped.close()

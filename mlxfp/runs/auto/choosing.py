@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from mlxfp.kaggle.ensembling.calibration import Calibrated, Logistic, Threshold, platt, threshold
 from mlxfp.kaggle.ensembling.ensembles import Weighted, fixed, greedy, weighted
@@ -19,10 +19,14 @@ _AT_ONE_HALF = ("accuracy", "f1_micro")  # a threshold that is tuned for these i
 
 @frozen
 class Choice:
-    """A weighted mean of members, and what comes after it; a function from their predictions to those of the whole."""
+    """A weighted mean of members, and what comes after it; a function from their predictions to those of the whole.
+
+    `logarithmic`: the mean is of the logarithms of 1 + value, as metrics of such errors compare them.
+    """
 
     weights: tuple[float, ...]
     after: Threshold | Calibrated | None = None
+    logarithmic: bool = False
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Combine predictions, one array a member, those without weight left out: zeros could change last digits."""
@@ -32,7 +36,10 @@ class Choice:
     def mean(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Return the weighted mean alone."""
         used = [(weight, each) for weight, each in zip(self.weights, predictions, strict=True) if weight > 0]
-        return weighted([weight for weight, _ in used])([each for _, each in used])
+        combine = weighted([weight for weight, _ in used])
+        if self.logarithmic:
+            return np.expm1(combine([np.log1p(each) for _, each in used]))
+        return combine([each for _, each in used])
 
 
 @frozen
@@ -90,12 +97,12 @@ def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mappi
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
     """Learn weights and what comes after them; calibration only if it is better on rows that it has not seen."""
-    plain = second_stage(partial(_learn, learn, None), *oofs)
+    plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
     found = _Stage(plain.combine, plain.oof, score(plain.oof, metric))
     if after is None:
         return found
-    more = second_stage(partial(_learn, learn, after), *oofs)
+    more = second_stage(partial(_learn, metric, learn, after), *oofs)
     assert isinstance(more.combine, Choice)
     scored = score(more.oof, metric)
     if isinstance(more.combine.after, Threshold):
@@ -103,15 +110,16 @@ def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metri
     return _Stage(more.combine, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
 
 
-def _learn(learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
-    made = learn(targets, predictions)
+def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    logarithmic = metric.errors == "logarithmic"
+    made = learn(np.log1p(targets), tuple(map(np.log1p, predictions))) if logarithmic else learn(targets, predictions)
     assert isinstance(made, Weighted)
-    choice = Choice(made.weights)
+    choice = Choice(made.weights, logarithmic=logarithmic)
     if after is None:
         return choice
     found = after(targets, (choice(predictions),))
     assert isinstance(found, Threshold | Calibrated)
-    return Choice(made.weights, found)
+    return evolve(choice, after=found)
 
 
 def _one(place: int, count: int) -> Learn:
@@ -120,6 +128,8 @@ def _one(place: int, count: int) -> Learn:
 
 def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
     """Return what weights are chosen by: metrics of labels change in steps, so chance decides among weights of equal probabilities."""
+    if metric.errors == "logarithmic":
+        return METRICS["rmse"]  # of logarithms
     return METRICS["log_loss"] if metric.needs == "labels" and spec.kind in CLASSED else metric
 
 

@@ -12,7 +12,7 @@ from mlxfp.core.errors import CheckpointError, ConfigError, DataError, MlxfpErro
 from mlxfp.kaggle.ensembling.calibration import Threshold
 from mlxfp.kaggle.specs.reading import hash_file
 from mlxfp.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
-from mlxfp.kaggle.validation.scoring import Numbers
+from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.runs import folders
 from mlxfp.runs.auto.choosing import Choice, Chosen, after_numbers, after_of, choose
 from mlxfp.runs.auto.members import facts_of, members
@@ -165,4 +165,6 @@ def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
     """Read which members of a finished run are in what it handed in, as folders of runs, and how they are combined."""
     numbers = read_json(folder / folders.METRICS)
     weights = {name: each["weight"] for name, each in numbers["members"].items() if each["weight"] > 0}
-    return tuple(folder / folders.MEMBERS / name for name in weights), Choice(tuple(weights.values()), after_of(numbers))
+    return tuple(folder / folders.MEMBERS / name for name in weights), Choice(
+        tuple(weights.values()), after_of(numbers), METRICS[numbers["metric"]].errors == "logarithmic"
+    )

@@ -29,9 +29,10 @@ NARROW := tests/core tests/data tests/text tests/collators -k 'not YCbCr'
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/installed-run  ## install and run the main job: a table to sentences to trained folds to a submission
+demo: $(VENV)/installed-run  ## install and run the main job: a folder of made-up passengers to a blend of models to a submission
 	@$(PYTHON) -m mlxfp.runtime
-	@$(PYTHON) -m mlxfp run titanic name=demo $(ARGS)
+	@$(PYTHON) -m mlxfp data synthetic titanic --out runs/passengers
+	@$(PYTHON) -m mlxfp run --data runs/passengers --minutes 1 name=demo $(ARGS)
 
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
 ifeq ($(strip $(ARGS)),)
@@ -71,8 +72,8 @@ clean:  ## remove .venv and the caches of the tools
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
-	@echo "Installing mlxfp[$(BACKEND),config,plots,fast] into $(VENV) ..."
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,fast]"
+	@echo "Installing mlxfp[$(BACKEND),config,plots,fast,boosting] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,fast,boosting]"
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)

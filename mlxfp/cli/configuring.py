@@ -31,7 +31,9 @@ def add(commands: Commands) -> None:
 
 def add_config(command: ArgumentParser) -> None:
     """Add the arguments of a configuration: those of `load`."""
-    config: Any = command.add_argument("config", metavar="CONFIG", help="a YAML or JSON file, or the name of a preset")
+    config: Any = command.add_argument(
+        "config", metavar="CONFIG", nargs="?", help="a YAML or JSON file, or a preset (default, with --data: auto)"
+    )
     overrides: Any = command.add_argument(
         "overrides", metavar="key=value", nargs="*", help="values that override those of CONFIG, as in training.epochs=3"
     )
@@ -59,9 +61,24 @@ def add_code(command: ArgumentParser) -> None:
 
 
 def load(
-    config: str, overrides: Sequence[str] = (), *, preset: str | None = None, data: str | None = None, choices: Choices | None = None
+    config: str | None,
+    overrides: Sequence[str] = (),
+    *,
+    preset: str | None = None,
+    data: str | None = None,
+    choices: Choices | None = None,
 ) -> Resolved:
-    """Read a configuration: of a YAML or JSON file, or else of the preset with that name; `data` is short for `data.path=`."""
+    """Read a configuration: of a YAML or JSON file, or else of the preset with that name; `data` is short for `data.path=`.
+
+    With data alone it is the preset auto, and the run has the name of the data.
+    """
+    if data is not None and preset is None and (config is None or ("=" in config and not Path(config).exists())):
+        place = Path(data).resolve()
+        name = f"name={json.dumps(place.stem if place.is_file() else place.name, ensure_ascii=False)}"
+        overrides = [name, *([] if config is None else [config]), *overrides]
+        config = "auto"
+    if config is None:
+        raise ArgumentError("There is no configuration. Give a folder of data, --data FOLDER, a YAML or JSON file, or a preset.")
     # Quoted: a path that looks like a number or a mapping is text, too.
     values = [*overrides, *([] if data is None else [f"data.path={json.dumps(data, ensure_ascii=False)}"])]
     if Path(config).is_file():

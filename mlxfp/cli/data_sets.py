@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def add(commands: Commands) -> None:
-    """Add `data check` and `data infer`."""
+    """Add `data check`, `data infer` and `data synthetic`."""
     group = add_group(commands, "data", about="Check and describe the files of a competition.", example="mlxfp data check data/titanic")
     check = add_command(group, "check", _check, example="mlxfp data check data/titanic --spec titanic")
     infer = add_command(group, "infer", _infer, example="mlxfp data infer data/cats --out cats.yaml")
@@ -24,6 +24,9 @@ def add(commands: Commands) -> None:
         command.add_argument("path", metavar="PATH", help="the folder of a competition, or a file: CSV, Parquet or JSON lines")
         command.add_argument("--target", metavar="COLUMN", action="append", help="the column to predict, where it cannot be inferred")
     check.add_argument("--spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON (default: inferred)")
+    synthetic = add_command(group, "synthetic", _synthetic, example="mlxfp data synthetic titanic --out passengers")
+    synthetic.add_argument("spec", metavar="SPEC", help="the name of a known data set, or a spec in YAML or JSON")
+    synthetic.add_argument("--out", metavar="FOLDER", required=True, help="the folder for the files")
     infer.add_argument("--schema", action="store_true", help="read all rows of one file, and print the types that fit, for schema=")
     infer.add_argument("--out", metavar="FILE", help="write the spec to this file, as YAML or JSON by its suffix, instead of printing it")
 
@@ -59,6 +62,17 @@ def _infer(options: Namespace) -> int:
         raise ArgumentError(f"{options.out!r} exists already, and nothing is overwritten. Give another --out, or remove it.")
     save_spec(spec, options.out)
     say(f"Wrote {options.out}: {spec.kind}, target {', '.join(spec.target)}. Correct it in the file, then use it: --spec {options.out}")
+    return 0
+
+
+def _synthetic(options: Namespace) -> int:
+    """Write made-up files with the columns of a spec, to try things out; files that are there already stay as they are."""
+    from mlxfp.kaggle.specs.catalogue import named_spec
+    from mlxfp.kaggle.specs.synthetic import write_synthetic
+
+    made = write_synthetic(named_spec(options.spec), options.out)
+    files = ", ".join(file.name for file in (made.train, made.test, made.sample) if file is not None)
+    say(f"{options.out}: {files}, with made-up rows.")
     return 0
 
 

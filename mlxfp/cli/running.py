@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add `run`, `resume`, `predict`, `export` and `blend`."""
-    example = "mlxfp run titanic --data data/titanic\nmlxfp run run.yaml training.epochs=3 name=short\nmlxfp run mine.yaml --code ."
+    lines = (
+        "--data data/titanic --minutes 10",
+        "titanic --data data/titanic",
+        "run.yaml training.epochs=3 name=short",
+        "mine.yaml --code .",
+    )
+    example = "\n".join(f"mlxfp run {line}" for line in lines)
     run = add_command(commands, "run", _run, example=example)
     add_config(run)
+    run.add_argument("--minutes", metavar="M", type=float, help="short for observers.minutes=M: the time that all models of auto may take")
     resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic\nmlxfp resume runs/titanic training.epochs=20")
     resume.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     resume.add_argument(
@@ -48,9 +55,15 @@ def add(commands: Commands) -> None:
 
 
 def _run(options: Namespace) -> int:
-    """Train and evaluate every fold, predict the test rows, write the submission. Run it again to continue after an interruption."""
+    """Train and evaluate every fold, predict the test rows, write the submission. Run it again to continue after an interruption.
+
+    With a folder of data alone, several models are chosen, trained on the same folds within some minutes, and blended.
+    """
     _start()
     from mlxfp.runs import run
+
+    if options.minutes is not None:
+        options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
 
     config = loaded(options, known_names()).config
     return _show(run(config, code=options.code), Path(config.output) / config.name, options.code)
@@ -129,7 +142,8 @@ def _start() -> None:
 
 def _show(events: "Iterator[RunEvent]", folder: Path, code: str | None) -> int:
     """Print the events of a run to standard output, and its messages to standard error; write the report of one that has ended."""
-    from mlxfp.runs import Began, Ended, FoldBegan, FoldEnded, Noted
+    from mlxfp.runs import Began, Ended, Noted
+    from mlxfp.runs.folders import MEMBERS
 
     folds = 0
     try:
@@ -137,22 +151,37 @@ def _show(events: "Iterator[RunEvent]", folder: Path, code: str | None) -> int:
             match event:
                 case Began(folder=place, folds=folds, done=done):
                     say(f"{place}: {folds} folds" + (f", {done} of them done" if done else ""))
-                case FoldBegan(fold=fold, rows=rows, step=step):
-                    say(f"fold {fold} of {folds}: {rows:,} rows" + (f", from step {step}" if step else ""))
-                case FoldEnded(fold=fold, metric=metric, score=score):
-                    say(f"fold {fold} of {folds}: {metric} " + ("undefined" if score is None else f"{score:.4f}"))
                 case Noted(message=message):
                     warn(message)
+                case Ended(folder=place, score=total) if place.parent.name == MEMBERS and place != folder:
+                    say(f"{place}: out of fold, {total}")
                 case Ended(folder=place, score=total, submission=submission):
                     _report(place, code)
                     scored = "out of fold" if total is not None and len(total.folds) > 1 else "rows that validate"
                     say(f"{place}: {scored}, {total}" if total is not None else f"{place}: done")
                     if submission is not None:
                         say(f"{submission} is ready to submit: mlxfp submit {place}")
+                case _:
+                    _show_part(event, folds)
     except KeyboardInterrupt:
         warn(f"stopped. Continue with: mlxfp resume {folder}")
         raise
     return 0
+
+
+def _show_part(event: "RunEvent", folds: int) -> None:
+    """Print an event of one of so many folds, or of a member."""
+    from mlxfp.runs import FoldBegan, FoldEnded, LeftOut, Weighed
+
+    match event:
+        case FoldBegan(fold=fold, rows=rows, step=step):
+            say(f"fold {fold} of {folds}: {rows:,} rows" + (f", from step {step}" if step else ""))
+        case FoldEnded(fold=fold, metric=metric, score=score):
+            say(f"fold {fold} of {folds}: {metric} " + ("undefined" if score is None else f"{score:.4f}"))
+        case LeftOut(member=member, why=why):
+            say(f"{member} is left out: {why}")
+        case Weighed(member=member, score=value, weight=weight, adds=adds):
+            say(f"{member}: {value:.4f}, weight {weight:.2f}" + ("" if adds is None else f", adds {adds:+.4f} to the blend"))
 
 
 def _report(folder: Path, code: str | None) -> None:

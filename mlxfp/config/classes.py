@@ -109,8 +109,8 @@ class ModelConfig:
     name: str | None = option(
         None,
         "The architecture: one that reads rows as text; realmlp or tabm, which read numbers and categories and bring their own defaults "
-        "of training; an estimator by name, or as in sklearn.svm:SVR. Null: modernbert; decoder for a language model; convnet for images "
-        "and audio.",
+        "of training; an estimator by name, or as in sklearn.svm:SVR; auto, which blends several. Null: modernbert; decoder for a language "
+        "model; convnet for images and audio.",
     )
     arguments: tuple[tuple[str, Any], ...] = option((), "The arguments of an estimator, by the names that its library gives them.")
     size: str = option("tiny", "The size, one that models.create or models.create_table_model knows.")
@@ -191,7 +191,7 @@ class ObserversConfig:
     patience: int | None = option(None, "Stop a fold after this many evaluations without improvement. Null: never.", at_least=1)
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
     keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
-    minutes: float | None = option(None, "The time limit of a fold, in minutes.", above=0)
+    minutes: float | None = option(None, "The time limit in minutes: of a fold or, with model.name=auto, of all models.", above=0)
     mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: they are not registered.")
     plots: bool = option(default=True, about="Plot the run when it ends, and write its report.")

@@ -30,6 +30,7 @@ MODEL_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 PRESETS: Registry[Mapping[str, Any]] = Registry(
     "preset",
     {
+        "auto": {"name": "auto", "model": {"name": "auto"}, "observers": {"minutes": 5.0}},
         "quick_test": _QUICK | {"model": {"size": "tiny"}, "observers": {"plots": False}},
         "development": {"training": {"epochs": 5}, "validation": {"folds": 3}},
         "training": _CAREFUL | {"validation": {"folds": 5}},

@@ -109,6 +109,8 @@ class FinishedRun:
     @cached_property
     def recipe(self) -> Recipe | None:
         """What the first fold fitted to write rows as texts and tokens; None where the model reads no texts."""
+        if not self.folds:
+            return None
         try:
             return structure(read_json(self.folds[0] / folders.RECIPE), Recipe)
         except (MlxfpError, OSError):

@@ -64,6 +64,32 @@ def scores(run: FinishedRun) -> Html:
     )
 
 
+def members(run: FinishedRun) -> Html:
+    """Show what each model of a run with model.name=auto is worth, and which were left out."""
+    found = run.metrics.get("members")
+    if found is None:
+        return Html()
+    rows = [(name, each["oof"], each["weight"], "" if each["adds"] is None else each["adds"]) for name, each in found.items()]
+    out = [(clip(name, _NAME), clip(why, _OPTION)) for name, why in run.metrics["left_out"].items()]
+    single = run.metrics["single"]
+    said = (
+        f"The blend is not better than {single} ({number(run.metrics['blend'])}), which is handed in alone."
+        if "blend" in run.metrics and single
+        else ""
+    )
+    return section(
+        "Members",
+        element(
+            "p",
+            "Scores are out of fold on the same folds. What a member adds is the score of the blend with it, against that without it.",
+            class_="muted",
+        ),
+        table(["", run.metrics["metric"], "weight", "adds"], rows),
+        element("p", said) if said else "",
+        table(["left out", "why"], out) if out else "",
+    )
+
+
 def _score_cells(each: Score) -> tuple[object, ...]:
     return (each.overall, each.mean, "" if isnan(each.sd) else each.sd)
 

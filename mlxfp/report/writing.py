@@ -61,6 +61,7 @@ def report_page(run: FinishedRun) -> str:
     """Return the report of a run as HTML."""
     parts = (
         sections.scores,
+        sections.members,
         sections.cautions,
         sections.curves,
         sections.predictions,

@@ -1,7 +1,7 @@
 """Runs: from a configuration to a folder with models, out-of-fold predictions, scores, a submission and a receipt."""
 
 from mlxfp.runs.blending import Blended, blend
-from mlxfp.runs.events import Began, Ended, FoldBegan, FoldEnded, Noted, RunEvent, Trained
+from mlxfp.runs.events import Began, Ended, FoldBegan, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
 from mlxfp.runs.finished import export, predict
 from mlxfp.runs.from_config import CHOICES
 from mlxfp.runs.plans import Plan, plan
@@ -15,11 +15,13 @@ __all__ = [
     "Ended",
     "FoldBegan",
     "FoldEnded",
+    "LeftOut",
     "Noted",
     "Plan",
     "PreparedFold",
     "RunEvent",
     "Trained",
+    "Weighed",
     "blend",
     "export",
     "plan",

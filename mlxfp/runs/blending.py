@@ -62,6 +62,10 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
         raise ArgumentError(f"A blend is written to a folder of its own, and {str(place)!r} is not empty. Give another folder.")
     every = [Path(run) for run in runs]
     files = [finished(run)[1] for run in every]
+    if (whole := next((run for run, found in zip(every, files, strict=True) if not found), None)) is not None:
+        raise ArgumentError(
+            f"The run in {whole} has no folds of its own to blend. Name the runs of its members: {whole / folders.MEMBERS}/NAME."
+        )
     _check_same(every)
     first = plan(finished(every[0])[0], code=code)
     oofs = [_oof(first, each) for each in files]

@@ -88,6 +88,34 @@ class Noted(RunEvent):
 
 
 @frozen
+class LeftOut(RunEvent):
+    """A member of a run with model.name=auto is left out, for the time or because it failed.
+
+    >>> LeftOut(Path("runs/titanic"), "tabm", why="no time was left").member
+    'tabm'
+    """
+
+    member: str
+    why: str
+
+
+@frozen
+class Weighed(RunEvent):
+    """What a member is worth to a run with model.name=auto: its own score, its weight in what is handed in, from 0 to 1.
+
+    `adds` is how much better the score of the blend is with the member than without it; None where there is no blend.
+
+    >>> Weighed(Path("runs/titanic"), "lightgbm", score=0.83, weight=0.6, adds=0.004).weight
+    0.6
+    """
+
+    member: str
+    score: float
+    weight: float
+    adds: float | None
+
+
+@frozen
 class Ended(RunEvent):
     """All folds are finished, and all outputs are written. `score` is that of the out-of-fold predictions, None where undefined.
 

@@ -1,5 +1,6 @@
 """What a finished run is good for: predictions of other rows, and its models as files that other programs read."""
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from shutil import copyfile, copytree
@@ -8,7 +9,7 @@ from typing import Any
 from attrs import evolve
 
 from mlxfp.config.classes import RunConfig
-from mlxfp.core.datasets import to_table
+from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
 from mlxfp.core.identity import fingerprint
@@ -17,13 +18,15 @@ from mlxfp.kaggle.specs.reading import column_names, read_part
 from mlxfp.kaggle.specs.spec_files import load_spec
 from mlxfp.kaggle.specs.specs import FileSpec
 from mlxfp.kaggle.specs.tables import column_values
+from mlxfp.kaggle.validation.scoring import Numbers
 from mlxfp.models.weights import save
 from mlxfp.runs import folders
+from mlxfp.runs.auto.running import read_choice
 from mlxfp.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import load_fold, load_predictor
-from mlxfp.runs.from_config import is_estimator
+from mlxfp.runs.from_config import AUTO, is_estimator
 from mlxfp.runs.outcomes import combine, is_done, prediction_columns
 from mlxfp.runs.own_parts import Code, own_parts
 from mlxfp.runs.quickstart import budget
@@ -59,14 +62,23 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
+    if config.model.name == AUTO:
+        members, choice = read_choice(run)
+        made = choice(tuple(_predicted(*finished(member), rows, None, code) for member in members))
+    else:
+        made = _predicted(config, folds, rows, read_json(run / folders.METRICS).get("threshold"), code)
+    ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
+    return {**ids, **prediction_columns(spec, made)}
+
+
+def _predicted(config: RunConfig, folds: Sequence[FoldFolder], rows: Dataset[Any], limit: float | None, code: Code) -> Numbers:
+    """Predict rows with the models of all folds of a run."""
     own = own_parts(config, code)
     models = [load_predictor(config, each, own) for each in folds]
     for model in models:
         if isinstance(model, Predictor):
             budget(model.recipe, rows)  # refuses rows that are too long, with their numbers of tokens and the longest columns
-    made = combine([model(rows) for model in models], config.competition.ensemble, read_json(run / folders.METRICS).get("threshold"))
-    ids = {} if shown.id is None else {shown.id: column_values(rows, shown.id).tolist()}
-    return {**ids, **prediction_columns(spec, made)}
+    return combine([model(rows) for model in models], config.competition.ensemble, limit)
 
 
 def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code = None) -> tuple[Path, ...]:
@@ -74,8 +86,9 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
 
     Each folder has `config.json`, `model.safetensors` and `tokenizer.json`, and `recipe.json` with all else that a prediction needs: the
     classes in the order of the outputs, the scale of values, how a row becomes text. Those of an estimator are the files of
-    `kaggle.save_estimator`, which its library reads. `code` is that of `run`. Raises `DataError` for a run
-    that is not done, `ArgumentError` for a folder that is not empty, and what `models.save` raises for a model of your own.
+    `kaggle.save_estimator`, which its library reads. With model.name=auto, these folders are in one for each model that is in the blend.
+    `code` is that of `run`. Raises `DataError` for a run that is not done,
+    `ArgumentError` for a folder that is not empty, and what `models.save` raises for a model of your own.
 
     >>> export("no such folder", "models")
     Traceback (most recent call last):
@@ -90,6 +103,8 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
             f"The hub has a layout for language models and those of competitions, and this is a run of {config.task}. Its weights are in "
             f"{folds[0] / folders.MODEL}, and fp.runs.predict uses them."
         )
+    if config.model.name == AUTO:
+        return tuple(path for member in read_choice(run)[0] for path in export(member, place / member.name, code=code))
     if config.task == "language_model":
         copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)
         return (place,)

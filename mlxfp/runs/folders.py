@@ -22,6 +22,8 @@ from mlxfp.settings.yaml_files import read_document, write_document
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
 REPORT = "report.html"
+# Of a run with model.name=auto: the folders of its members, each of a run of its own, and what was decided about them.
+MEMBERS, DECIDED = "members", "members.json"
 MLFLOW, SYNTHETIC, _LOCK = "mlflow.json", "data", ".lock"
 # The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
@@ -113,9 +115,14 @@ def claim(folder: Path, config: RunConfig) -> None:
     there, here = decisive(read_config(folder)), decisive(config)
     names = [*here, *(name for name in there if name not in here)]  # arguments of an estimator may be in one of them only
     differ = [f"{name} is {there.get(name)!r} there and {here.get(name)!r} here" for name in names if there.get(name) != here.get(name)]
-    trained = (path for pattern in ("**/*.safetensors", _MODELS) for path in folder.glob(f"fold-*/{pattern}"))
+    trained = (
+        path
+        for place in ("", f"{MEMBERS}/*/")
+        for pattern in ("**/*.safetensors", _MODELS)
+        for path in folder.glob(f"{place}fold-*/{pattern}")
+    )
     if differ and not any(trained):
-        for name in (DATA, SPEC, FOLDS, ENVIRONMENT):
+        for name in (DATA, SPEC, FOLDS, ENVIRONMENT, DECIDED):
             (folder / name).unlink(missing_ok=True)
         _write_config(folder, config)
     elif differ:

@@ -44,13 +44,14 @@ TOKENIZERS = get_args(Kind)  # the kinds that can be trained
 _NONE = OwnParts()
 _REALMLP_RATES = {"class": 0.04, "labels": 0.04, "value": 0.2}  # of its authors
 CONVNET = "convnet"  # the model of pictures and sounds
+AUTO = "auto"  # several models, chosen by what the data are
 REALMLP = "realmlp"  # the model, and its optimizer
 PLATEAU = "plateau"  # no function of the step: an observer lowers the rate
 
 # The known names of text values in a configuration: `structure`, `load_config` and `json_schema` take this table.
 CHOICES: Mapping[str, Collection[str]] = {
     "text.form": get_args(Form),
-    "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS)),
+    "model.name": NamesOrParts((*MODELS, CONVNET, *TABLE_MODELS, *ESTIMATORS, AUTO)),
     "optimizer.name": (*optimizers.OPTIMIZERS, REALMLP),
     "schedule.name": (*schedules.SCHEDULES, PLATEAU),
     "validation.method": ("auto", *FOLD_METHODS),

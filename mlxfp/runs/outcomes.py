@@ -1,7 +1,7 @@
 """What is made of a run's folds: scores, predictions of the test rows, the submission, the plot, the receipt."""
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from math import isnan, nan
@@ -106,21 +106,27 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
         found = score(scored, plan.metric)
     except DataError as error:
         yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
-    write_json(folder / folders.METRICS, _metrics(plan, oof, found, limit))
+    write_json(folder / folders.METRICS, metrics_of(plan, oof, found, limit))
     submission: Path | None = None
     if plan.data.test is not None:
         made = combine([read_array(each / folders.FOLD_TEST) for each in files], competition.ensemble, limit)
-        ids = ids_of(plan.data.spec, plan.data.test, len(made))
-        write_text(folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
-        if (filled := make_submission(plan.data, made)) is not None:
-            submission = folder / competition.submission
-            filled.write(submission)
-        else:
-            missing = f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {folders.TEST}."
-            yield Noted(folder, missing)
+        submission = yield from write_test(plan, made)
     yield from draw(plan, files)
-    _write_receipt(plan, files)
+    write_receipt(plan, {"folds": [each.result() for each in files]})
     yield Ended(folder, found, submission)
+
+
+def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | None]:
+    """Write the predictions of the test rows and, where there is a sample, the submission, and return its path."""
+    ids = ids_of(plan.data.spec, plan.data.test, len(made))  # type: ignore[arg-type]  # there are test rows
+    write_text(plan.folder / folders.TEST, csv_text([ids, *prediction_columns(plan.data.spec, made).items()]))
+    if (filled := make_submission(plan.data, made)) is None:
+        missing = f"There is no sample submission in {plan.data.folder}, so none was made. The predictions are in {folders.TEST}."
+        yield Noted(plan.folder, missing)
+        return None
+    submission = plan.folder / plan.config.competition.submission
+    filled.write(submission)
+    return submission
 
 
 def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
@@ -151,7 +157,8 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
     return dict(zip(names, predictions.T, strict=True))
 
 
-def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
+def metrics_of(plan: Plan, oof: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
+    """Return scores as they are written to a run's folder."""
     numbers: dict[str, Any] = {}
     if found is not None:
         mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
@@ -161,18 +168,18 @@ def _metrics(plan: Plan, oof: OutOfFold, found: Score | None, limit: float | Non
     return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers}
 
 
-def _write_receipt(plan: Plan, files: Sequence[FoldFolder]) -> None:
-    """Write the inputs of the run and the hashes of its outputs: equal receipts are equal runs."""
+def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
+    """Write the inputs of the run, the results of its parts and the hashes of its outputs: equal receipts are equal runs."""
     names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.config.competition.submission)
     made = [plan.folder / name for name in names]
-    parts = {part: plan.data.path_of(part) for part in PARTS}
+    inputs = {part: plan.data.path_of(part) for part in PARTS}
     write_json(
         plan.folder / folders.RECEIPT,
         {
             "config": folders.flat(plan.config),
             "versions": environment(),
-            "data": {"files": {part: hash_file(path) for part, path in parts.items() if path is not None}, **identities(plan)},
-            "folds": [each.result() for each in files],
+            "data": {"files": {part: hash_file(path) for part, path in inputs.items() if path is not None}, **identities(plan)},
+            **parts,
             "outputs": {path.name: hash_file(path) for path in made if path.is_file()},
         },
     )

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from attrs import fields
+
 from mlxfp.config.classes import RunConfig, TextConfig
 from mlxfp.core.describing import length
 from mlxfp.core.errors import MlxfpError
@@ -13,7 +15,7 @@ from mlxfp.kaggle.specs.reading import folder_of
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec, unfit_metric
 from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import is_csv_name
-from mlxfp.runs.from_config import CONVNET, REALMLP, TOKENIZERS, is_estimator
+from mlxfp.runs.from_config import AUTO, CONVNET, REALMLP, TOKENIZERS, is_estimator
 from mlxfp.tasks.competition_data import CompetitionData
 
 Problem = tuple[str, str]  # the path of an option, and a sentence
@@ -61,6 +63,8 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
         yield "optimizer.name", f"{REALMLP} is for model.name={REALMLP}; take adamw"
     if optimizer.learning_rate is None and optimizer.name != REALMLP:
         yield "optimizer.learning_rate", f"null is for optimizer.name={REALMLP}; give a number"
+    if name == AUTO:
+        yield from ((path, "model.name=auto chooses it for each of its models; leave it out") for path in _chosen_by_auto(config))
     if name in TABLE_MODELS:
         unused = {
             "model.path": model.path is not None,
@@ -72,6 +76,22 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
         sizes = TABLE_MODELS[name].sizes
         if model.size not in sizes:
             yield "model.size", f"{name} has the sizes {', '.join(sizes)}, got {model.size!r}; take one of them"
+
+
+def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
+    """Find options that are set, and that models choose for themselves."""
+    usual = RunConfig()
+    kept = {
+        "model": {"name"},
+        "training": {"seed"},
+        "observers": {"minutes", "progress", "plots", "mlflow"},  # progress: folds and members are said anyway
+        "competition": {"metric", "threshold", "submission"},
+        "own": {"spec", "rows"},
+    }
+    for section in ("text", "model", "optimizer", "schedule", "training", "observers", "competition", "own"):
+        here, there = getattr(config, section), getattr(usual, section)
+        names = [each.name for each in fields(type(here)) if each.name not in kept.get(section, ())]
+        yield from (f"{section}.{name}" for name in names if getattr(here, name) != getattr(there, name))
 
 
 def _estimator_problems(config: RunConfig) -> Iterator[Problem]:

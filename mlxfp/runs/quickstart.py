@@ -13,7 +13,7 @@ from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.rows.token_budgets import TokenBudget
 from mlxfp.kaggle.validation.cross_validation import parts_of
 from mlxfp.kaggle.validation.folds import Fold
-from mlxfp.runs.from_config import is_estimator, model_of, recipe_of, stops_by
+from mlxfp.runs.from_config import AUTO, is_estimator, model_of, recipe_of, stops_by
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.pseudo_labels import with_pseudo_labels
@@ -90,6 +90,8 @@ def prepare(config: RunConfig, *, code: Code = None) -> PreparedFold:
     """
     check_types(RunConfig, config=config)
     made = plan(config, code=code)
+    if config.model.name == AUTO:
+        raise ConfigError("model.name=auto stands for several models. Prepare one of them, as in model.name=realmlp.")
     if is_estimator(config):
         raise ConfigError(f"model.name={config.model.name} is fitted, not trained in batches. Fit it: fp.kaggle.estimator, or fp.runs.run.")
     prepared = prepare_fold(made, next(iter(made.folds)))

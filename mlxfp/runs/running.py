@@ -12,10 +12,12 @@ from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
+from mlxfp.runs.auto.running import run_auto
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
+from mlxfp.runs.from_config import AUTO
 from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
@@ -70,7 +72,7 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
 
 
 def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
-    if config.training.epochs > epochs:
+    if config.training.epochs > epochs and config.model.name != AUTO:
         folder = folders.run_folder(config)
         with folders.locked(folder):
             folders.extend(folder, config.training.epochs)
@@ -93,23 +95,35 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        folders.update_paths(folder, config)
-        files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
-        yield Began(folder, len(files), sum(each.done for each in files))
-        over = outcome(made) if all(each.done for each in files) else None
-        if over is not None:
-            yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
-            yield over
-            return
-        tracking = yield from track(config, folder, made.data.spec.name)
-        for fold, own in zip(made.folds, files, strict=True):
-            lost = () if own.done else tuple(tracking.lost())
-            yield from lost
-            yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
-        for event in finish(made, files):
-            if isinstance(event, Ended):
-                yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
-            yield event
+        yield from run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made)
+
+
+def _run_member(made: Plan) -> Iterator[RunEvent]:
+    """Run what is planned in a folder of its own."""
+    with folders.locked(made.folder):
+        folders.claim(made.folder, made.config)
+        yield from _write_inputs(made)
+        yield from _run_folds(made)
+
+
+def _run_folds(made: Plan) -> Iterator[RunEvent]:
+    folder = made.folder
+    files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
+    yield Began(folder, len(files), sum(each.done for each in files))
+    over = outcome(made) if all(each.done for each in files) else None
+    if over is not None:
+        yield from () if (folder / folders.PICTURE).is_file() else draw(made, files)
+        yield over
+        return
+    tracking = yield from track(made.config, folder, made.data.spec.name)
+    for fold, own in zip(made.folds, files, strict=True):
+        lost = () if own.done else tuple(tracking.lost())
+        yield from lost
+        yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
+    for event in finish(made, files):
+        if isinstance(event, Ended):
+            yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))
+        yield event
 
 
 def _with_absolute_paths(config: RunConfig) -> RunConfig:
@@ -140,3 +154,4 @@ def _write_inputs(made: Plan) -> Iterator[RunEvent]:
     yield from claim_environment(folder)
     for message in run_warnings(made):
         yield Noted(folder, message)
+    folders.update_paths(folder, made.config)

@@ -88,33 +88,48 @@ def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:
 def _calibrate(fit: Callable[[Numbers, Numbers], Curve], targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
     chances = _only("Calibration", predictions)
     if chances.ndim == 1:
-        return partial(_apply, (fit(targets, chances),))
-    return partial(_apply, tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
+        return Calibrated((fit(targets, chances),))
+    return Calibrated(tuple(fit((targets == kind).astype(float), column) for kind, column in enumerate(chances.T)))
 
 
-def _apply(curves: tuple[Curve, ...], predictions: tuple[Numbers, ...]) -> Numbers:
-    chances = _only("Calibration", predictions)
-    if chances.ndim == 1:
-        return np.asarray(curves[0](chances))
-    each = np.stack([curve(column) for curve, column in zip(curves, chances.T, strict=True)], axis=1)
-    total = each.sum(axis=1, keepdims=True)
-    return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]))
+@frozen
+class Calibrated:
+    """Probabilities by a curve, or one for each class; learned by `platt` and `isotonic`."""
+
+    curves: tuple[Curve, ...]
+
+    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Calibrate the probabilities of one model, float64[n] or [n, C]."""
+        chances = _only("Calibration", predictions)
+        if chances.ndim == 1:
+            return np.asarray(self.curves[0](chances))
+        each = np.stack([curve(column) for curve, column in zip(self.curves, chances.T, strict=True)], axis=1)
+        total = each.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, each / np.where(total > 0, total, 1), 1 / each.shape[1]))
+
+
+@frozen
+class Logistic:
+    """A logistic curve of the log-odds."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, chances: Numbers) -> Numbers:
+        """Return probabilities, float64[n]."""
+        return np.asarray(1 / (1 + np.exp(-np.clip(self.slope * _log_odds(chances) + self.intercept, -500, 500))), np.float64)
 
 
 def _fit_platt(targets: Numbers, chances: Numbers) -> Curve:
     model: Any = optional("sklearn.linear_model", extra="kaggle", needed_by="platt").LogisticRegression(C=1e6)
     model.fit(_log_odds(chances)[:, None], targets)
-    return partial(_logistic, float(model.coef_[0, 0]), float(model.intercept_[0]))
+    return Logistic(float(model.coef_[0, 0]), float(model.intercept_[0]))
 
 
 def _fit_isotonic(targets: Numbers, chances: Numbers) -> Curve:
     model: Any = optional("sklearn.isotonic", extra="kaggle", needed_by="isotonic").IsotonicRegression(y_min=0, y_max=1)
     model.fit(chances, targets)
     return partial(np.interp, xp=model.X_thresholds_, fp=model.y_thresholds_)
-
-
-def _logistic(slope: float, intercept: float, chances: Numbers) -> Numbers:
-    return np.asarray(1 / (1 + np.exp(-np.clip(slope * _log_odds(chances) + intercept, -500, 500))), np.float64)
 
 
 def _log_odds(chances: Numbers) -> Numbers:

@@ -1,0 +1,118 @@
+"""Which models suit a table, and in which order they are worth their time: a pure function of what is known before anything is trained."""
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from attrs import evolve, frozen
+
+from mlxfp.config.classes import RunConfig
+from mlxfp.config.presets import MODEL_DEFAULTS
+from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
+from mlxfp.kaggle.validation.scoring import METRICS, Errors
+from mlxfp.runs.from_config import CHOICES
+from mlxfp.settings.structuring import structure, unstructure
+
+PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
+Values = Mapping[str, Any]  # sections of a configuration
+
+_FEW = 5000  # rows: up to here, forests are small enough to keep, and kernels quick enough to fit
+_BOOSTED = ("catboost", "xgboost")
+_MOST_TRAINED = 200_000  # rows beyond which networks do not finish in minutes
+
+
+@frozen
+class Facts:
+    """What the choice of members depends on: the number of training rows, and of columns of each kind; the task; installed packages."""
+
+    rows: int
+    numbers: int
+    categories: int
+    texts: int
+    classes: int  # 0: values
+    errors: Errors
+    packages: frozenset[str]
+
+
+@frozen
+class Member:
+    """A model of a run with model.name=auto: its name, and the sections of its configuration that differ from the run's."""
+
+    name: str
+    values: Values
+
+    def config(self, run: RunConfig, *, data: str, spec: str | None, output: str) -> RunConfig:
+        """Return the configuration of the member's own run, with the folds and rows of the whole."""
+        watched = {"progress": False, "mlflow": run.observers.mlflow, "plots": False}
+        base = evolve(run, name=self.name, output=output, data=evolve(run.data, path=data, spec=spec))
+        base = evolve(base, model=RunConfig().model, competition=evolve(run.competition, threshold=False))
+        values = unstructure(base) | {"observers": watched}
+        merged = {name: {**value, **self.values[name]} if name in self.values else value for name, value in values.items()}
+        return structure(merged, RunConfig, choices=CHOICES)
+
+
+def facts_of(spec: DatasetSpec, rows: int) -> Facts:
+    """Return the facts of a data set of so many training rows, with the packages that are installed."""
+    kinds = [column.type for column in spec.columns]
+    found = frozenset(name for name in PACKAGES if find_spec(name) is not None)
+    classes = len(spec.classes) if spec.kind in CLASSED else 0
+    counts = (kinds.count("numerical"), kinds.count("categorical"), kinds.count("text"))
+    return Facts(rows, *counts, classes, METRICS[spec.metric].errors, found)
+
+
+def members(facts: Facts) -> tuple[Member, ...]:
+    """Choose members, the one that must not be missing first; later ones are left out where the time is up.
+
+    >>> table = Facts(800, numbers=5, categories=2, texts=0, classes=2, errors="squared", packages=frozenset({"sklearn"}))
+    >>> [member.name for member in members(table)]
+    ['trees', 'linear', 'forest', 'realmlp', 'tabm']
+    >>> [member.name for member in members(evolve(table, numbers=0, categories=0, texts=1, packages=frozenset({"sklearn", "lightgbm"})))]
+    ['words', 'lightgbm']
+    """
+    columns = facts.numbers + facts.categories
+    networks = [Member(name, _network(name)) for name in MODEL_DEFAULTS if columns and facts.rows <= _MOST_TRAINED]
+    fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
+    return (*fitted, *networks) or (Member("text", {}),)
+
+
+def _network(name: str) -> Values:
+    return {section: {**values} for section, values in MODEL_DEFAULTS[name].items()} | {
+        "model": {**MODEL_DEFAULTS[name]["model"], "name": name}
+    }
+
+
+def _estimators(facts: Facts, columns: int) -> Iterator[Member]:
+    packages, classed = facts.packages, facts.classes > 0
+    boosted = _named("lightgbm", "lightgbm") if "lightgbm" in packages else _named("trees", *_histograms(facts))
+    words = [_named("words", "tfidf")] if facts.texts else []
+    yield from (boosted, *words) if columns else (*words, boosted)
+    if columns and not facts.texts:
+        yield _named("linear", *_linear(classed=classed))
+    if columns and facts.rows <= _FEW:
+        if not classed and facts.errors == "logarithmic":  # its arguments suit logarithms, not values of any size
+            # Tuned on house_prices, which has 79 columns: .1229, and .1274 with a quarter of this gamma.
+            yield _named("kernel", "sklearn.svm:SVR", {"C": 2.0, "epsilon": 0.03, "gamma": round(0.16 / columns, 6)})
+        yield _named("forest", *_forest(classed=classed))
+    yield from (_named(name, name) for name in _BOOSTED if name in packages)
+
+
+def _named(name: str, model: str, arguments: Mapping[str, Any] | None = None) -> Member:
+    return Member(name, {"model": {"name": model, "arguments": dict(arguments or {})}})
+
+
+def _histograms(facts: Facts) -> tuple[str, Mapping[str, Any]]:
+    shape = {"max_iter": 300, "learning_rate": 0.04, "max_leaf_nodes": 15, "min_samples_leaf": 10, "l2_regularization": 1.0}
+    loss = {"loss": "absolute_error"} if facts.errors == "absolute" and not facts.classes else {}
+    return f"sklearn.ensemble:HistGradientBoosting{'Classifier' if facts.classes else 'Regressor'}", shape | loss
+
+
+def _linear(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
+    if classed:
+        return "sklearn.linear_model:LogisticRegression", {"C": 0.5, "max_iter": 1000}
+    return "sklearn.linear_model:Ridge", {"alpha": 20.0}
+
+
+def _forest(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
+    if classed:
+        return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 300, "min_samples_leaf": 3, "max_features": 0.5}
+    return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 300, "min_samples_leaf": 2, "max_features": 0.4}

@@ -36,7 +36,7 @@ def test_signatures_show_what_goes_by_place_and_what_by_name():
     def function(a, /, b, *, c=1):
         pass
 
-    arguments = load_maker()._arguments
+    arguments = load_maker().call_arguments
     assert list(arguments(inspect.signature(function))) == ["a", "/", "b", "*", "c=1"]
     assert list(arguments(inspect.signature(lambda a, /: a))) == ["a", "/"]
     assert list(arguments(inspect.signature(lambda *rest, a, **more: a))) == ["*rest", "a", "**more"]

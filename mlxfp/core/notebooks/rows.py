@@ -39,4 +39,4 @@ def rows_html(rows: Sequence[Mapping[str, Any]]) -> Html:
     names = list(rows[0])[:COLUMNS] if rows else []
     cells = [[value if isinstance(value, int | float) else show(value) for value in map(row.__getitem__, names)] for row in rows]
     more = [element("p", f"and {len(rows[0]) - COLUMNS:,} more columns", class_="muted")] if rows and len(rows[0]) > COLUMNS else []
-    return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll")
+    return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll", tabindex=0)

@@ -20,14 +20,14 @@ from mlxfp.core.describing import part_facts
 
 ROOT = Path(__file__).parent.parent
 PICTURES = Path(__file__).with_name("pictures")
-WIDTH, MARGIN = 860, 24
+WIDTH, MARGIN, CHART = 860, 24, 390
 COLORS = dict(re.findall(r"--(c\d):(#\w+)", STYLE))
 INK = """
 .ground{fill:#fff;stroke:#d4d8de}.ink,text{fill:#1b1f24;color:#1b1f24}.muted{fill:#57606a}.line{stroke:#d4d8de}.number{fill:#2460a8}
 @media (prefers-color-scheme:dark){.ground{fill:#15181c;stroke:#3a4048}.ink,text{fill:#e4e7eb;color:#e4e7eb}.muted{fill:#a3abb5}
 .line{stroke:#3a4048}.number{fill:#8ab8f0}}
 text{font:13px system-ui,sans-serif}.code{font:13px ui-monospace,Menlo,monospace}.small{font-size:11.5px}.bold{font-weight:600}
-.title{font-size:20px;font-weight:600}.big{font-size:30px;font-weight:600}
+.chart text{font-size:11px}.title{font-size:20px;font-weight:600}.big{font-size:30px;font-weight:600}
 """
 
 
@@ -99,36 +99,40 @@ def speeds(page: str) -> dict[tuple[str, str], float]:
 
 
 def report_picture(page: str) -> str:
-    """Draw the score, its table and the first charts of a report."""
+    """Draw the score, its table and the first chart of each part of a report."""
     main = ET.fromstring(re.search(r"<main>.*</main>", page, re.DOTALL)[0])  # noqa: S314  # our own report
     title, about, score = main.find("h1"), main.find("p"), main.find("section")
     drawn = [_text(_plain(title), MARGIN, MARGIN + 18, "title"), _text(_plain(about), MARGIN, MARGIN + 42, "muted")]
     big, rest = score.find("p/strong"), score.find("p")
     drawn.append(_text(big.text or "", MARGIN, MARGIN + 90, "big number"))
-    drawn.append(_text((big.tail or "").strip() or _plain(rest), MARGIN + 110, MARGIN + 90, "ink"))
+    drawn.append(_text((big.tail or "").strip() or _plain(rest), MARGIN + 135, MARGIN + 90, "ink"))
     y = MARGIN + 122
     for place, row in enumerate(score.find("table").iter("tr")):
         for column, cell in enumerate(row):
             x, anchor = (MARGIN, "start") if not column else (170 + 170 * column, "end")
             drawn.append(_text(_plain(cell), x, y, "bold small" if not place else "", text_anchor=anchor))
         y += 24
-    for place, figure in enumerate(list(main.iter("figure"))[:4]):
-        drawn += _chart(figure, MARGIN + place % 2 * 410, y + place // 2 * 300)
-    return _picture("The first parts of the report of a run", y + 2 * 300, drawn)
+    figures = [figure for section in main.iter("section") if (figure := section.find(".//figure")) is not None]
+    for place, figure in enumerate(figures[:4]):
+        drawn += _chart(figure, MARGIN + place % 2 * (CHART + 20), y + place // 2 * 300)
+    return _picture("The first parts of the report of a run", y + (len(figures[:4]) + 1) // 2 * 300, drawn)
 
 
 def _chart(figure: ET.Element, x: int, y: int) -> Iterator[Html]:
     """Yield a chart of a report, its title and its legend."""
-    drawn, scale = figure.find("svg"), 0.98
+    drawn, scale = figure.find("svg"), CHART / 400
     inner = Html("".join(_svg(each) for each in drawn))
     yield _text(_plain(figure.find("figcaption")), x, y + 14, "bold small")
-    yield element("g", inner, class_="chart ink", transform=f"translate({x} {y + 20}) scale({scale})")
+    yield element("g", inner, class_="chart ink", transform=f"translate({x} {y + 20}) scale({scale:.3f})")
     place = x
     for key in figure.iter("span"):
-        color = COLORS[re.search(r"--(c\d)", key.find("i").get("style"))[1]]
+        color, width = COLORS[re.search(r"--(c\d)", key.find("i").get("style"))[1]], 30 + 7 * len(_plain(key))
+        if place + width > x + CHART:
+            yield _text("…", place, y + 268, "small")
+            return
         yield element("rect", x=place, y=y + 262, width=12, height=4, fill=color)
         yield _text(_plain(key), place + 17, y + 268, "small")
-        place += 30 + 7 * len(_plain(key))
+        place += width
 
 
 def _svg(node: ET.Element) -> str:

@@ -45,6 +45,7 @@ class Names:
     """The public names: the page of each, and how other pages link to it."""
 
     def __init__(self) -> None:
+        """Find all names."""
         self.values = {name: value for _, _, entries in shelves() for name, value in entries.items()}
         self.families = {f"fp.{name}": getattr(fp, name) for name in fp.__all__ if isinstance(getattr(fp, name), ModuleType)}
         self.places = {name: f"reference/{_slug(name, self.values)}.md" for name in self.values}
@@ -89,15 +90,28 @@ def navigation(names: Names) -> list[object]:
     shelf = {folder: [{_title(title): place} for title, place in links if place.startswith(folder)] for folder in ("how-to", "explanation")}
     missing = {place for place in page_places().values() if place.startswith(tuple(shelf))} - {place for _, place in links}
     if missing:
-        raise SystemExit(f"docs/README.md links to all pages in docs/how-to and docs/explanation; it does not to {', '.join(sorted(missing))}.")
+        raise SystemExit(
+            f"docs/README.md links to all pages in docs/how-to and docs/explanation; it does not to {', '.join(sorted(missing))}."
+        )
     reference: list[object] = ["reference/index.md"]
     for title, _, entries in shelves():
         family = title.strip("`")
         pages: list[object] = [{name.rpartition(".")[2]: names.places[name]} for name in entries]
         reference.append({family: [names.places[family], *pages] if family in names.places else pages})
     examples = [{place.split("/")[1][:-3]: place} for place in page_places().values() if place.startswith("examples/")]
-    more = [{"Benchmarks": "benchmarks.md"}, {"Examples": examples}, {"Contributing": "contributing.md"}, {"Changes": "changelog.md"}]
-    guide = [{"All on one page": "all.md"}, {"Tutorial": "tutorial.md"}, {"How to": shelf["how-to"]}, {"Explanations": shelf["explanation"]}]
+    more = [
+        {"Benchmarks": "benchmarks.md"},
+        {"Fuzzing of tokenizers": "fuzz-tokens.md"},
+        {"Examples": examples},
+        {"Contributing": "contributing.md"},
+        {"Changes": "changelog.md"},
+    ]
+    guide = [
+        {"All on one page": "all.md"},
+        {"Tutorial": "tutorial.md"},
+        {"How to": shelf["how-to"]},
+        {"Explanations": shelf["explanation"]},
+    ]
     return [{"mlxfp": "index.md"}, {"Guide": guide}, {"Reference": reference}, {"Project": more}]
 
 
@@ -254,7 +268,9 @@ def _relative(target: str, place: str) -> str:
 def _toml(nav: list[object]) -> str:
     """Return a tree of pages as TOML: strings are those of JSON, and `=` is where JSON has a colon."""
     items = [
-        json.dumps(item) if isinstance(item, str) else f"{{{json.dumps(key)} = {json.dumps(inner) if isinstance(inner, str) else _toml(inner)}}}"
+        json.dumps(item)
+        if isinstance(item, str)
+        else f"{{{json.dumps(key)} = {json.dumps(inner) if isinstance(inner, str) else _toml(inner)}}}"
         for item in nav
         for key, inner in (item.items() if isinstance(item, dict) else [("", "")])
     ]

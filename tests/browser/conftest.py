@@ -11,7 +11,8 @@ BROWSER = next((found for name in ("chromium", "chromium-browser", "google-chrom
 SCREENS = Path(__file__).parents[2] / "build/screens"
 # What goes over the right edge of the page where nothing scrolls or cuts it; a picture cuts its own.
 OVER = """() => [...document.querySelectorAll("main *, .md-header *, .md-footer *")].filter(each => {
-  if (each.closest("svg *, .cards thead, [hidden]") || !each.checkVisibility({opacityProperty: true, visibilityProperty: true})) return false;
+  if (each.closest("svg *, .cards thead, [hidden]")) return false;
+  if (!each.checkVisibility({opacityProperty: true, visibilityProperty: true})) return false;
   for (let up = each.parentElement; up && up !== document.body; up = up.parentElement)
     if (["auto", "scroll", "hidden", "clip"].includes(getComputedStyle(up).overflowX)) return false;
   return each.getBoundingClientRect().right > document.documentElement.clientWidth + 1;
@@ -66,8 +67,8 @@ def look(tab, request):
         tab.goto(address)
         act(tab)
         SCREENS.mkdir(parents=True, exist_ok=True)
-        tab.screenshot(path=SCREENS / f"{request.node.name}-{next(numbers)}.png", full_page=True)
-        wider = tab.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        tab.screenshot(path=SCREENS / f"{request.node.name.replace('/', '-')}-{next(numbers)}.png", full_page=True)
+        wider = tab.evaluate("Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth)")
         found = [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in axe.run(tab).response["violations"]]
         return Seen(console, requests, tab.evaluate(OVER), wider, found)
 

@@ -24,7 +24,7 @@ comma  := ,
 INSTALL_TESTS = ".[$(BACKEND),$(subst $(empty) $(empty),$(comma),$(EXTRAS))]" pytest pytest-randomly pytest-cov pytest-xdist
 NARROW := tests/core tests/data tests/text tests/collators -k 'not YCbCr'
 
-.PHONY: help demo test test-thorough test-lowest test-newest check format bench clean compiler
+.PHONY: help demo test test-thorough test-lowest test-newest test-browser check format bench docs clean compiler
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -67,8 +67,15 @@ format: $(VENV)/installed-dev  ## let ruff format the code and fix what it can
 bench: $(VENV)/installed-bench  ## measure against other libraries, side by side
 	$(PYTHON) -m benchmarks $(ARGS)
 
-clean:  ## remove .venv and the caches of the tools
-	rm -rf $(VENV) .venv-lowest .venv-newest .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
+docs: $(VENV)/installed-docs  ## build the site of the documentation into build/site
+	$(PYTHON) docs/make_site.py
+	$(VENV)/bin/zensical build --clean --strict --config-file build/zensical.toml
+
+test-browser: docs $(VENV)/installed-browser  ## look at the site, reports and notebooks in Chromium; pictures go to build/screens
+	$(PYTHON) -m pytest tests/browser $(ARGS)
+
+clean:  ## remove .venv, the site and the caches of the tools
+	rm -rf $(VENV) .venv-lowest .venv-newest build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
@@ -96,6 +103,16 @@ $(VENV)/installed-bench: pyproject.toml | compiler $(PYTHON)
 	@echo "Installing mlxfp[$(BACKEND),bench] into $(VENV) ..."
 	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),bench]"
 	@touch $(VENV)/installed-run $@
+
+$(VENV)/installed-docs: pyproject.toml | $(PYTHON)
+	@echo "Installing mlxfp[$(BACKEND),docs] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),docs]"
+	@touch $@
+
+$(VENV)/installed-browser: pyproject.toml | compiler $(PYTHON)
+	@echo "Installing mlxfp[$(BACKEND),dev,browser] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),dev,browser]"
+	@touch $(VENV)/installed-run $(VENV)/installed-dev $@
 
 # MLX has wheels for Python 3.11 to 3.14. Another one than the first found: make demo BASE_PYTHON=/path/to/python3.12
 $(PYTHON):

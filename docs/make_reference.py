@@ -21,20 +21,24 @@ SHELVES = {
 
 def reference() -> str:
     """Return the whole page."""
-    homes = {name: home for name in fp.__all__ if (home := getattr(getattr(fp, name), "__module__", None))}
     lines = [
         "# Reference",
         "",
         "Every public name with its first sentence; `help(fp.name)` shows the rest. Made by `python docs/make_reference.py`.",
     ]
+    for title, about, entries in shelves():
+        lines += ["", f"## {title}", "", *([about, ""] if about else []), *(_entry(name, value) for name, value in entries.items())]
+    return "\n".join(lines) + "\n"
+
+
+def shelves() -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Yield every section of the page: its title, what it is about, and its public names with their values."""
+    homes = {name: home for name in fp.__all__ if (home := getattr(getattr(fp, name), "__module__", None))}
     for title, rooms in SHELVES.items():
-        lines += ["", f"## {title}", ""]
-        lines += [_entry(f"fp.{name}", getattr(fp, name)) for name in sorted(homes, key=str.casefold) if homes[name].startswith(rooms)]
+        yield title, "", {f"fp.{name}": getattr(fp, name) for name in sorted(homes, key=str.casefold) if homes[name].startswith(rooms)}
     for family in sorted(set(fp.__all__) - set(homes)):
         module = getattr(fp, family)
-        lines += ["", f"## `fp.{family}`", "", _first(module), ""]
-        lines += [_entry(f"fp.{family}.{name}", getattr(module, name)) for name in members(module)]
-    return "\n".join(lines) + "\n"
+        yield f"`fp.{family}`", first_line(module), {f"fp.{family}.{name}": getattr(module, name) for name in members(module)}
 
 
 def members(module: ModuleType) -> list[str]:
@@ -45,11 +49,11 @@ def members(module: ModuleType) -> list[str]:
 def _entry(name: str, value: object) -> str:
     call = ""
     if inspect.isfunction(value):
-        call = f"({', '.join(_arguments(inspect.signature(value)))})"
-    return f"- `{name}{call}`: {_first(value)}"
+        call = f"({', '.join(call_arguments(inspect.signature(value)))})"
+    return f"- `{name}{call}`: {first_line(value)}"
 
 
-def _arguments(signature: inspect.Signature) -> Iterator[str]:
+def call_arguments(signature: inspect.Signature) -> Iterator[str]:
     """Yield the arguments without their types, with `/` after those by place alone and `*` before those by name alone."""
     before = inspect.Parameter.POSITIONAL_OR_KEYWORD
     for parameter in signature.parameters.values():
@@ -64,7 +68,8 @@ def _arguments(signature: inspect.Signature) -> Iterator[str]:
         yield "/"
 
 
-def _first(value: object) -> str:
+def first_line(value: object) -> str:
+    """Return the first sentence of a docstring."""
     return (inspect.getdoc(value) or "").partition("\n")[0]
 
 

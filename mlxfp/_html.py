@@ -88,7 +88,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     for row in rows:
         numeric = [was or isinstance(cell, int | float) for was, cell in zip(numeric, row, strict=True)]
         lines.append(element("tr", *(_cell(name, cell) for name, cell in zip(head, row, strict=True))))
-    titles = (element("th", name, scope="col", class_="n" if right else None) for name, right in zip(head, numeric, strict=True))
+    titles = (
+        element("th", name, scope="col", class_="n" if right else None) if name else element("td")  # a heading says something
+        for name, right in zip(head, numeric, strict=True)
+    )
     kind = "cards" if len(head) > _CARDS else None
     return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)
 

@@ -36,7 +36,7 @@ def test_signatures_show_what_goes_by_place_and_what_by_name():
     def function(a, /, b, *, c=1):
         pass
 
-    arguments = load_maker()._arguments
+    arguments = load_maker().call_arguments
     assert list(arguments(inspect.signature(function))) == ["a", "/", "b", "*", "c=1"]
     assert list(arguments(inspect.signature(lambda a, /: a))) == ["a", "/"]
     assert list(arguments(inspect.signature(lambda *rest, a, **more: a))) == ["*rest", "a", "**more"]
@@ -46,6 +46,22 @@ def test_every_name_on_a_page_is_there():
     pages = [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")]
     named = {(page.name, name) for page in pages for name in re.findall(r"`(?:fp|mlxfp)\.(\w+(?:\.\w+)*)[`(]", page.read_text("utf-8"))}
     assert [where for where in sorted(named - {("reference.md", "name")}) if not is_there(where[1])] == []
+
+
+def unknown_arguments(text):
+    """Name the arguments by name in the calls of a text, as in a table of names, that the functions do not have."""
+    for name, arguments in re.findall(r"`fp\.([\w.]+)\(([^`]*)\)`", text):
+        if callable(value := attrgetter(name)(fp)):
+            inside = re.sub(r"\([^()]*\)", "", arguments)  # arguments of calls inside are those of other functions
+            yield from (
+                f"fp.{name}({each}=)" for each in re.findall(r"(\w+)=(?!=)", inside) if each not in inspect.signature(value).parameters
+            )
+
+
+def test_every_argument_on_a_page_is_there():
+    pages = [ROOT / "README.md", *(page for page in ROOT.glob("docs/**/*.md") if page.name != "reference.md")]
+    assert {page.name: found for page in pages if (found := list(unknown_arguments(page.read_text("utf-8"))))} == {}
+    assert list(unknown_arguments("`fp.shuffle(seed=, size=f(x=1))` and `fp.batch(32, drop_last=True)`")) == ["fp.shuffle(size=)"]
 
 
 def is_there(name):

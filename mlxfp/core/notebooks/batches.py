@@ -24,6 +24,7 @@ def batch_html(batch: Mapping[str, Any], decoder: Decoder | None) -> Html:
         *more,
         *([table(["name", "row", "text"], rows)] if rows else []),
         class_="scroll",
+        tabindex=0,
     )
 
 

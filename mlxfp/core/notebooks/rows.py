@@ -41,7 +41,7 @@ def rows_html(rows: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]
     names = list(rows[0])[:COLUMNS] if rows else []
     cells = [[_cell(row[name], decoders.get(name)) for name in names] for row in rows]
     more = [element("p", f"and {len(rows[0]) - COLUMNS:,} more columns", class_="muted")] if rows and len(rows[0]) > COLUMNS else []
-    return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll")
+    return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll", tabindex=0)
 
 
 def _cell(value: Any, decoder: Decoder | None) -> Any:

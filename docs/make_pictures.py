@@ -1,0 +1,160 @@
+"""Draw the pictures of README.md and of the site into docs/pictures, as SVG: what `explain` says, the benchmarks, and a report.
+
+Run `python docs/make_pictures.py` after a change of the pipeline on docs/index.md, of what `explain` says of it, or of the table of
+benchmarks; a test fails until then. `python docs/make_pictures.py report` also trains a model, for the picture of a report.
+"""
+
+import contextlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from math import log2
+from pathlib import Path
+from textwrap import wrap
+from xml.etree import ElementTree as ET
+
+import mlxfp as fp
+from mlxfp._html import STYLE, Html, element, joined
+from mlxfp.core.describing import part_facts
+
+ROOT = Path(__file__).parent.parent
+PICTURES = Path(__file__).with_name("pictures")
+WIDTH, MARGIN, CHART = 860, 24, 390
+COLORS = dict(re.findall(r"--(c\d):(#\w+)", STYLE))
+INK = """
+.ground{fill:#fff;stroke:#d4d8de}.ink,text{fill:#1b1f24;color:#1b1f24}.muted{fill:#57606a}.line{stroke:#d4d8de}.number{fill:#2460a8}
+@media (prefers-color-scheme:dark){.ground{fill:#15181c;stroke:#3a4048}.ink,text{fill:#e4e7eb;color:#e4e7eb}.muted{fill:#a3abb5}
+.line{stroke:#3a4048}.number{fill:#8ab8f0}}
+text{font:13px system-ui,sans-serif}.code{font:13px ui-monospace,Menlo,monospace}.small{font-size:11.5px}.bold{font-weight:600}
+.chart text{font-size:11px}.title{font-size:20px;font-weight:600}.big{font-size:30px;font-weight:600}
+"""
+
+
+def main() -> None:
+    """Write the pictures; that of a report only if it is asked for."""
+    PICTURES.mkdir(exist_ok=True)
+    (PICTURES / "explain.svg").write_text(explain_picture(landing_facts()), "utf-8")
+    (PICTURES / "benchmarks.svg").write_text(benchmarks_picture((ROOT / "benchmarks/README.md").read_text("utf-8")), "utf-8")
+    if sys.argv[1:] == ["report"]:
+        with tempfile.TemporaryDirectory() as folder:
+            config = fp.config.load_config(preset="titanic", overrides=[f"output={folder}", "name=titanic"]).config
+            outcome = fp.last(fp.runs.run(config))
+            page = fp.report.write(outcome.folder).read_text("utf-8")
+        (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")
+
+
+def landing_facts() -> list[tuple[str, str, str]]:
+    """Return what `explain` says of the pipeline on docs/index.md: the first two blocks of code run in an empty folder."""
+    text = Path(__file__).with_name("index.md").read_text("utf-8")
+    hidden, shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
+    names: dict[str, fp.Dataset[object]] = {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        exec(hidden + shown, names)  # noqa: S102  # the code of our own page
+        return list(part_facts(names["batches"]))
+
+
+def explain_picture(parts: Iterable[tuple[str, str, str]]) -> str:
+    """Draw what `explain` says: a line at each part, and what comes out of it."""
+    drawn, y = [], MARGIN
+    for _, part, facts in parts:
+        about = re.sub(r"; (encoded|not) by .*", "", facts)  # says which packages are installed
+        lines = [*(("code bold", line) for line in wrap(part, 98)), *(("muted small", line) for line in wrap(about, 128))]
+        height = 8 + 18 * len(lines)
+        drawn.append(element("rect", x=MARGIN, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))
+        drawn += [_text(line, MARGIN + 16, y + 17 + 18 * place, kind) for place, (kind, line) in enumerate(lines)]
+        y += height + 8
+    return _picture("What explain says of a pipeline", y + MARGIN - 8, drawn)
+
+
+def benchmarks_picture(page: str) -> str:
+    """Draw how many times as fast as another library mlxfp is, from the table on the page: of each work and library, the lowest number."""
+    found = speeds(page)
+    y, left, top = MARGIN + 28, 330, max(found.values())
+    scale = (WIDTH - left - 90) / (log2(top) + 1)
+    one = left + scale
+    drawn = [_text("times as fast as the other library (logarithmic scale)", left, MARGIN + 6, "muted small")]
+    for (work, peer), ratio in found.items():
+        drawn += [_text(work, MARGIN, y + 15, "bold"), _text(peer, MARGIN + 130, y + 15, "muted")]
+        end = one + max(log2(ratio), -1) * scale
+        bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": y + 2, "height": 18, "rx": 2}
+        drawn.append(element("rect", **bar, fill=COLORS["c0" if ratio >= 1 else "c1"]))
+        drawn.append(_text(f"{ratio:.3g}", max(one, end) + 8, y + 16, "bold"))
+        y += 28
+    drawn.append(element("path", d=f"M{one:.1f} {MARGIN + 20}V{y}", class_="line"))
+    drawn.append(_text("1: as fast", one, y + 16, "muted small", text_anchor="middle"))
+    return _picture("The speed of mlxfp as a multiple of that of other libraries", y + MARGIN + 8, drawn)
+
+
+def speeds(page: str) -> dict[tuple[str, str], float]:
+    """Read the lines that compare the speed of the same work with another library: the lowest ratio of each work and library."""
+    found: dict[tuple[str, str], float] = {}
+    for line in page.partition("<!-- written by")[2].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        peer = re.match(r"(.*?) [\d,.]+M?\b", cells[3]) if len(cells) == 7 and "/s" in cells[2] else None
+        if peer and cells[4] != "-" and not cells[1].endswith(": fill"):
+            key = (cells[0], peer[1])
+            found[key] = min(found.get(key, float("inf")), float(cells[4]))
+    return found
+
+
+def report_picture(page: str) -> str:
+    """Draw the score, its table and the first chart of each part of a report."""
+    main = ET.fromstring(re.search(r"<main>.*</main>", page, re.DOTALL)[0])  # noqa: S314  # our own report
+    title, about, score = main.find("h1"), main.find("p"), main.find("section")
+    drawn = [_text(_plain(title), MARGIN, MARGIN + 18, "title"), _text(_plain(about), MARGIN, MARGIN + 42, "muted")]
+    big, rest = score.find("p/strong"), score.find("p")
+    drawn.append(_text(big.text or "", MARGIN, MARGIN + 90, "big number"))
+    drawn.append(_text((big.tail or "").strip() or _plain(rest), MARGIN + 135, MARGIN + 90, "ink"))
+    y = MARGIN + 122
+    for place, row in enumerate(score.find("table").iter("tr")):
+        for column, cell in enumerate(row):
+            x, anchor = (MARGIN, "start") if not column else (170 + 170 * column, "end")
+            drawn.append(_text(_plain(cell), x, y, "bold small" if not place else "", text_anchor=anchor))
+        y += 24
+    figures = [figure for section in main.iter("section") if (figure := section.find(".//figure")) is not None]
+    for place, figure in enumerate(figures[:4]):
+        drawn += _chart(figure, MARGIN + place % 2 * (CHART + 20), y + place // 2 * 300)
+    return _picture("The first parts of the report of a run", y + (len(figures[:4]) + 1) // 2 * 300, drawn)
+
+
+def _chart(figure: ET.Element, x: int, y: int) -> Iterator[Html]:
+    """Yield a chart of a report, its title and its legend."""
+    drawn, scale = figure.find("svg"), CHART / 400
+    inner = Html("".join(_svg(each) for each in drawn))
+    yield _text(_plain(figure.find("figcaption")), x, y + 14, "bold small")
+    yield element("g", inner, class_="chart ink", transform=f"translate({x} {y + 20}) scale({scale:.3f})")
+    place = x
+    for key in figure.iter("span"):
+        color, width = COLORS[re.search(r"--(c\d)", key.find("i").get("style"))[1]], 30 + 7 * len(_plain(key))
+        if place + width > x + CHART:
+            yield _text("…", place, y + 268, "small")
+            return
+        yield element("rect", x=place, y=y + 262, width=12, height=4, fill=color)
+        yield _text(_plain(key), place + 17, y + 268, "small")
+        place += width
+
+
+def _svg(node: ET.Element) -> str:
+    text = ET.tostring(node, encoding="unicode")
+    text = re.sub(r"var\(--(c\d)\)", lambda match: COLORS[match[1]], text)
+    return text.replace('class="grid"', 'class="line" fill="none"')
+
+
+def _plain(node: ET.Element) -> str:
+    return "".join(node.itertext())
+
+
+def _text(line: str, x: float, y: float, kind: str, **more: object) -> Html:
+    return element("text", line, x=round(x, 1), y=y, class_=kind or None, **more)
+
+
+def _picture(title: str, height: int, drawn: Iterable[Html]) -> str:
+    ground = element("rect", x=0.5, y=0.5, width=WIDTH - 1, height=height - 1, rx=8, class_="ground")
+    size = {"viewBox": f"0 0 {WIDTH} {height}", "width": WIDTH, "height": height}
+    inner = joined([element("title", title), element("style", Html(INK)), ground, *drawn])
+    return element("svg", inner, xmlns="http://www.w3.org/2000/svg", role="img", **size) + "\n"
+
+
+if __name__ == "__main__":
+    main()

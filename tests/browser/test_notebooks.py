@@ -1,0 +1,24 @@
+"""What a notebook shows of values, in a real browser: on a phone and a screen, light and dark."""
+
+import pytest
+
+import mlxfp as fp
+from mlxfp._html import element
+from mlxfp.report.writing import page
+from tests.browser.conftest import Seen
+from tests.report.finished import HOSTILE
+
+# The name of a column that any notebook can be given, and one that is long.
+ROWS = [{f"{HOSTILE}{'x' * 300}{place}": "y" * 1000 for place in range(8)}]
+PLAIN = [{"text": f"passenger {place}", "ids": list(range(place)), "fare": 7.25 * place} for place in range(9)]
+
+
+@pytest.mark.parametrize("rows", [ROWS, PLAIN], ids=["hostile", "plain"])
+def test_values_are_readable(rows, look, tmp_path):
+    dataset = fp.pipe(fp.from_examples(rows), fp.shuffle(seed=0), fp.batch(3))
+    group, cursor = next(fp.iterate(dataset))
+    shown = [value._repr_html_() for value in (fp.from_examples(rows), dataset, group, cursor) if hasattr(value, "_repr_html_")]
+    assert len(shown) >= 3
+    path = tmp_path / "page.html"
+    path.write_text(page("values", *(element("section", each) for each in shown)), "utf-8")
+    assert look(path.as_uri()) == Seen()

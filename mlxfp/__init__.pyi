@@ -40,9 +40,9 @@ from mlxfp.core.errors import MissingExtraError as MissingExtraError
 from mlxfp.core.errors import MissingFileError as MissingFileError
 from mlxfp.core.errors import MlxfpError as MlxfpError
 from mlxfp.core.errors import PipelineError as PipelineError
+from mlxfp.core.errors import RankError as RankError
 from mlxfp.core.errors import SchemaError as SchemaError
 from mlxfp.core.errors import UnknownNameError as UnknownNameError
-from mlxfp.core.errors import RankError as RankError
 from mlxfp.core.errors import WorkerError as WorkerError
 from mlxfp.core.examples import Examples as Examples
 from mlxfp.core.execution import aiterate as aiterate

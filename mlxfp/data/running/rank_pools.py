@@ -65,8 +65,8 @@ class RankPool(Inline):
                 future.result()
             if _FAILED in found:
                 raise RankError(
-                    f"Rank {found.index(_FAILED)} of {self.size} failed while it wrote its files, so this one, rank {self.rank}, stops. The "
-                    "output of that rank says why: correct it, and start all ranks again. What is written is not written again."
+                    f"Rank {found.index(_FAILED)} of {self.size} failed while it wrote its files, so this one, rank {self.rank}, stops. "
+                    "The output of that rank says why: correct it, and start all ranks again. What is written is not written again."
                 )
             if _BUSY not in found:
                 return found

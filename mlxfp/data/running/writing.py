@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import attrs
 import numpy as np
-from attrs import field, frozen
+from attrs import define, field, frozen
 from toolz import identity
 
 from mlxfp.core.arrow.content import content_bits
@@ -102,7 +103,7 @@ def write(
     runner = on or inline()
     if runner.name == RANKS:
         with closing(runner.open()) as ranks:
-            return _write_together(dataset, out, cast(RankPool, ranks))
+            return _write_together(dataset, out, cast("RankPool", ranks))
     if (manifest := out.written()) is not None and not manifest.damaged():
         return manifest  # also where nothing may be written
     with out.alone(), closing(runner.open()) as pool:
@@ -127,42 +128,49 @@ def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest
     return out.finish(files, skipped_rows(dataset, end) if skips_rows(dataset) else ())
 
 
-def _write_together(dataset: Dataset[Any], out: WrittenFolder, ranks: RankPool) -> Manifest:
-    """Write as one of several ranks: rank 0 holds the folder for all of them, and writes what only one can."""
-    made: list[Manifest] = []
+@define
+class _Together:
+    """What one of several ranks does to write: rank 0 holds the folder for all of them, and writes what only one can."""
 
-    def begin() -> float:
-        if ranks.rank == 0:
-            ranks.held.enter_context(out.alone())
-            made.extend(filter(None, [out.begin_whole()]))
-        return len(made)
+    dataset: Dataset[Any]
+    out: WrittenFolder
+    ranks: RankPool
+    manifest: Manifest | None = None
 
-    def write_own() -> float:
+    def write(self) -> Manifest:
+        self.ranks.check_same(self.out.fingerprint)
+        divided = keeps_no_state(self.dataset)
+        if not any(self.ranks.meet(self._begin)):
+            files = min(self.ranks.meet(self._write_own)) if divided else 0
+            self.ranks.meet(partial(self._end, int(files) - 1, start_over=divided and not files))
+        manifest = self.manifest or self.out.written()
+        if manifest is None:
+            raise DataError(
+                f"Rank 0 has written the data, and this one, rank {self.ranks.rank}, does not see them in {self.out.folder}. Give a folder "
+                "that all machines share."
+            )
+        return manifest
+
+    def _begin(self) -> float:
+        """Return 1 where all is written."""
+        if self.ranks.rank == 0:
+            self.ranks.held.enter_context(self.out.alone())
+            self.manifest = self.out.begin_whole()
+        return float(self.manifest is not None)
+
+    def _write_own(self) -> float:
+        """Return how many files there are, and one more; 0 where a stage has kept something."""
         try:
-            return float(_in_tasks(dataset, out, ranks, own=lambda place: place % ranks.size == ranks.rank)) + 1
+            return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, own=lambda place: place % self.ranks.size == self.ranks.rank)
         except _Kept:
-            return 0
+            return 0.0
 
-    def end(files: float | None) -> float:
-        if ranks.rank == 0 and files is None:
-            if keeps_no_state(dataset):
-                out.start_over()
-            made.append(_in_order(dataset, out, ranks))
-        elif ranks.rank == 0:
-            made.append(out.finish(int(files or 0)))
-        return 0
-
-    ranks.check_same(out.fingerprint)
-    if not any(ranks.meet(begin)):
-        files = min(ranks.meet(write_own)) if keeps_no_state(dataset) else 0
-        ranks.meet(lambda: end(files - 1 if files else None))
-    manifest = made[0] if made else out.written()
-    if manifest is None:
-        raise DataError(
-            f"Rank 0 has written the data, and this one, rank {ranks.rank}, does not see them in {out.folder}. Give a folder that all "
-            "machines share."
-        )
-    return manifest
+    def _end(self, files: int, *, start_over: bool) -> float:
+        if self.ranks.rank == 0:
+            if start_over:
+                self.out.start_over()
+            self.manifest = self.out.finish(files) if files >= 0 else _in_order(self.dataset, self.out, self.ranks)
+        return 0.0
 
 
 def keeps_no_state(dataset: Dataset[Any]) -> bool:

@@ -37,7 +37,9 @@ Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array]
 
 
 @explain_call
-def evaluate(model: nn.Module, measure: Measure, *, ranks: Ranks | None = None) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
+def evaluate(
+    model: nn.Module, measure: Measure, *, ranks: Ranks | None = None
+) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
     """Make a function (state, batches) -> {name: number} that evaluates states of the model.
 
     `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
@@ -153,7 +155,9 @@ def _of_all_ranks(function: str, ranks: Ranks, batches: Iterable[Batch], calls: 
 
     def make() -> tuple[Any, ...]:
         nonlocal structure
-        count, own, others = 0, [], []
+        count = 0
+        own: list[Callable[[], Any]] = []
+        others: list[Callable[[], Any]] = []
         for count, call in enumerate(islice(calls, size * _ROUNDS), 1):
             if (count - 1) % size == rank:
                 own.append(call)
@@ -168,8 +172,8 @@ def _of_all_ranks(function: str, ranks: Ranks, batches: Iterable[Batch], calls: 
         pipelines, counts, results = zip(*exchanged(ranks, function, make), strict=True)
         if len(set(pipelines)) > 1 or len(set(counts)) > 1:
             raise ArgumentError(
-                f"With ranks, {function} needs the same batches on all of them, and divides them itself; got other ones on rank {rank} than "
-                f"on another: {', '.join(map(str, counts))} batches. Leave out shard, and whatever else depends on the rank."
+                f"With ranks, {function} needs the same batches on all of them, and divides them itself; got other ones on rank {rank} "
+                f"than on another: {', '.join(map(str, counts))} batches. Leave out shard, and whatever else depends on the rank."
             )
         for place in range(counts[0]):
             assert structure is not None
@@ -186,7 +190,7 @@ def _calls(run: Callable[[TrainState, Batch, int], R], state: TrainState, batche
         before = after
 
 
-def _call(  # noqa: PLR0913  # what is known of one batch
+def _call(  # noqa: PLR0913, PLR0917  # what is known of one batch
     run: Callable[[TrainState, Batch, int], R],
     state: TrainState,
     batches: Iterable[Batch],

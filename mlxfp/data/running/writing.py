@@ -103,7 +103,7 @@ def write(
     runner = on or inline()
     if runner.name == RANKS:
         with closing(runner.open()) as ranks:
-            return _write_together(dataset, out, cast("RankPool", ranks))
+            return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         return manifest  # also where nothing may be written
     with out.alone(), closing(runner.open()) as pool:

@@ -35,6 +35,12 @@ def add_config(command: ArgumentParser) -> None:
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
 
 
+def config_arguments(options: Namespace) -> list[str]:
+    """Return the arguments of `add_config` again, for another process."""
+    given = {"--preset": options.preset, "--data": options.data}
+    return [options.config, *options.overrides, *(word for name, value in given.items() if value is not None for word in (name, value))]
+
+
 def add_code(command: ArgumentParser) -> None:
     """Add `--code`, which allows the modules that the section `own` of a configuration names."""
     command.add_argument(

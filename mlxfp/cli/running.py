@@ -4,8 +4,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxfp.cli.configuring import add_code, add_config, known_names, loaded
+from mlxfp.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
+from mlxfp.cli.ranks import add_ranks, connected, end_well, launch, wants_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add `run`, `resume`, `predict`, `export` and `blend`."""
     example = "mlxfp run titanic --data data/titanic\nmlxfp run run.yaml training.epochs=3 name=short\nmlxfp run mine.yaml --code ."
+    example += "\nmlxfp run run.yaml --ranks 2"
     run = add_command(commands, "run", _run, example=example)
     add_config(run)
+    add_ranks(run)
     resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic\nmlxfp resume runs/titanic training.epochs=20")
     resume.add_argument("folder", metavar="FOLDER", help="the folder of a run")
     resume.add_argument(
@@ -49,11 +52,15 @@ def add(commands: Commands) -> None:
 
 def _run(options: Namespace) -> int:
     """Train and evaluate every fold, predict the test rows, write the submission. Run it again to continue after an interruption."""
+    if wants_ranks(options):
+        return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     _start()
     from mlxfp.runs import run
 
-    config = loaded(options, known_names()).config
-    return _show(run(config, code=options.code), Path(config.output) / config.name, options.code)
+    config, ranks = loaded(options, known_names()).config, connected()
+    code = _show(run(config, code=options.code, ranks=ranks), Path(config.output) / config.name, options.code)
+    end_well(ranks)
+    return code
 
 
 def _resume(options: Namespace) -> int:

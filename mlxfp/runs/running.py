@@ -10,19 +10,21 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
+from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
+from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.tracking import score_metrics, track
 
 
-def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
+def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
 
     All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
@@ -32,6 +34,9 @@ def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
 
     `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
     it may come from someone else, and would run their code.
+
+    With `ranks`, of `distributed.connect`, all processes call it: each model is trained on its part of every batch, which `training.size`
+    must allow; rank 0 writes, and yields the events. All must see the run's folder and the data. A run may go on with other ranks, or none.
 
     Nothing happens until the events are consumed. Raises `ConfigError` for a folder of another run or in use, `DataError` for rows that
     are longer than `text.max_length`, and what reading the data raises.
@@ -48,7 +53,13 @@ def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
     See also: `resume`, which needs only the folder; `predict`, `export`, and `blend` of several runs; `plan`, its values.
     """
     check_types(RunConfig, config=config)
-    return _run(config, code)
+    check_types((type(None), Ranks), ranks=ranks)
+    if ranks is None or ranks.world.size == 1:
+        return _run(config, code)
+    check_ranks(config, ranks)
+    if ranks.world.rank:
+        return following(_with_absolute_paths(config), code, ranks)
+    return leading(_run(config, code, ranks), ranks)
 
 
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
@@ -82,14 +93,14 @@ def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
     yield from _run(config, code)
 
 
-def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
+def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     config = _with_absolute_paths(config)
     folder = folders.run_folder(config)
     folders.check_folder(folder, config.name)
     with folders.locked(folder):
         folders.claim(folder, config)
         if config.task != "competition":
-            yield from run_files(config, folder, code)
+            yield from run_files(config, folder, code, ranks)
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
@@ -105,7 +116,7 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
         for fold, own in zip(made.folds, files, strict=True):
             lost = () if own.done else tuple(tracking.lost())
             yield from lost
-            yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
+            yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold), ranks)
         for event in finish(made, files):
             if isinstance(event, Ended):
                 yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

@@ -40,6 +40,7 @@ from mlxfp.core.errors import MissingExtraError as MissingExtraError
 from mlxfp.core.errors import MissingFileError as MissingFileError
 from mlxfp.core.errors import MlxfpError as MlxfpError
 from mlxfp.core.errors import PipelineError as PipelineError
+from mlxfp.core.errors import RankError as RankError
 from mlxfp.core.errors import SchemaError as SchemaError
 from mlxfp.core.errors import UnknownNameError as UnknownNameError
 from mlxfp.core.errors import WorkerError as WorkerError
@@ -148,7 +149,6 @@ from mlxfp.training.loop.fitting import best as best
 from mlxfp.training.loop.fitting import fit as fit
 from mlxfp.training.loop.fitting import last as last
 from mlxfp.training.loop.nonfinite import NonFiniteError as NonFiniteError
-from mlxfp.training.loop.rank_agreement import RankError as RankError
 from mlxfp.training.observers.plotting import plot_run as plot_run
 from mlxfp.training.steps.averaging import ema_weights as ema_weights
 from mlxfp.training.steps.state import TrainState as TrainState

@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from time import monotonic, sleep
@@ -13,9 +13,10 @@ import mlx.core as mx
 import numpy as np
 from attrs import define, field, frozen
 from mlx import nn
+from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, RankError
 from mlxfp.core.trees import flatten, unflatten
 from mlxfp.data.rows.sharding import World
 
@@ -41,11 +42,14 @@ _NEEDED = {
 class Ranks:
     """The processes of a run, made by `connect`. `world` tells which of them this one is: `shard(world.copy, world.copies)`.
 
-    >>> connect().world.copies
-    1
+    `backend` is what connects them: "ring", "nccl", "jaccl" or "mpi"; None: this process is alone.
+
+    >>> connect()
+    Ranks(world=World(rank=0, size=1, tensor=1, pipeline=1), backend=None)
     """
 
     world: World
+    backend: str | None = field(default=None, kw_only=True)
     _group: mx.distributed.Group = field(repr=False)
     _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
 
@@ -90,12 +94,35 @@ class Ranks:
         table = np.zeros((self.world.size, len(numbers)))
         table[self.world.rank] = numbers
         if self.world.size > 1:  # as whole numbers, which are added to zeros: MLX has no float64 to send
-            with self.waiting():
-                bits = mx.distributed.all_sum(mx.array(table.view(np.uint32)), group=self._group)
-                mx.eval(bits)
-            table = np.array(bits).view(np.float64)
+            bits = mx.array(table.view(np.uint32))
+            table = self._sent(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
         rows: list[list[float]] = table.tolist()
         return rows
+
+    def gather_bytes(self, content: bytes) -> list[bytes]:
+        """Return the bytes of every rank, in order. All ranks must call it.
+
+        >>> connect().gather_bytes(b"of rank 0")
+        [b'of rank 0']
+        """
+        if self.world.size == 1:
+            return [content]
+        sizes = [int(size) for (size,) in self.gather([len(content)])]
+        padded = np.zeros((1, max(1, *sizes)), np.uint8)
+        padded[0, : len(content)] = np.frombuffer(content, np.uint8)
+        found = self._sent(lambda: mx.distributed.all_gather(mx.array(padded), group=self._group))
+        return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
+
+    def _sent(self, send: Callable[[], mx.array]) -> NDArray[Any]:
+        """Send a message, and wait for those of the others. Raises `RankError` where MLX says that one is gone."""
+        with self.waiting():
+            try:
+                return np.array(send())
+            except RuntimeError as error:
+                raise RankError(
+                    f"Another rank is gone, so this one, rank {self.world.rank} of {self.world.size}, cannot go on: {error}. The output of "
+                    "that rank says why, unless it was killed. Start all ranks again, to go on with what is written."
+                ) from error
 
 
 @define(eq=False)
@@ -171,14 +198,30 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT) -> Ranks:
         raise ArgumentError(
             "This process would be the only one, got "
             f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which says that there are others. "
-            "Start all with mlx.launch, or name the backend, to be told what it lacks: connect(backend='ring')."
+            f"Start all with mlx.launch, which sets what is missing. {_all_lack()}"
         )
-    return Ranks(World(group.rank(), group.size()), group, watch=_Watch(limit))
+    return Ranks(World(group.rank(), group.size()), group, backend=_answered(backend, group.size()), watch=_Watch(limit))
+
+
+def _answered(backend: str, size: int) -> str | None:
+    """Return the backend that connects the ranks, which MLX does not say: with "any", the one that has what it needs."""
+    if size == 1 or backend != "any":
+        return None if size == 1 else backend
+    return next((name for name in _NEEDED if not _unset(name)), "mpi")
+
+
+def _unset(backend: str) -> list[str]:
+    return [name for name in _NEEDED.get(backend, ()) if not os.environ.get(name)]
+
+
+def _all_lack() -> str:
+    """Say what every backend lacks in the environment."""
+    return " ".join(f"The backend {name} lacks {', '.join(_unset(name)) or 'nothing, and cannot start'}." for name in _NEEDED)
 
 
 def _lacks(backend: str) -> str:
     """Say what a backend lacks in the environment, with a space at the end, or nothing."""
-    unset = [name for name in _NEEDED.get(backend, ()) if not os.environ.get(name)]
+    unset = _unset(backend)
     hosts = os.environ.get("MLX_HOSTFILE")
     gone = f"MLX_HOSTFILE is {hosts!r}, and there is no such file. " if hosts and not Path(hosts).is_file() else ""
     named = ", ".join(unset)

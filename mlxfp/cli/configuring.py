@@ -53,6 +53,13 @@ def _paths(prefix: str) -> Iterator[str]:
         yield from (f"{folder}{each.name}{'/' if each.is_dir() else ''}" for each in Path(folder or ".").iterdir())
 
 
+def config_arguments(options: Namespace) -> list[str]:
+    """Return the arguments of `add_config` again, for another process."""
+    given = {"--preset": options.preset, "--data": options.data}
+    name = [] if options.config is None else [options.config]
+    return [*name, *options.overrides, *(word for name, value in given.items() if value is not None for word in (name, value))]
+
+
 def add_code(command: ArgumentParser) -> None:
     """Add `--code`, which allows the modules that the section `own` of a configuration names."""
     command.add_argument(

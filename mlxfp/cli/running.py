@@ -4,8 +4,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlxfp.cli.configuring import add_code, add_config, known_names, loaded
+from mlxfp.cli.configuring import add_code, add_config, config_arguments, known_names, loaded
 from mlxfp.cli.parsing import Commands, add_command, say, start_mlx, warn
+from mlxfp.cli.ranks import add_ranks, connected, end_well, launch, wants_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,10 +22,12 @@ def add(commands: Commands) -> None:
         "titanic --data data/titanic",
         "run.yaml training.epochs=3 name=short",
         "mine.yaml --code .",
+        "run.yaml --ranks 2",
     )
     example = "\n".join(f"mlxfp run {line}" for line in lines)
     run = add_command(commands, "run", _run, example=example)
     add_config(run)
+    add_ranks(run)
     run.add_argument("--minutes", metavar="M", type=float, help="short for observers.minutes=M: the time that all models of auto may take")
     resume = add_command(commands, "resume", _resume, example="mlxfp resume runs/titanic\nmlxfp resume runs/titanic training.epochs=20")
     resume.add_argument("folder", metavar="FOLDER", help="the folder of a run")
@@ -59,14 +62,17 @@ def _run(options: Namespace) -> int:
 
     With a folder of data alone, several models are chosen, trained on the same folds within some minutes, and blended.
     """
+    if options.minutes is not None:
+        options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
+    if wants_ranks(options):
+        return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     _start()
     from mlxfp.runs import run
 
-    if options.minutes is not None:
-        options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
-
-    config = loaded(options, known_names()).config
-    return _show(run(config, code=options.code), Path(config.output) / config.name, options.code)
+    config, ranks = loaded(options, known_names()).config, connected()
+    code = _show(run(config, code=options.code, ranks=ranks), Path(config.output) / config.name, options.code)
+    end_well(ranks)
+    return code
 
 
 def _resume(options: Namespace) -> int:

@@ -155,6 +155,15 @@ class WorkerError(MlxfpError, RuntimeError):
     """
 
 
+class RankError(MlxfpError, RuntimeError):
+    """Another rank has failed, so this one cannot go on. That one says why.
+
+    >>> raise RankError("Rank 1 of 2 failed.")
+    Traceback (most recent call last):
+    mlxfp.core.errors.RankError: Rank 1 of 2 failed.
+    """
+
+
 class MissingExtraError(MlxfpError, ModuleNotFoundError):
     """An optional package is not installed; the message names the extra of mlxfp that installs it.
 

@@ -21,6 +21,7 @@ from mlxfp.core.identity import fingerprint
 from mlxfp.core.pipelines import pipe
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.rows.selecting import Splits
+from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.reading import hash_file
 from mlxfp.kaggle.validation.out_of_fold import Score
 from mlxfp.models.weights import save
@@ -110,7 +111,7 @@ def file_task(config: RunConfig, classes: tuple[str, ...]) -> Pictures | Sounds:
     return Pictures(classes, media.side) if config.task == "images" else Sounds(classes, media.rate, media.seconds, media.mels)
 
 
-def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]:
+def run_files(config: RunConfig, folder: Path, code: Code, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     """Train on the files in a folder, or continue, and evaluate; the folder of the run is locked and claimed."""
     prepared, files = prepare_files(config, code), FoldFolder(folder, 1)
     modules = {f"module {name}": hash_file(file) for name, file in prepared.own.files.items()}
@@ -126,7 +127,7 @@ def run_files(config: RunConfig, folder: Path, code: Code) -> Iterator[RunEvent]
         lost = tuple(tracking.lost())
         yield from lost
         with naming_the_cure():
-            yield from _train_and_evaluate(config, prepared, folder, files, () if lost else tracking.fold(1))
+            yield from _train_and_evaluate(config, prepared, folder, files, () if lost else tracking.fold(1), ranks)
     result = files.result()
     yield FoldEnded(folder, 1, result["metric"], result["score"])
     write_json(
@@ -166,13 +167,13 @@ def predict_files(config: RunConfig, files: FoldFolder, path: Path, code: Code) 
     }
 
 
-def _train_and_evaluate(
-    config: RunConfig, prepared: FileRun, folder: Path, files: FoldFolder, extra: Sequence[Observer]
+def _train_and_evaluate(  # noqa: PLR0913, PLR0917  # as of a fold
+    config: RunConfig, prepared: FileRun, folder: Path, files: FoldFolder, extra: Sequence[Observer], ranks: Ranks | None
 ) -> Iterator[RunEvent]:
     task, work, valid = prepared.task, prepared.work(config), prepared.parts.valid
     assert valid is not None
     if not (files / folders.MODEL).is_file():
-        yield from train(config, work, folder, files, (*prepared.own.observers, *extra))
+        yield from train(config, work, folder, files, (*prepared.own.observers, *extra), ranks)
     state = load_weights(files, work.model)
     if isinstance(task, LanguageModel):
         save(files / MODEL_FOLDER, functional(work.model).bind(state.params, state.buffers), tokenizer=task.tokenizer)

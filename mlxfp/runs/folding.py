@@ -12,6 +12,7 @@ from mlxfp.core.describing import length
 from mlxfp.core.errors import DataError
 from mlxfp.core.identity import fingerprint
 from mlxfp.data.rows.selecting import Splits
+from mlxfp.distributed import Ranks
 from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.kaggle.estimators.fitting import FittedEstimator
 from mlxfp.kaggle.validation.cross_validation import Predict, parts_of, unseen
@@ -24,7 +25,7 @@ from mlxfp.runs.from_config import estimator_of, is_estimator, model_of, recipe_
 from mlxfp.runs.own_parts import OwnParts
 from mlxfp.runs.plans import Plan
 from mlxfp.runs.pseudo_labels import with_pseudo_labels
-from mlxfp.runs.quickstart import SHARE, budget, prepare_fold
+from mlxfp.runs.quickstart import SHARE, PreparedFold, budget, prepare_fold
 from mlxfp.runs.training import DIVERGED, Work, load_weights, naming_the_cure, without_damage
 from mlxfp.runs.training import train as train_model
 from mlxfp.settings.structuring import structure, unstructure
@@ -33,7 +34,7 @@ from mlxfp.tasks.recipes import AnyRecipe
 from mlxfp.training.loop import events
 
 
-def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
+def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None) -> Iterator[RunEvent]:
     """Train a fold, or continue it, and predict; yield what happens. Finished work is read from its files.
 
     Damaged files are made again, as far as damage can be detected. Raises `CheckpointError`, naming the file, for a damaged checkpoint.
@@ -41,7 +42,7 @@ def run_fold(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.O
     yield from without_damage(plan.folder, files)
     if not files.done:
         with naming_the_cure():
-            yield from _train_and_predict(plan, fold, files, extra)
+            yield from _train_and_predict(plan, fold, files, extra, ranks)
     yield FoldEnded(plan.folder, files.fold, plan.metric.name, files.result()["score"])
 
 
@@ -56,9 +57,11 @@ def load_predictor(config: RunConfig, files: FoldFolder, own: OwnParts) -> Predi
     return load_estimator((files / RECIPE).parent) if is_estimator(config) else load_fold(config, files, own)
 
 
-def _train_and_predict(plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
+def _train_and_predict(
+    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None
+) -> Iterator[RunEvent]:
     test, others = plan.data.test, unseen(fold, plan.rows, plan.data.spec.target)
-    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(plan, fold, files, extra, others)
+    made = _fit(plan, fold, files) if is_estimator(plan.config) else _train(prepare_fold(plan, fold), files, extra, others, ranks)
     predict, rows, found = yield from made
     answers = predict(others)
     if not np.isfinite(answers).all():
@@ -99,12 +102,18 @@ def _fit(plan: Plan, fold: Fold, files: FoldFolder) -> Generator[RunEvent, None,
     return load_estimator(place), count, {"estimator": repr(made.model)}
 
 
+def work_of(prepared: PreparedFold) -> Work:
+    """Return what is to be trained of a fold."""
+    plan, count = prepared.plan, length(prepared.splits.train) or 0
+    return Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(prepared.fold))
+
+
 def _train(
-    plan: Plan, fold: Fold, files: FoldFolder, extra: Sequence[events.Observer], others: Dataset[Any]
+    prepared: PreparedFold, files: FoldFolder, extra: Sequence[events.Observer], others: Dataset[Any], ranks: Ranks | None
 ) -> Generator[RunEvent, None, Made]:
     """Train a network on a fold, or continue it."""
+    plan = prepared.plan
     config, test = plan.config, plan.data.test
-    prepared = prepare_fold(plan, fold)
     recipe, train, valid = prepared.recipe, prepared.splits.train, prepared.splits.valid
     stopping = {"stop by": valid} if stops_by(config) else {}
     parts = {"train on": train, **stopping, "validate with": others, "predict": test}
@@ -118,8 +127,7 @@ def _train(
     write_json(files / RECIPE, unstructure(recipe))
     count = length(train) or 0
     if not (files / MODEL).is_file():
-        work = Work(prepared.model, prepared.objective, prepared.batches, prepared.held_out, count, plan.seed_of(fold))
-        yield from train_model(config, work, plan.folder, files, (*plan.own.observers, *extra))
+        yield from train_model(config, work_of(prepared), plan.folder, files, (*plan.own.observers, *extra), ranks)
     predict = _load(files, recipe, prepared.model, config.competition.views)
     pipeline = fingerprint(prepared.training_batches(prefetched=0))
     return predict, count, {"steps": predict.state.step, "pipeline": pipeline}

@@ -11,7 +11,9 @@ from mlx.optimizers import Optimizer
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.errors import ArgumentError, DataError
+from mlxfp.data.rows.sharding import World
+from mlxfp.distributed import Ranks
 from mlxfp.kaggle.ensembling import ensembles
 from mlxfp.kaggle.estimators.fitting import Estimator, estimator
 from mlxfp.kaggle.estimators.named import ESTIMATORS, Task, make_named
@@ -161,30 +163,30 @@ def stops_by(config: RunConfig) -> bool:
     return config.observers.patience is not None or config.schedule.name == PLATEAU
 
 
-def observers_of(config: RunConfig, metric: str, best: Path, control: Control) -> tuple[Observer, ...]:
+def observers_of(config: RunConfig, metric: str, best: Path, control: Control, ranks: Ranks | None = None) -> tuple[Observer, ...]:
     """Make the observers that follow the evaluations, whose loss is called `metric`; the best state goes to the file `best`."""
     watched, schedule = config.observers, config.schedule
     made: list[Observer] = []
     if watched.patience is not None:
         made = [
-            observers.checkpoint_best(best, metric, mode="min"),
+            observers.checkpoint_best(best, metric, mode="min", ranks=ranks),
             observers.early_stopping(metric, mode="min", patience=watched.patience),
         ]
     if schedule.name == PLATEAU:
         lower = observers.reduce_on_plateau(metric, control=control, mode="min", patience=schedule.patience, factor=schedule.factor)
         made.insert(0, lower)
     if watched.minutes is not None:
-        made.append(observers.time_budget(60 * watched.minutes))
+        made.append(observers.time_budget(60 * watched.minutes, ranks=ranks))
     return tuple(made)
 
 
-def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer) -> TrainStep:
-    """Make the training step."""
+def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimizer, ranks: Ranks | None = None) -> TrainStep:
+    """Make the training step. With ranks, all have the same batches, and each takes its own rows of them."""
     training = config.training
     dtype = None if training.compute_dtype == "float32" else getattr(mx, training.compute_dtype)
     return train_step(
         model,
-        goal.loss,
+        goal.loss if ranks is None else _on_own_rows(goal.loss, ranks.world),
         optimizer,
         clip_norm=config.optimizer.clip_norm,
         accumulate=training.accumulate,
@@ -192,4 +194,16 @@ def step_of(config: RunConfig, model: nn.Module, goal: Goal, optimizer: Optimize
         checkpoint_blocks=training.checkpoint_blocks,
         skip_nonfinite=training.skip_nonfinite,
         ema=training.ema,
+        ranks=ranks,
     )
+
+
+def _on_own_rows(loss: Callable[[Any, Any], Any], world: World) -> Callable[[Any, Any], Any]:
+    def own(model: Any, batch: Mapping[str, mx.array]) -> Any:
+        if any(array.ndim and len(array) < world.copies for array in batch.values()):
+            raise DataError(
+                f"There are too few rows to train on: a batch has less than one for each of {world.copies} ranks. Use fewer ranks."
+            )
+        return loss(model, {name: array[world.copy :: world.copies] if array.ndim else array for name, array in batch.items()})
+
+    return own

@@ -10,6 +10,7 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
+from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
 from mlxfp.runs.auto.running import run_auto
@@ -18,13 +19,14 @@ from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
 from mlxfp.runs.from_config import AUTO
+from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.tracking import score_metrics, track
 
 
-def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
+def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
 
     All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
@@ -34,6 +36,9 @@ def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
 
     `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
     it may come from someone else, and would run their code.
+
+    With `ranks`, of `distributed.connect`, all processes call it: each model is trained on its part of every batch, which `training.size`
+    must allow; rank 0 writes, and yields the events. All must see the run's folder and the data. A run may go on with other ranks, or none.
 
     Nothing happens until the events are consumed. Raises `ConfigError` for a folder of another run or in use, `DataError` for rows that
     are longer than `text.max_length`, and what reading the data raises.
@@ -50,7 +55,13 @@ def run(config: RunConfig, *, code: Code = None) -> Iterator[RunEvent]:
     See also: `resume`, which needs only the folder; `predict`, `export`, and `blend` of several runs; `plan`, its values.
     """
     check_types(RunConfig, config=config)
-    return _run(config, code)
+    check_types((type(None), Ranks), ranks=ranks)
+    if ranks is None or ranks.world.size == 1:
+        return _run(config, code)
+    check_ranks(config, ranks)
+    if ranks.world.rank:
+        return following(_with_absolute_paths(config), code, ranks)
+    return leading(_run(config, code, ranks), ranks)
 
 
 def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: Code = None) -> Iterator[RunEvent]:
@@ -84,18 +95,18 @@ def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
     yield from _run(config, code)
 
 
-def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
+def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     config = _with_absolute_paths(config)
     folder = folders.run_folder(config)
     folders.check_folder(folder, config.name)
     with folders.locked(folder):
         folders.claim(folder, config)
         if config.task != "competition":
-            yield from run_files(config, folder, code)
+            yield from run_files(config, folder, code, ranks)
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        yield from run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made)
+        yield from run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks)
 
 
 def _run_member(made: Plan) -> Iterator[RunEvent]:
@@ -106,7 +117,7 @@ def _run_member(made: Plan) -> Iterator[RunEvent]:
         yield from _run_folds(made)
 
 
-def _run_folds(made: Plan) -> Iterator[RunEvent]:
+def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
     folder = made.folder
     files = [FoldFolder(folder, place + 1) for place in range(len(list(made.folds)))]
     yield Began(folder, len(files), sum(each.done for each in files))
@@ -119,7 +130,7 @@ def _run_folds(made: Plan) -> Iterator[RunEvent]:
     for fold, own in zip(made.folds, files, strict=True):
         lost = () if own.done else tuple(tracking.lost())
         yield from lost
-        yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
+        yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold), ranks)
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

@@ -15,20 +15,23 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import CheckpointError
 from mlxfp.core.pipelines import pipe
+from mlxfp.distributed import Ranks
 from mlxfp.runs.events import FoldBegan, Noted, RunEvent, Trained
 from mlxfp.runs.folders import BEST, CHECKPOINTS, LOG, MODEL, RESULT, FoldFolder
 from mlxfp.runs.from_config import observers_of, optimizer_of, step_of, stops_by
 from mlxfp.tasks.objectives import Goal, evaluation_state
 from mlxfp.training import observers
 from mlxfp.training.loop import events
-from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
+from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, name_of, save_state
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.fitting import fit
 from mlxfp.training.loop.nonfinite import NonFiniteError
 from mlxfp.training.steps.state import TrainState, train_state
+from mlxfp.training.steps.steps import TrainStep
 
 _STOPPING, _HELD_OUT = "stopping", "held_out"  # rows that decide when to stop; rows that are watched, and decide nothing
+NOTHING_LEFT = 0  # in place of the number of a fold, which begins with 1: rank 0 tells the others that there is nothing left to train
 DIVERGED = "Begin another run, as in name=second, with a lower optimizer.learning_rate, with optimizer.clip_norm=1"
 
 
@@ -44,35 +47,67 @@ class Work:
     seed: int
 
 
-def train(config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[events.Observer]) -> Iterator[RunEvent]:
-    """Train a model, or continue, and write the weights that predict; yield what happens."""
-    batches, watched, training = work.batches, config.observers, config.training
-    updates = max(2, training.epochs * (length(batches) or 0) // training.accumulate)
-    optimizer = optimizer_of(config, work.goal, updates=updates)
-    step = step_of(config, work.model, work.goal, optimizer)
-    start, stops = step.start(train_state(work.model, optimizer, seed=work.seed)), watched.patience is not None
-    name, control = _STOPPING if stops_by(config) else _HELD_OUT, Control()
-    begin = load_latest(files / CHECKPOINTS, start)
+@frozen
+class _Training:
+    """What every rank has of a training."""
+
+    config: RunConfig
+    work: Work
+    files: FoldFolder
+    ranks: Ranks | None
+
+    @property
+    def name(self) -> str:
+        return _STOPPING if stops_by(self.config) else _HELD_OUT
+
+    def step(self) -> tuple[TrainStep, TrainState]:
+        """Make the step, and the state before the first."""
+        work, training = self.work, self.config.training
+        updates = max(2, training.epochs * (length(work.batches) or 0) // training.accumulate)
+        optimizer = optimizer_of(self.config, work.goal, updates=updates)
+        step = step_of(self.config, work.model, work.goal, optimizer, self.ranks)
+        return step, step.start(train_state(work.model, optimizer, seed=work.seed))
+
+    def events(self, step: TrainStep, begin: Checkpoint, *writing: events.Observer) -> Iterator[events.Event]:
+        """Train, with the observers that decide something; then come those that write."""
+        watched, work, control = self.config.observers, self.work, Control()
+        check, held_out = evaluate(work.model, work.goal.measure, ranks=self.ranks), work.held_out
+        stream: Iterator[events.Event] = pipe(
+            fit(
+                step,
+                begin.state,
+                work.batches,
+                epochs=self.config.training.epochs,
+                cursor=begin.cursor,
+                history=begin.history,
+                running=begin.running,
+                control=control,
+                log_every=watched.every,
+            ),
+            observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=self.name),
+            *observers_of(self.config, f"{self.name}/loss", self.files / BEST, control, self.ranks),
+            *writing,
+        )
+        return stream
+
+
+def train(  # noqa: PLR0913, PLR0917  # a training, where it is written to, and with whom
+    config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Sequence[events.Observer], ranks: Ranks | None = None
+) -> Iterator[RunEvent]:
+    """Train a model, or continue, and write the weights that predict; yield what happens. With ranks, this is rank 0."""
+    watched, training = config.observers, _Training(config, work, files, ranks)
+    step, start = training.step()
+    begin, stops = load_latest(files / CHECKPOINTS, start), watched.patience is not None
     if stops and begin.history and not (files / BEST).is_file():
         rmtree(files / CHECKPOINTS)  # the best state so far is lost, so the training starts over
         begin = Checkpoint(start)
     yield FoldBegan(run, files.fold, work.rows, begin.state.step)
+    if ranks is not None:
+        ranks.gather([files.fold, begin.state.step])
 
-    check, held_out = evaluate(work.model, work.goal.measure), work.held_out
-    stream = pipe(
-        fit(
-            step,
-            begin.state,
-            batches,
-            epochs=training.epochs,
-            cursor=begin.cursor,
-            history=begin.history,
-            running=begin.running,
-            control=control,
-            log_every=watched.every,
-        ),
-        observers.evaluate_every(lambda state: check(evaluation_state(state), held_out), steps=watched.evaluate_every, name=name),
-        *observers_of(config, f"{name}/loss", files / BEST, control),
+    stream = training.events(
+        step,
+        begin,
         observers.checkpoint(files / CHECKPOINTS, steps=watched.checkpoint_every, keep=watched.keep),
         *extra,
         observers.log_metrics(files / LOG),
@@ -90,6 +125,15 @@ def train(config: RunConfig, work: Work, run: Path, files: FoldFolder, extra: Se
     # There is no best state where the time was up before the first evaluation.
     state = load_state(files / BEST, begin.state).state if stops and (files / BEST).is_file() else end.state
     save_state(files / MODEL, _weights(state))
+
+
+def join(config: RunConfig, work: Work, files: FoldFolder, ranks: Ranks, begun: int) -> None:
+    """Train a model together with rank 0, which begins at a step; its checkpoints are those of all ranks, as all have the same batches."""
+    training = _Training(config, work, files, ranks)
+    step, start = training.step()
+    begin = load_state(files / CHECKPOINTS / name_of(begun), start) if begun else Checkpoint(start)
+    for _ in training.events(step, begin):
+        pass
 
 
 def without_damage(run: Path, files: FoldFolder) -> Iterator[RunEvent]:

@@ -237,6 +237,28 @@ def _bytes(future: "Future[Work]") -> int:
     return sum(chunk.nbytes for chunk in future.result().made.chunks)
 
 
+class Inline(Pool):
+    """The thread that calls: a job is done when it is submitted."""
+
+    kind = "inline"
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        super().__init__(1)
+
+    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
+        """Do the job."""
+        future: Future[Work] = Future()
+        try:
+            future.set_result(timed(job))
+        except Exception as error:  # noqa: BLE001  # raised where the result is asked for
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        """End: there is nothing to end."""
+
+
 class Threads(Pool):
     """Workers in this process."""
 

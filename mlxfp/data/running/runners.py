@@ -4,16 +4,14 @@ A runner is a value; how many workers it has changes how long the work takes, ne
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 from attrs import field, frozen
 
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_positive
-from mlxfp.core.running.segments import Job
 from mlxfp.data.running.engines import RayPool, SparkPool
-from mlxfp.data.running.pools import Pool, Threads, Work, timed
+from mlxfp.data.running.pools import Inline, Pool, Threads
 from mlxfp.data.running.processes import Processes
 
 __all__ = ["Runner", "inline", "processes", "ray", "spark", "threads"]
@@ -23,9 +21,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
+RANKS = "ranks"  # the name of the runner whose workers all make the same call
+
+
 @frozen(repr=False)
 class Runner:
-    """What does the work of `write`: made by `inline`, `threads`, `processes`, `ray` and `spark`. `open` starts the workers.
+    """What does the work of `write`: made by `inline`, `threads`, `processes`, `ranks`, `ray` and `spark`. `open` starts the workers.
 
     >>> processes(2).workers
     2
@@ -45,7 +46,7 @@ def inline() -> Runner:
     >>> inline()
     runners.inline()
     """
-    return Runner("inline", 1, _Inline)
+    return Runner("inline", 1, Inline)
 
 
 def threads(workers: int) -> Runner:
@@ -95,25 +96,3 @@ def spark(session: Any, *, workers: int) -> Runner:
     """
     check_positive(workers=workers)
     return Runner("spark", workers, lambda: SparkPool(session, workers))
-
-
-class _Inline(Pool):
-    """The thread that calls: a job is done when it is submitted."""
-
-    kind = "inline"
-
-    def __init__(self) -> None:
-        """Start with nothing."""
-        super().__init__(1)
-
-    def submit(self, job: Job, unwanted: Callable[[], bool]) -> "Future[Work]":
-        """Do the job."""
-        future: Future[Work] = Future()
-        try:
-            future.set_result(timed(job))
-        except Exception as error:  # noqa: BLE001  # raised where the result is asked for
-            future.set_exception(error)
-        return future
-
-    def close(self) -> None:
-        """End: there is nothing to end."""

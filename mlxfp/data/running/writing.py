@@ -9,13 +9,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import closing, suppress
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import attrs
 import numpy as np
-from attrs import field, frozen
+from attrs import define, field, frozen
 from toolz import identity
 
 from mlxfp.core.arrow.content import content_bits
@@ -24,7 +25,7 @@ from mlxfp.core.chunks import RecordBatch, concat_chunks, number_rows
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
-from mlxfp.core.errors import PipelineError, WorkerError
+from mlxfp.core.errors import DataError, PipelineError, WorkerError
 from mlxfp.core.execution import beginning, row_count, run
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
@@ -35,7 +36,8 @@ from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import skipped_rows, skips_rows
 from mlxfp.data.running.part_files import FORMATS
 from mlxfp.data.running.pools import Pool, Work
-from mlxfp.data.running.runners import Runner, inline
+from mlxfp.data.running.rank_pools import RankPool
+from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
 
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
@@ -98,29 +100,82 @@ def write(
         tuple(text for text, _ in dataset.identity),
         fingerprint((dataset, dataset.source.version(), format, rows_per_file)),
     )
+    runner = on or inline()
+    if runner.name == RANKS:
+        with closing(runner.open()) as ranks:
+            return _Together(dataset, out, cast("RankPool", ranks)).write()
     if (manifest := out.written()) is not None and not manifest.damaged():
         return manifest  # also where nothing may be written
-    with out.alone(), closing((on or inline()).open()) as pool:
-        return _write(dataset, out, pool)
+    with out.alone(), closing(runner.open()) as pool:
+        return out.begin_whole() or _write(dataset, out, pool)
 
 
 def _write(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
-    manifest = out.begin()
-    if manifest is not None:
-        damaged = manifest.damaged()
-        if not damaged:
-            return manifest
-        out.reopen(manifest, damaged)
-    if len(leading(dataset.plan.steps, dataset.hooks).steps) == len(dataset.plan.steps):
+    if keeps_no_state(dataset):
         with suppress(_Kept):
             return out.finish(_in_tasks(dataset, out, pool))
         out.start_over()
+    return _in_order(dataset, out, pool)
+
+
+def _in_order(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> Manifest:
+    """Write files one after the other; workers do the work of stages without a state."""
     token = RUNNER.set(None if pool.kind == "inline" else pool)
     try:
         files, end = write_in_order(dataset, out)
     finally:
         RUNNER.reset(token)
     return out.finish(files, skipped_rows(dataset, end) if skips_rows(dataset) else ())
+
+
+@define
+class _Together:
+    """What one of several ranks does to write: rank 0 holds the folder for all of them, and writes what only one can."""
+
+    dataset: Dataset[Any]
+    out: WrittenFolder
+    ranks: RankPool
+    manifest: Manifest | None = None
+
+    def write(self) -> Manifest:
+        self.ranks.check_same(self.out.fingerprint)
+        divided = keeps_no_state(self.dataset)
+        if not any(self.ranks.meet(self._begin)):
+            files = min(self.ranks.meet(self._write_own)) if divided else 0
+            self.ranks.meet(partial(self._end, int(files) - 1, start_over=divided and not files))
+        manifest = self.manifest or self.out.written()
+        if manifest is None:
+            raise DataError(
+                f"Rank 0 has written the data, and this one, rank {self.ranks.rank}, does not see them in {self.out.folder}. Give a folder "
+                "that all machines share."
+            )
+        return manifest
+
+    def _begin(self) -> float:
+        """Return 1 where all is written."""
+        if self.ranks.rank == 0:
+            self.ranks.held.enter_context(self.out.alone())
+            self.manifest = self.out.begin_whole()
+        return float(self.manifest is not None)
+
+    def _write_own(self) -> float:
+        """Return how many files there are, and one more; 0 where a stage has kept something."""
+        try:
+            return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, own=lambda place: place % self.ranks.size == self.ranks.rank)
+        except _Kept:
+            return 0.0
+
+    def _end(self, files: int, *, start_over: bool) -> float:
+        if self.ranks.rank == 0:
+            if start_over:
+                self.out.start_over()
+            self.manifest = self.out.finish(files) if files >= 0 else _in_order(self.dataset, self.out, self.ranks)
+        return 0.0
+
+
+def keeps_no_state(dataset: Dataset[Any]) -> bool:
+    """Whether no stage says that it keeps something from one chunk to the next: then any worker can write any file."""
+    return len(leading(dataset.plan.steps, dataset.hooks).steps) == len(dataset.plan.steps)
 
 
 def rows_of_a_file(dataset: Dataset[Any]) -> int:
@@ -137,12 +192,12 @@ class _Kept(Exception):  # noqa: N818  # no error: a stage that did not say so h
     pass
 
 
-def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool) -> int:
-    """Let workers write the files; return how many there are."""
+def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
+    """Let workers write the files, those of `own` places; return how many there are in all."""
     waiting: deque[tuple[_WriteFile, Future[Work]]] = deque()
     files, closed = 0, False
     try:
-        for job in _jobs(dataset, out):
+        for job in _jobs(dataset, out, own):
             files += 1
             if job is not None:
                 waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
@@ -170,12 +225,12 @@ def _wait(job: "_WriteFile", future: "Future[Work]") -> None:
         raise _Kept
 
 
-def _jobs(dataset: Dataset[Any], out: WrittenFolder) -> Iterator["_WriteFile | None"]:
-    """Yield the job of each file, or None where it is done: then it says where the next one begins."""
+def _jobs(dataset: Dataset[Any], out: WrittenFolder, own: Callable[[int], bool]) -> Iterator["_WriteFile | None"]:
+    """Yield the job of each file, or None where it is done or not our own: where it is done, it says where the next one begins."""
     segment, start = leading(dataset.plan.steps, dataset.hooks), beginning(dataset)
     files = _files(dataset, start, out.rows_per_file)
     for place in count():
-        known, after = out.known(place)
+        known, after = out.known(place) if own(place) else out.noted(place)
         if known is not None and after is not None:
             start, files = after, _files(dataset, after, out.rows_per_file)
             yield None
@@ -186,7 +241,7 @@ def _jobs(dataset: Dataset[Any], out: WrittenFolder) -> Iterator["_WriteFile | N
         first = start.base.rows + start.done
         job = _WriteFile(_Several(tasks or ()), 0, first, segment, out=out, place=place, after=after.to_bytes())
         start = after
-        yield job if known is None else None
+        yield job if known is None and own(place) else None
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Task, ...], Cursor]]:

@@ -81,16 +81,17 @@ class WrittenFolder:
 
     def known(self, place: int) -> tuple[File | None, Cursor | None]:
         """Return what is known of a file that is done and whole, and the cursor at its end, if that was kept."""
-        file, after = self._noted(place)
+        file, after = self.noted(place)
         return (file, after) if file is not None and file.is_whole(self.folder) else (None, None)
 
     def forget_cursor(self, place: int) -> None:
         """Keep what is known of a file without the cursor."""
-        file, after = self._noted(place)
+        file, after = self.noted(place)
         if file is not None and after is not None:
             self._note(place, file, None)
 
-    def _noted(self, place: int) -> tuple[File | None, Cursor | None]:
+    def noted(self, place: int) -> tuple[File | None, Cursor | None]:
+        """Return the same without a look at the file."""
         path = self.progress / f"{self.name(place)}.json"
         if not path.is_file():
             return None, None
@@ -131,6 +132,14 @@ class WrittenFolder:
         self._open()
         return None
 
+    def begin_whole(self) -> Manifest | None:
+        """Do what `begin` does, and where files are damaged, go back to where these were not done yet."""
+        manifest = self.begin()
+        damaged = () if manifest is None else manifest.damaged()
+        if manifest is not None and damaged:
+            self._reopen(manifest, damaged)
+        return None if damaged else manifest
+
     def _open(self) -> None:
         self.progress.mkdir(parents=True, exist_ok=True)
         said = {"fingerprint": self.fingerprint, "pipeline": self.pipeline}
@@ -138,7 +147,7 @@ class WrittenFolder:
 
     def finish(self, files: int, skipped: tuple[SkippedRow, ...] = ()) -> Manifest:
         """Write the manifest of so many files, and remove what was known while they were written."""
-        found = tuple(file for place in range(files) if (file := self._noted(place)[0]))
+        found = tuple(file for place in range(files) if (file := self.noted(place)[0]))
         manifest = Manifest(
             folder=str(self.folder),
             pipeline=self.pipeline,
@@ -154,8 +163,7 @@ class WrittenFolder:
         shutil.rmtree(self.progress, ignore_errors=True)
         return manifest
 
-    def reopen(self, manifest: Manifest, damaged: tuple[str, ...]) -> None:
-        """Go back to where files were not done yet."""
+    def _reopen(self, manifest: Manifest, damaged: tuple[str, ...]) -> None:
         self._open()
         for place, each in enumerate(manifest.files):
             if each.name not in damaged:

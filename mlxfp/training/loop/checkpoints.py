@@ -21,6 +21,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.trees import flatten, paths, unflatten
+from mlxfp.data.running.resharding import shards_of
 from mlxfp.distributed import Ranks
 from mlxfp.models.safetensors_files import check_head
 from mlxfp.training.loop.events import Evaluation
@@ -95,7 +96,7 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
         "version": _FORMAT[1],
         "step": state.step,
         "seed": state.seed,
-        "running": {"totals": running.totals, "unread": read_numbers(running.unread)},
+        "running": {"totals": running.totals, "unread": read_numbers(running.unread), "batches": running.batches},
         "cursor": None if cursor is None else base64.b64encode(cursor.to_bytes()).decode(),
         "history": [(each.step, dict(each.metrics)) for each in history],
         "config": dict(config or {}),
@@ -146,7 +147,8 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     """Read the checkpoint with the most steps that `observers.checkpoint` wrote to a folder; if there is none, `like` begins a new run.
 
     So the same lines start a run and continue one that was killed. With `ranks`, each rank reads its own checkpoint of the last step that
-    all of them have. Raises what `load_state` raises, and `CheckpointError` where ranks have checkpoints, but none of the same step.
+    all of them have; or, where another number of ranks wrote them, the last one of any rank, which `fit` continues if the global batches
+    are the same. Raises what `load_state` raises, and `CheckpointError` where ranks have checkpoints, but none of the same step.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -158,13 +160,45 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     check_types(TrainState, like=like)
     check_types((type(None), Ranks), ranks=ranks)
     found = numbered(folder_of(folder, ranks))
-    step = max(found, default=None) if ranks is None else _common_step(ranks, found, folder)
+    if ranks is None:
+        step = max(found, default=None)
+    elif (step := _step_of_others(ranks, anywhere := _of_any_rank(folder))) is not None:
+        found = anywhere | found
+        _check_seen(ranks, step, found, folder)
+    else:
+        step = _common_step(ranks, found, folder)
     return Checkpoint(like) if step is None else load_state(found[step], like)
 
 
 def folder_of(folder: str | os.PathLike[str], ranks: Ranks | None) -> Path:
     """Return the folder that the checkpoints of this rank are in."""
     return Path(folder) if ranks is None else Path(folder, f"rank-{ranks.world.rank}")
+
+
+def _of_any_rank(folder: str | os.PathLike[str]) -> dict[int, Path]:
+    return {step: path for each in sorted(Path(folder).glob("rank-*")) for step, path in numbered(each).items()}
+
+
+def _step_of_others(ranks: Ranks, anywhere: Mapping[int, Path]) -> int | None:
+    """Return the last step that any rank has written, if that was a run of another number of ranks."""
+    last = max(anywhere, default=-1)
+    step, shards = max(ranks.gather([last, 0 if last < 0 else _shards_in(anywhere[last])]))
+    return int(step) if shards not in (0, ranks.world.copies) else None
+
+
+def _shards_in(path: Path) -> int:
+    """Return into how many shards the pipeline of a checkpoint divides its rows; 0 where it does not, or the file cannot be read."""
+    cursor = head_of(path).get("cursor")
+    return 0 if cursor is None else shards_of(Cursor.from_bytes(base64.b64decode(cursor)).identity) or 0
+
+
+def _check_seen(ranks: Ranks, step: int, found: Collection[int], folder: str | os.PathLike[str]) -> None:
+    missing = [str(rank) for rank, (seen,) in enumerate(ranks.gather([step in found])) if not seen]
+    if missing:
+        raise CheckpointError(
+            f"The last checkpoint in {os.fspath(folder)} is {name_of(step)}, of another number of ranks, and these do not see it: "
+            f"{', '.join(missing)}. Use a folder that all machines share, or copy that file to them."
+        )
 
 
 def _common_step(ranks: Ranks, found: Collection[int], folder: str | os.PathLike[str]) -> int | None:
@@ -183,10 +217,15 @@ def _common_step(ranks: Ranks, found: Collection[int], folder: str | os.PathLike
 
 def optimizer_of(path: Path) -> dict[str, Any]:
     """Read the settings of the optimizer in a checkpoint, without its arrays; none if there is no such file or it does not have them."""
+    return dict(head_of(path).get("optimizer", {}))
+
+
+def head_of(path: Path) -> dict[str, Any]:
+    """Read what a checkpoint has without its arrays; nothing if there is no such file, or it is damaged."""
     try:
         check_head(path)
         loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        return dict(json.loads(loaded[1]["mlxfp"]).get("optimizer", {}))
+        return dict(json.loads(loaded[1]["mlxfp"]))
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):  # `load_state` says what is wrong with it
         return {}
 
@@ -262,5 +301,6 @@ def _fields(rest: Mapping[str, Any]) -> dict[str, Any]:
         "running": RunningMetrics(
             {name: (float(total), float(weight)) for name, (total, weight) in rest["running"]["totals"].items()},
             tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["running"]["unread"]),
+            rest["running"].get("batches"),  # older files have none
         ),
     }

@@ -1,7 +1,8 @@
 """Evaluation and prediction with the states of a model, batch by batch."""
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import mlx.core as mx
@@ -9,15 +10,19 @@ from mlx import nn
 from toolz import identity
 
 from mlxfp.core.checks import check_callable, check_types, explain_call
+from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.errors import ArgumentTypeError, DataError
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.identity import comparable
 from mlxfp.core.sources import check_ends
-from mlxfp.core.trees import flatten
+from mlxfp.core.trees import TreeDef, flatten, unflatten
+from mlxfp.distributed import Ranks
 from mlxfp.evaluation.metrics.totals import Measured, compute, merge, to_numpy
 from mlxfp.models.bounds import BoundError
 from mlxfp.models.layers import random_key
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
 from mlxfp.training.loop.looking import Looking, end_look
+from mlxfp.training.loop.rank_agreement import exchanged
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
 from mlxfp.training.steps.drawing import drawing_from, given_key
 from mlxfp.training.steps.state import TrainState
@@ -26,11 +31,15 @@ from mlxfp.training.steps.transforms import functional, jit
 
 R = TypeVar("R")
 
+_ROUNDS = 16  # batches of each rank between two messages
+
 Measure = Callable[[Any, dict[str, Any]], Mapping[str, tuple[mx.array, mx.array] | Measured]]
 
 
 @explain_call
-def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
+def evaluate(
+    model: nn.Module, measure: Measure, *, ranks: Ranks | None = None
+) -> Callable[[TrainState, Iterable[Batch]], dict[str, float]]:
     """Make a function (state, batches) -> {name: number} that evaluates states of the model.
 
     `measure(model, batch)` returns metrics of a batch by name: (sum, weight), or the result of one of `mlxfp.metrics`. These
@@ -38,6 +47,10 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     What the model or `measure` draws from MLX's global generator, or from the key of a `measure(model, batch, key)`, is the same in
     every evaluation and differs by batch. Compiled once, so make it once. The function raises `DataError` if there are no batches or a
     metric has no weight.
+
+    With `ranks`, all processes call the function with the same batches, without `shard`: each measures its part of them, and all get the
+    numbers of one process that measures all. Raises `ArgumentError` where their batches are not the same, and `RankError` where another
+    rank fails.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -51,16 +64,22 @@ def evaluate(model: nn.Module, measure: Measure) -> Callable[[TrainState, Iterab
     See also: `observers.evaluate_every` to do so during a run.
     """
     check_callable(measure=measure)
-    return Looking(partial(_evaluate, _compiled("measure", model, measure, _metrics)))
+    check_types((type(None), Ranks), ranks=ranks)
+    return Looking(partial(_evaluate, ranks, _compiled("measure", model, measure, _metrics)))
 
 
 @explain_call
-def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
+def predict(
+    model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any], *, ranks: Ranks | None = None
+) -> Callable[[TrainState, Iterable[Batch]], Iterator[Any]]:
     """Make a function (state, batches) -> iterator of predictions, one numpy array (or tree of them) a batch, in order.
 
     `forward(model, batch)` returns MLX arrays; the iterator yields copies that are safe to keep, bfloat16 as float32.
     Dropout is off; random numbers, also from the key of a `forward(model, batch, key)`, are the same in every call and differ by batch.
     Compiled once, so make it once. Join the rows of all batches with `np.concatenate(list(...))`.
+
+    With `ranks`, all processes call it with the same batches, without `shard`: each predicts its part of them, and all get the predictions
+    of all batches, in order. All must go through the iterator to its end.
 
     >>> from mlxfp.training.optimization.optimizers import adamw
     >>> from mlxfp.training.steps.state import train_state
@@ -70,7 +89,8 @@ def predict(model: nn.Module, forward: Callable[[Any, dict[str, Any]], Any]) -> 
     [(3,), (1,)]
     """
     check_callable(forward=forward)
-    return partial(_results, "predict", _compiled("forward", model, forward, identity))
+    check_types((type(None), Ranks), ranks=ranks)
+    return partial(_results, "predict", ranks, _compiled("forward", model, forward, identity))
 
 
 def _metrics(found: Any) -> dict[str, tuple[mx.array, mx.array] | Measured]:
@@ -104,39 +124,92 @@ def _compiled(
     return call
 
 
-def _evaluate(run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]) -> dict[str, float]:
+def _evaluate(
+    ranks: Ranks | None, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]
+) -> dict[str, float]:
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
-    results = _results("evaluate", run, state, batches)
-    end_look(_called(run, state, batches))
+    results = _results("evaluate", ranks, run, state, batches)
+    end_look(call() for call in _calls(run, state, batches))
     parts = list(results)
     if not parts:
         raise DataError("There are no batches to evaluate on. Give a dataset or a list; a generator can be read once only.")
     return compute(merge(parts))
 
 
-def _results(function: str, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]) -> Iterator[Any]:
+def _results(
+    function: str, ranks: Ranks | None, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]
+) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
-    return map(to_numpy, _ahead(_called(run, state, batches)))
+    if ranks is not None and ranks.world.size > 1:
+        return _of_all_ranks(function, ranks, batches, _calls(run, state, batches))
+    return _computed(_calls(run, state, batches))
 
 
-def _called(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Generator[R, None, None]:
+def _of_all_ranks(function: str, ranks: Ranks, batches: Iterable[Batch], calls: Iterator[Callable[[], Any]]) -> Iterator[Any]:
+    """Compute every result on one of the ranks, in turn, and yield all of them, in order."""
+    rank, size = ranks.world.rank, ranks.world.size
+    pipeline = comparable(batches) if isinstance(batches, Dataset) else ""
+    structure: TreeDef | None = None
+
+    def make() -> tuple[Any, ...]:
+        nonlocal structure
+        count = 0
+        own: list[Callable[[], Any]] = []
+        others: list[Callable[[], Any]] = []
+        for count, call in enumerate(islice(calls, size * _ROUNDS), 1):
+            if (count - 1) % size == rank:
+                own.append(call)
+            elif not others:
+                others.append(call)
+        results = list(_computed(own))
+        if structure is None and count:
+            structure = flatten((results or list(_computed(others[:1])))[0])[0]  # with no batch of its own, it looks at that of another
+        return pipeline if isinstance(pipeline, str) else "", count, tuple(tuple(flatten(result)[1]) for result in results)
+
+    while True:
+        pipelines, counts, results = zip(*exchanged(ranks, function, make), strict=True)
+        if len(set(pipelines)) > 1 or len(set(counts)) > 1:
+            raise ArgumentError(
+                f"With ranks, {function} needs the same batches on all of them, and divides them itself; got other ones on rank {rank} "
+                f"than on another: {', '.join(map(str, counts))} batches. Leave out shard, and whatever else depends on the rank."
+            )
+        for place in range(counts[0]):
+            assert structure is not None
+            yield unflatten(structure, results[place % size][place // size])
+        if counts[0] < size * _ROUNDS:
+            return
+
+
+def _calls(run: Callable[[TrainState, Batch, int], R], state: TrainState, batches: Iterable[Batch]) -> Iterator[Callable[[], R]]:
+    """Yield what computes the result of each batch."""
     before = epoch_start(batches, 0)
     for number, (batch, after) in enumerate(with_cursors(batches, None, 0)):
-        try:
-            result = run(state, batch, number)
-        except BoundError as error:
-            raise with_row(error, batches, before) from None
-        yield result
+        yield partial(_call, run, state, batches, batch, number, before)
         before = after
 
 
-def _ahead(results: Iterable[R]) -> Iterator[R]:
-    """Yield every result after the next one was given to the device, so that the device need not wait."""
-    waiting: list[R] = []
-    for result in results:
+def _call(  # noqa: PLR0913, PLR0917  # what is known of one batch
+    run: Callable[[TrainState, Batch, int], R],
+    state: TrainState,
+    batches: Iterable[Batch],
+    batch: Batch,
+    number: int,
+    before: Cursor | None,
+) -> R:
+    try:
+        return run(state, batch, number)
+    except BoundError as error:
+        raise with_row(error, batches, before) from None
+
+
+def _computed(calls: Iterable[Callable[[], Any]]) -> Iterator[Any]:
+    """Yield results as arrays of numpy, every one after the next was given to the device, so that the device need not wait."""
+    waiting: list[Any] = []
+    for call in calls:
+        result = call()
         mx.async_eval(flatten(result)[1])
-        yield from waiting
+        yield from map(to_numpy, waiting)
         waiting = [result]
-    yield from waiting
+    yield from map(to_numpy, waiting)

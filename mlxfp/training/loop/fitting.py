@@ -14,6 +14,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.data.running.resharding import resharded
 from mlxfp.evaluation.metrics.totals import Totals, compute, merge
 from mlxfp.models.bounds import BoundError
 from mlxfp.runtime import warn_if_slow
@@ -87,8 +88,12 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     if cursor is not None and not isinstance(batches, Dataset):
         raise ArgumentTypeError(f"A cursor continues a dataset, and the batches are a {type(batches).__name__}. Make them with a pipeline.")
     epochs = 1 if epochs is None and steps is None else epochs
+    running = (
+        RunningMetrics(batches=0 if cursor is None else None) if running is None or cursor is None else running
+    )  # else it begins again
+    if cursor is not None:
+        cursor = resharded(batches, cursor, running.batches)  # type: ignore[arg-type]  # a dataset, as was checked
     run = _Run(step, batches, epochs, steps, log_every, control or Control(), control is not None)
-    running = running if running is not None and cursor is not None else RunningMetrics()  # without a cursor the epoch begins again
     begin = _Progress(state, cursor, 0 if cursor is None else cursor.epoch, running, (None,) * len(running.unread))
     run.check(begin)
     return EventStream(watched(run.ranks, _trained(run, begin, tuple(history))))
@@ -289,7 +294,9 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
     if (
         progress.state.step % run.log_every == 0
     ):  # at the last step they stay unread, so that a run with more steps reads them when this one would have
-        progress = evolve(progress, running=RunningMetrics(merge([progress.running.totals, totals])), unread=())
+        progress = evolve(
+            progress, running=RunningMetrics(merge([progress.running.totals, totals]), (), progress.running.batches), unread=()
+        )
     return progress, compute(totals)
 
 

@@ -7,25 +7,17 @@ many, before those after which the metrics are read. Where a rank has died, MLX 
 import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from mlxfp.core.arrow.serialization import pack, unpack
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length
-from mlxfp.core.errors import ArgumentError, MlxfpError
+from mlxfp.core.errors import ArgumentError, RankError
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import Event
 from mlxfp.training.steps.steps import Batch
 
 T = TypeVar("T")
-
-
-class RankError(MlxfpError, RuntimeError):
-    """Another rank has failed, so this one cannot go on. That one says why.
-
-    >>> raise RankError("Rank 1 of 2 failed.")
-    Traceback (most recent call last):
-    mlxfp.training.loop.rank_agreement.RankError: Rank 1 of 2 failed.
-    """
 
 
 def same_number(ranks: Ranks | None, batches: Iterable[Batch], step: int) -> int | None:
@@ -70,6 +62,28 @@ def in_step(ranks: Ranks | None, feed: Generator[T, None, None], first: int, siz
         return feed
     ends = None if size is None else (first + 1, first + size + 1)
     return _in_step(ranks, feed, count(first + 1), lambda step: ends is None or step in ends or read(step))
+
+
+def exchanged(ranks: Ranks, part: str, make: Callable[[], Any]) -> list[Any]:
+    """Return what every rank has made, in order: plain values and arrays of numpy. `part` says what of, in an error.
+
+    Where one fails, it raises its error there, and `RankError` on the others.
+    """
+    failure: Exception | None = None
+    try:
+        with ranks.working():
+            content = pack(make(), {})
+    except Exception as error:  # noqa: BLE001  # raised below, when the others know
+        content, failure = b"", error
+    found = ranks.gather_bytes(content)
+    if failure is not None:
+        raise failure
+    if b"" in found:
+        raise RankError(
+            f"Rank {found.index(b'')} of {ranks.world.size} failed in its part of {part}, so this one, rank {ranks.world.rank}, cannot go "
+            "on. The output of that rank says why: correct it, and start all ranks again."
+        )
+    return [unpack(each, {}) for each in found]
 
 
 def _in_step(ranks: Ranks, feed: Generator[T, None, None], steps: Iterable[int], agree: Callable[[int], bool]) -> Iterator[T]:

@@ -17,15 +17,17 @@ _ONCE = ("weight", "skipped")  # what counts once for each step
 class RunningMetrics:
     """The metrics of the steps of an epoch so far: `totals` up to the last reading, and `unread`, those of every step since.
 
-    The unread ones may still be on the device. Sums are rounded at each reading, so both are kept apart until then.
+    The unread ones may still be on the device. Sums are rounded at each reading, so both are kept apart until then. `batches` is how many
+    the epoch has had; None: that is not known.
     """
 
     totals: Totals = field(factory=dict)
     unread: tuple[Mapping[str, Any], ...] = ()
+    batches: int | None = 0
 
     def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
         """Add the metrics of a step."""
-        return RunningMetrics(self.totals, (*self.unread, metrics))
+        return RunningMetrics(self.totals, (*self.unread, metrics), None if self.batches is None else self.batches + 1)
 
 
 def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:

@@ -1,0 +1,94 @@
+"""`mlxfp run --ranks`: the same command in several processes, started by `mlx.launch`, with an exit code that tells how they ended."""
+
+import os
+import socket
+import subprocess
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from mlxfp.cli.parsing import say
+from mlxfp.core.checks import check_positive
+from mlxfp.core.errors import ArgumentError, MissingFileError
+
+if TYPE_CHECKING:
+    from mlxfp.distributed import Ranks
+
+_TOKEN = "MLXFP_RANKS_TOKEN"  # noqa: S105  # what rank 0 prints when all have ended well; mlx.launch itself always returns 0
+_LIMIT = (
+    6 * 3600.0
+)  # seconds that ranks wait for rank 0, which evaluates and predicts alone after a training; mlx.launch ends all if one dies
+_PORTS = range(20_000, 60_000)
+
+
+def add_ranks(command: ArgumentParser) -> None:
+    """Add `--ranks` and `--hostfile`."""
+    command.add_argument("--ranks", metavar="N", type=int, help="train with N processes on this machine, connected by MLX's ring")
+    command.add_argument(
+        "--hostfile", metavar="FILE", help="train with the machines in a hostfile of mlx.launch, which share their folders"
+    )
+
+
+def wants_ranks(options: Namespace) -> bool:
+    """Whether other processes are to be started, and this one is not one of them."""
+    return (options.ranks is not None or options.hostfile is not None) and _TOKEN not in os.environ
+
+
+def launch(options: Namespace, command: Sequence[str]) -> int:
+    """Start the ranks with this command of mlxfp, print what they print, and return 0 if all of them ended well, else 1."""
+    if options.hostfile is not None and options.ranks is not None:
+        raise ArgumentError("Give one of --ranks and --hostfile: the file says how many there are.")
+    if options.hostfile is not None and not Path(options.hostfile).is_file():
+        raise MissingFileError(f"There is no file {options.hostfile!r}. mlx.distributed_config writes one.")
+    if options.hostfile is None:
+        check_positive(ranks=options.ranks)
+    token = f"ranks {token_hex(16)} have ended well"
+    where = (
+        ["--hostfile", options.hostfile] if options.hostfile else ["-n", str(options.ranks), "--starting-port", str(_free(options.ranks))]
+    )
+    start = "from mlx._distributed_utils.launch import main; main()"  # the program mlx.launch, of this Python
+    arguments = ["--backend", "ring", *where, "--env", f"{_TOKEN}={token}", "--", sys.executable, "-m", "mlxfp", *command]
+    ended_well = False
+    # Its standard input is a pipe that says nothing: at the end of a file, mlx.launch would keep a core busy.
+    program = [sys.executable, "-c", start, *arguments]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # ours
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.rstrip("\n") == token:
+                ended_well = True
+            else:
+                say(line.rstrip("\n"))
+    return 0 if ended_well else 1
+
+
+def connected() -> "Ranks | None":
+    """Return the ranks that this process is one of, as mlx.launch has started it, or None."""
+    if "MLX_RANK" not in os.environ:
+        return None
+    from mlxfp.distributed import connect
+
+    return connect(limit=_LIMIT)
+
+
+def end_well(ranks: "Ranks | None") -> None:
+    """Tell who started the ranks that all have ended well."""
+    token = os.environ.get(_TOKEN)
+    if token is not None and (ranks is None or (ranks.gather([]) and ranks.world.rank == 0)):
+        say(token)
+
+
+def _free(count: int) -> int:
+    """Find so many ports in a row that no program listens at."""
+    for first in range(_PORTS.start + os.getpid() % 10_000, _PORTS.stop, count):
+        with ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(closing(socket.socket())).bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return first
+    raise ArgumentError(f"There are no {count} free ports in a row on this machine. End other programs, or use fewer ranks.")

@@ -7,19 +7,26 @@ from mlxfp.runs.from_config import CHOICES
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.quickstart import PreparedFold, prepare
 from mlxfp.runs.running import resume, run
+from mlxfp.runs.tuning.events import TrialEnded, Tuned
+from mlxfp.runs.tuning.spaces import SPACES, Parameter
+from mlxfp.runs.tuning.tuned import tune
 
 __all__ = [
     "CHOICES",
+    "SPACES",
     "Began",
     "Blended",
     "Ended",
     "FoldBegan",
     "FoldEnded",
     "Noted",
+    "Parameter",
     "Plan",
     "PreparedFold",
     "RunEvent",
     "Trained",
+    "TrialEnded",
+    "Tuned",
     "blend",
     "export",
     "plan",
@@ -27,6 +34,7 @@ __all__ = [
     "prepare",
     "resume",
     "run",
+    "tune",
 ]
 
 

@@ -22,7 +22,7 @@ from mlxfp.settings.yaml_files import read_document, write_document
 CONFIG, SPEC, DATA, ENVIRONMENT, FOLDS = "config.yaml", "spec.yaml", "data.json", "environment.json", "folds.csv"
 OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metrics.json", "receipt.json", "run.png"
 REPORT = "report.html"
-MLFLOW, SYNTHETIC, _LOCK = "mlflow.json", "data", ".lock"
+MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
@@ -95,7 +95,7 @@ def check_folder(folder: Path, name: str) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, and a run needs a folder of that name. Choose another name or output.")
     known = not folder.is_dir() or (folder / CONFIG).is_file()
-    if not known and any(not path.name.startswith(".") and path.name != SYNTHETIC for path in folder.iterdir()):
+    if not known and any(not path.name.startswith(".") and path.name not in (SYNTHETIC, TUNING) for path in folder.iterdir()):
         raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
 
 

@@ -83,7 +83,7 @@ def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
 
 
 def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
-    config = _with_absolute_paths(config)
+    config = with_absolute_paths(config)
     folder = folders.run_folder(config)
     folders.check_folder(folder, config.name)
     with folders.locked(folder):
@@ -112,7 +112,7 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
             yield event
 
 
-def _with_absolute_paths(config: RunConfig) -> RunConfig:
+def with_absolute_paths(config: RunConfig) -> RunConfig:
     """Make the paths of input files valid from any working directory."""
     data, text, model = config.data, config.text, config.model
     spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)

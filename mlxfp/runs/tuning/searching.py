@@ -101,9 +101,9 @@ def _train(
                     return "late"
             elif event.score is not None:
                 scores.append(event.score)
-        # The first third of the folds says too little.
+        # Fewer than half of the folds say too little.
         behind = bool(scores) and study.falls_behind(trial, place, float(np.mean(scores)))
-        if behind and len(files) <= 3 * place < 3 * len(files):
+        if behind and len(files) <= 2 * place < 2 * len(files):
             return "stopped"
     return "complete"
 

@@ -40,7 +40,7 @@ def tune(  # noqa: PLR0913  # what has a default is keyword-only
     A trial trains all folds with other values of the parameters in the search space of its model (`runs.SPACES`), which `vary` changes:
     `optimizer.learning_rate={log: [1e-4, 1e-2]}` sets a parameter, of the kind float, log, int or choice, and `model.dropout=null` removes
     one. Trial 0 is the configuration itself, so that the best is never worse on these folds. A trial is stopped where the mean score of its
-    folds so far, from the first third on, is worse than the median of the completed trials; one that fails ends alone.
+    folds so far, at least half of them, is worse than the median of the completed trials; one that fails ends alone.
 
     No trial begins once there are `trials`, those of earlier calls included, or after so many `minutes` of this call; a trial that runs
     then is continued by the next call. The files are in the folder `tuning` of the run: `study.db` is a study that Optuna reads, and

@@ -7,9 +7,13 @@ from mlxfp.runs.from_config import CHOICES
 from mlxfp.runs.plans import Plan, plan
 from mlxfp.runs.quickstart import PreparedFold, prepare
 from mlxfp.runs.running import resume, run
+from mlxfp.runs.tuning.events import TrialEnded, Tuned
+from mlxfp.runs.tuning.spaces import SPACES, Parameter
+from mlxfp.runs.tuning.tuned import tune
 
 __all__ = [
     "CHOICES",
+    "SPACES",
     "Began",
     "Blended",
     "Ended",
@@ -17,10 +21,13 @@ __all__ = [
     "FoldEnded",
     "LeftOut",
     "Noted",
+    "Parameter",
     "Plan",
     "PreparedFold",
     "RunEvent",
     "Trained",
+    "TrialEnded",
+    "Tuned",
     "Weighed",
     "blend",
     "export",
@@ -29,6 +36,7 @@ __all__ = [
     "prepare",
     "resume",
     "run",
+    "tune",
 ]
 
 

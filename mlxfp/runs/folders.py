@@ -24,7 +24,7 @@ OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metri
 REPORT = "report.html"
 # Of a run with model.name=auto: the folders of its members, each of a run of its own, and what was decided about them.
 MEMBERS, DECIDED = "members", "members.json"
-MLFLOW, SYNTHETIC, _LOCK = "mlflow.json", "data", ".lock"
+MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"
 MODEL, FOLD_OOF, FOLD_TEST, RESULT = "model.safetensors", "oof.npy", "test.npy", "result.json"
@@ -97,7 +97,7 @@ def check_folder(folder: Path, name: str) -> None:
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, and a run needs a folder of that name. Choose another name or output.")
     known = not folder.is_dir() or (folder / CONFIG).is_file()
-    if not known and any(not path.name.startswith(".") and path.name != SYNTHETIC for path in folder.iterdir()):
+    if not known and any(not path.name.startswith(".") and path.name not in (SYNTHETIC, TUNING) for path in folder.iterdir()):
         raise ConfigError(f"The folder {folder} is not empty and holds no run: it has no {CONFIG}. Choose another name or output.")
 
 

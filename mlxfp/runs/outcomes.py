@@ -93,14 +93,8 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
     folder, competition = plan.folder, plan.config.competition
     save_spec(plan.data.spec, folder / folders.SPEC)
     write_folds(plan)
-    predictions = [fold_predictions(fold, read_array(each / folders.FOLD_OOF)) for each, fold in zip(files, plan.folds, strict=True)]
-    oof = out_of_fold(plan.folds, plan.data.targets, predictions)
+    oof, scored, limit = decided(plan, [read_array(each / folders.FOLD_OOF) for each in files])
     write_oof(folder / folders.OOF, plan, oof)
-    limit, scored = None, oof
-    if competition.threshold:
-        tuned = second_stage(threshold(plan.metric), oof)
-        assert isinstance(tuned.combine, Threshold)
-        limit, scored = tuned.combine.value, tuned.oof
     found: Score | None = None
     try:
         found = score(scored, plan.metric)
@@ -127,6 +121,17 @@ def write_test(plan: Plan, made: Numbers) -> Generator[RunEvent, None, Path | No
     submission = plan.folder / plan.config.competition.submission
     filled.write(submission)
     return submission
+
+
+def decided(plan: Plan, predictions: Sequence[Numbers]) -> tuple[OutOfFold, OutOfFold, float | None]:
+    """Return the out-of-fold predictions of all folds, the same as they are scored, and the threshold where one was tuned for that."""
+    parts = [fold_predictions(fold, made) for fold, made in zip(plan.folds, predictions, strict=True)]
+    oof = out_of_fold(plan.folds, plan.data.targets, parts)
+    if not plan.config.competition.threshold:
+        return oof, oof, None
+    tuned = second_stage(threshold(plan.metric), oof)
+    assert isinstance(tuned.combine, Threshold)
+    return oof, tuned.oof, tuned.combine.value
 
 
 def draw(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:

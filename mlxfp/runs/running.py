@@ -60,7 +60,7 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
         return _run(config, code)
     check_ranks(config, ranks)
     if ranks.world.rank:
-        return following(_with_absolute_paths(config), code, ranks)
+        return following(with_absolute_paths(config), code, ranks)
     return leading(_run(config, code, ranks), ranks)
 
 
@@ -96,7 +96,7 @@ def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
 
 
 def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[RunEvent]:
-    config = _with_absolute_paths(config)
+    config = with_absolute_paths(config)
     folder = folders.run_folder(config)
     folders.check_folder(folder, config.name)
     with folders.locked(folder):
@@ -137,7 +137,7 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield event
 
 
-def _with_absolute_paths(config: RunConfig) -> RunConfig:
+def with_absolute_paths(config: RunConfig) -> RunConfig:
     """Make the paths of input files valid from any working directory."""
     data, text, model = config.data, config.text, config.model
     spec = data.spec if data.spec is None or not Path(data.spec).is_file() else _absolute(data.spec)

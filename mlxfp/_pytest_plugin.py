@@ -19,7 +19,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test of a law, and remember the part, so that its report has it, also from another process."""
-    laws = sys.modules.get(_LAWS)
+    laws: Any = sys.modules.get(_LAWS)
     call = getattr(item, "callspec", None)
     for law in () if laws is None or call is None else call.params.values():
         if isinstance(law, laws.Law):

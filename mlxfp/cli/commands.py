@@ -7,13 +7,13 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 
 from mlxfp import __version__
-from mlxfp.cli import checking, completing, configuring, data_sets, inspecting, reporting, running, starting, submitting, tuning
+from mlxfp.cli import checking, completing, configuring, data_sets, inspecting, law_checks, reporting, running, starting, submitting, tuning
 from mlxfp.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.config.classes import meant
 from mlxfp.core.errors import MlxfpError
 
 # The files whose `add` adds commands; the order is that of the help.
-GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, checking, completing)
+GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)
 
 _ABOUT = "Competitions and training on MLX, from configuration files."
 _EXAMPLE = "mlxfp config presets\nmlxfp config show titanic training.epochs=3\nmlxfp doctor"

@@ -192,8 +192,10 @@ class ObserversConfig:
     checkpoint_every: int = option(50, "The number of steps between two checkpoints.", at_least=1)
     keep: int = option(1, "The number of recent checkpoints to keep, not counting the best one.", at_least=1)
     minutes: float | None = option(None, "The time limit in minutes: of a fold or, with model.name=auto, of all models.", above=0)
-    mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: no tracking.")
+    mlflow: str | None = option(None, "The URI of an MLflow store, such as sqlite:///mlflow.db. Null: none.")
     mlflow_model: str | None = option(None, "Register the models of the run in MLflow under this name. Null: they are not registered.")
+    trackio: str | None = option(None, "The project in Trackio that the run is logged to. Null: none.")
+    tensorboard: str | None = option(None, "The folder of TensorBoard; the run gets a folder of event files in it. Null: none.")
     plots: bool = option(default=True, about="Plot the run when it ends, and write its report.")
 
 

@@ -124,10 +124,9 @@ def run_files(config: RunConfig, folder: Path, code: Code, ranks: Ranks | None =
     tracking = None
     if not (files.done and (folder / folders.METRICS).is_file()):
         tracking = yield from track(config, folder, Path(config.data.path or config.task).stem)
-        lost = tuple(tracking.lost())
-        yield from lost
+        tracked = yield from tracking.fold(1)
         with naming_the_cure():
-            yield from _train_and_evaluate(config, prepared, folder, files, () if lost else tracking.fold(1), ranks)
+            yield from _train_and_evaluate(config, prepared, folder, files, tracked, ranks)
     result = files.result()
     yield FoldEnded(folder, 1, result["metric"], result["score"])
     write_json(

@@ -77,14 +77,15 @@ def _names(config: RunConfig) -> Iterator[tuple[str, str]]:
     yield from (("own.observers", name) for name in own.observers)
 
 
-def _import(path: str, name: str, folder: Path) -> Any:
+def import_part(name: str, folder: Path, *, asked_by: str) -> Any:
+    """Import what `module:name` names, from a folder or from a package. Raises `ConfigError` for a module that cannot be imported."""
     module, _, attribute = name.partition(":")
     sys.path.insert(0, str(folder))
     try:
         holder = import_module(module)
     except ImportError as error:
         raise ConfigError(
-            f"{path}: the module {module!r} of {name!r} cannot be imported, from {folder} or as a package: {error}."
+            f"{asked_by}: the module {module!r} of {name!r} cannot be imported, from {folder} or as a package: {error}."
         ) from error
     finally:
         sys.path.remove(str(folder))
@@ -92,7 +93,11 @@ def _import(path: str, name: str, folder: Path) -> Any:
         raise unknown_name(
             f"part of the module {module!r} ({holder.__file__})", attribute, [each for each in vars(holder) if each[0] != "_"]
         )
-    value = getattr(holder, attribute)
+    return getattr(holder, attribute)
+
+
+def _import(path: str, name: str, folder: Path) -> Any:
+    value = import_part(name, folder, asked_by=path)
     if path == "own.spec":
         if not isinstance(value, DatasetSpec):
             raise ConfigError(f"{path}: {name!r} must be a DatasetSpec, got {type(value).__name__}: {value!r:.60}.")

@@ -128,9 +128,8 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         return
     tracking = yield from track(made.config, folder, made.data.spec.name)
     for fold, own in zip(made.folds, files, strict=True):
-        lost = () if own.done else tuple(tracking.lost())
-        yield from lost
-        yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold), ranks)
+        tracked = () if own.done else (yield from tracking.fold(own.fold))
+        yield from run_fold(made, fold, own, tracked, ranks)
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

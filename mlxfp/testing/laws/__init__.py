@@ -5,7 +5,9 @@ hypothesis; each law can also be called with inputs of your own. The modules set
 `__tracebackhide__`, so pytest shows the line of the test and the message, without the frames in between.
 """
 
+from mlxfp.testing.laws.checking import Law as Law
 from mlxfp.testing.laws.checking import check as check
+from mlxfp.testing.laws.checking import laws_of as laws_of
 from mlxfp.testing.laws.collators import assert_an_example_stands_alone as assert_an_example_stands_alone
 from mlxfp.testing.laws.collators import assert_keeps_no_state as assert_keeps_no_state
 from mlxfp.testing.laws.collators import assert_list_and_view_agree as assert_list_and_view_agree
@@ -35,6 +37,7 @@ from mlxfp.testing.laws.datasets import assert_same_value as assert_same_value
 from mlxfp.testing.laws.datasets import assert_told_apart as assert_told_apart
 from mlxfp.testing.laws.datasets import assert_value as assert_value
 from mlxfp.testing.laws.datasets import collect as collect
+from mlxfp.testing.laws.families import Subject as Subject
 from mlxfp.testing.laws.losses import assert_adds_up as assert_adds_up
 from mlxfp.testing.laws.losses import assert_merges as assert_merges
 from mlxfp.testing.laws.models import assert_causal as assert_causal

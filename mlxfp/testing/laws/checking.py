@@ -1,42 +1,31 @@
-"""All laws that apply to a value, checked at once under hypothesis."""
+"""All laws that apply to a value, checked at once or one by one, under hypothesis."""
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
+from inspect import getdoc, signature
+from itertools import chain
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pyarrow as pa
-from hypothesis import HealthCheck, Phase, given, reject, settings
-from hypothesis import strategies as st
-from hypothesis.errors import FailedHealthCheck, FlakyFailure, Unsatisfiable
+from attrs import evolve, frozen
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import FailedHealthCheck, FlakyFailure, Unsatisfiable, UnsatisfiedAssumption
 
-from mlxfp.core.chunks import Example, RecordBatch, Schema, from_rows, number_rows
-from mlxfp.core.datasets import Combinator, Dataset
-from mlxfp.core.describing import schema as schema_of
-from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
-from mlxfp.core.examples import Examples
-from mlxfp.core.nodes import Part, brief
-from mlxfp.core.pipelines import compose
-from mlxfp.core.sources import Source
-from mlxfp.core.stages import Stage
-from mlxfp.data.lengths.batching import batch
-from mlxfp.testing.laws import collators, contents, cursors, datasets, stages, training
-from mlxfp.testing.probing import from_chunks
-from mlxfp.testing.strategies.tabular import examples as rows_of
-from mlxfp.testing.strategies.tabular import rechunkings, tables
+from mlxfp.core.chunks import Schema
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.nodes import brief
+from mlxfp.testing.laws.families import Rows, Subject, Trial, law_name
 
 if TYPE_CHECKING:
+    from hypothesis import strategies as st
+
+    from mlxfp.core.datasets import Dataset
+    from mlxfp.training.loop.events import Event
     from mlxfp.training.steps.state import TrainState
     from mlxfp.training.steps.steps import Batch
 
 __tracebackhide__ = True
-
-Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
-_EPOCHS = st.integers(0, 2)
-_COPIES = 10  # cases for which a collator is copied, with all that it keeps: a tokenizer takes 0.1 s
-_STEPS = 6  # enough steps for a start, a middle and an end
 
 
 def check(  # noqa: PLR0913  # one function for every kind of value, each with what its laws need
@@ -53,8 +42,10 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     dtypes: Mapping[str, str] | None = None,
     state: "TrainState | None" = None,
     batches: "Dataset[Batch] | None" = None,
+    arrays: "st.SearchStrategy[tuple[Any, ...]] | None" = None,
+    events: "Sequence[Event] | None" = None,
 ) -> None:
-    """Check every law that applies to a dataset, source, stage, collator or train step, under hypothesis.
+    """Check every law that applies to a dataset, source, stage, collator, metric, observer or train step, under hypothesis.
 
     - A **dataset** or source: use a short one, because the laws look at every item, and resume after each.
     - A **stage**, or a `compose` of stages and of functions of datasets: it gets random tables, cut into chunks at random. Tables that
@@ -65,6 +56,8 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
       the batch holds is checked where that is stated: `masks` maps each mask to the column whose values it marks, `padding` an array to
       the value on padding, `labels` to (column of tokens, how many places on, value where there is no label) as in
       `{"labels": ("input_ids", 1, -100)}`, `carries` to the column whose values it holds, `dtypes` to the name of its dtype.
+    - A **metric** or loss, with `arrays`: a strategy of tuples of its arguments, each [B, ...] with a row for each example.
+    - An **observer**, with the `events` of a run.
     - A **train step**, with a `state` to start from and `batches` to train on. Compiling takes some time.
 
     `schema` draws any values of its types (for a collator, use fields that are not nullable). `examples` is a strategy of sequences of
@@ -78,177 +71,131 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     >>> ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(1, 99))), min_size=1)
     >>> check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})
     >>> check(fp.batch(2), ahead=0)
+
+    See also: `laws_of` for the laws one by one, and `testing.parametrize_with_laws` for a test of each.
     """
     __tracebackhide__ = True  # for IPython, which asks functions and not modules
     stated = {"masks": masks, "padding": padding, "labels": labels, "carries": carries, "dtypes": dtypes}
-    given = {"schema": schema, "examples": examples, "ahead": ahead, "views": views or None, **stated, "state": state, "batches": batches}
-    kind = _kind(subject, trains=state is not None or batches is not None)
-    unused = [name for name, value in given.items() if value is not None and name not in _TAKES[kind]]
-    if unused:
-        raise ArgumentError(
-            f"The laws of a {kind} do not use {', '.join(unused)}, got {brief(subject)}. "
-            f"Leave it out. They use: {', '.join(_TAKES[kind]) or 'nothing more'}."
-        )
-    if kind == "dataset":
-        _check_dataset(Dataset(subject) if isinstance(subject, Source) else subject)
-    elif kind == "stage":
-        _check_stage(subject, schema, examples, ahead)
-    elif kind == "collator":
-        _check_collator(subject, schema, examples, stated, views=views or isinstance(subject, Part))
-    else:
-        _check_step(subject, state, batches)
+    given: dict[str, Any] = {"state": state, "batches": batches, "arrays": arrays, "events": events, **stated}
+    found = Subject(subject, schema=schema, examples=examples, ahead=ahead, views=views, **given)
+    for trial in tuple(found.family.trials(found)):
+        _run(trial, "every_law_holds")
 
 
-_TAKES = {
-    "dataset": (),
-    "stage": ("schema", "examples", "ahead"),
-    "collator": ("schema", "examples", "views", "masks", "padding", "labels", "carries", "dtypes"),
-    "train step": ("state", "batches"),
-}
+@frozen(repr=False)
+class Law:
+    """A law of a part: call it to check it. Made by `laws_of`.
+
+    >>> import mlxfp as fp
+    >>> law = laws_of(fp.batch(2))[0]
+    >>> law
+    assert_value of batch(size=2)
+    >>> law()
+    """
+
+    subject: Subject
+    name: str
+    trials: tuple[Trial, ...]
+
+    def __call__(self) -> None:
+        """Check the law under hypothesis. Raises `AssertionError` with the smallest case that breaks it."""
+        __tracebackhide__ = True  # for IPython, which asks functions and not modules
+        for trial in self.trials:
+            alone = evolve(trial, laws=tuple(law for law in trial.laws if law_name(law) == self.name))
+            try:
+                for case in _drawn(trial):
+                    _hold(alone, case)
+            except Exception:
+                _run(alone, self.name)  # raises for the smallest case that it finds
+                raise
+
+    def __repr__(self) -> str:
+        return f"{self.name} of {brief(self.subject.part)}"
+
+    @property
+    def said(self) -> str:
+        """What the law says, in a sentence."""
+        law = next(law for law in self.trials[0].laws if law_name(law) == self.name)
+        return (getdoc(law.func if isinstance(law, partial) else law) or "").partition("\n")[0].removeprefix("Law: ")
 
 
-def _kind(subject: object, *, trains: bool) -> str:
-    if isinstance(subject, Dataset | Source):
-        return "dataset"
-    if isinstance(subject, Stage | Combinator | type(compose())):
-        return "stage"
-    if not callable(subject):
-        raise ArgumentTypeError(
-            f"check takes a dataset, source, stage, collator or train step, got {type(subject).__name__}: {subject!r:.80}. "
-            "For other values, call the laws themselves."
-        )
-    return "train step" if trains else "collator"
+def laws_of(part: Any) -> tuple[Law, ...]:
+    """Return the laws that `check` checks for a part, each to be called alone; what needs arguments of `check` is a `Subject`.
+
+    >>> import mlxfp as fp
+    >>> [law.name for law in laws_of(fp.from_examples([{"x": 1}]))][:3]
+    ['assert_value', 'assert_reads', 'assert_repeatable']
+    """
+    subject = part if isinstance(part, Subject) else Subject(part)
+    trials = tuple(subject.family.trials(subject))
+    names = [[law_name(law) for law in trial.laws] for trial in trials]
+    return tuple(
+        Law(subject, name, tuple(trial for trial, own in zip(trials, names, strict=True) if name in own))
+        for name in dict.fromkeys(chain.from_iterable(names))
+    )
 
 
-def _check_dataset(dataset: Dataset[Any]) -> None:
-    __tracebackhide__ = True
-    datasets.assert_value(dataset)
+def _drawn(trial: Trial) -> list[Mapping[str, Any]]:
+    """Draw the cases of a trial, once for all its laws: drawing takes longer than most laws."""
 
-    def every_law_holds(epoch: int) -> None:
-        datasets.assert_reads(dataset.source, epoch=epoch)
-        _assert_laws_of_datasets(dataset, epoch)
-
-    def random_access_is_exact(epoch: int, indices: list[int]) -> None:
-        datasets.assert_random_access(dataset, np.array(indices, np.int64), epoch=epoch)
-
-    _run(every_law_holds, epoch=_EPOCHS)
-    count = len(list(dataset)) if dataset.level == "examples" and dataset.indexable else 0
-    if count:
-        _run(random_access_is_exact, epoch=_EPOCHS, indices=st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count))
-
-
-def _assert_laws_of_datasets(dataset: Dataset[Any], epoch: int) -> None:
-    datasets.assert_repeatable(dataset, epoch=epoch)
-    datasets.assert_described(dataset, epoch=epoch)
-    stages.assert_pure_stages(dataset, epoch=epoch)
-    cursors.assert_resumable(dataset, epoch=epoch)
-    cursors.assert_plans_agree(dataset, epoch=epoch)
-
-
-def _check_stage(stage: Any, schema: Schema | None, examples: Rows | None, ahead: int | None) -> None:
-    __tracebackhide__ = True
-    datasets.assert_value(stage)
-    transform = stage if "examples" in getattr(stage, "accepts", ("examples",)) else compose(batch(2), stage)
-
-    def every_law_holds(chunkings: tuple[Any, Any], epoch: int) -> None:
+    def keep(**case: Any) -> None:
         try:
-            hold(*chunkings, epoch)
-        except AssertionError as error:
-            rows, (sizes, others) = pa.Table.from_batches(chunkings[0]).to_pylist(), ([len(chunk) for chunk in cut] for cut in chunkings)
-            error.add_note(f"The rows: {rows}, in chunks of {sizes}, or of {others}, in epoch {epoch}.")
-            raise
+            deque(trial.inputs(**case), maxlen=0)
+        except Exception as error:
+            if isinstance(error, UnsatisfiedAssumption):
+                raise
+            # an error of the part is raised again when a law is checked
+        trial.drawn.append(case)
 
-    def hold(chunks: Sequence[RecordBatch], others: Sequence[RecordBatch], epoch: int) -> None:
-        dataset = transform(from_chunks(chunks))
-        try:
-            schema_of(dataset)
-        except SchemaError:
-            reject()
-        datasets.assert_built_lazily(transform, chunks)
-        _assert_laws_of_datasets(dataset, epoch)
-        stages.assert_chunks_do_not_matter(transform, chunks, others, epoch=epoch)
-        if isinstance(stage, Stage):
-            cursors.assert_replay_is_bounded(transform, chunks, epoch=epoch)
-        if ahead is not None:
-            stages.assert_lazy(transform, chunks, ahead=ahead, epoch=epoch)
+    if not trial.drawn:
+        _under_hypothesis(trial, keep, "keep")
+    return trial.drawn
 
-    if examples is None:
-        drawn = tables(schema)
-    else:
-        rows = examples if schema is not None else examples.filter(len)  # without a row there are no columns
-        drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, schema, range(len(some)))]))
-    cuts = drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table)))
+
+def _run(trial: Trial, name: str) -> None:
+    """Check the laws of a trial, and raise for the smallest case that breaks one, not one for each law."""
+    __tracebackhide__ = True
+    _under_hypothesis(trial, lambda **case: _hold(trial, case), name)
+
+
+def _hold(trial: Trial, case: Mapping[str, Any]) -> None:
+    """Check all laws of a trial on a case."""
+    __tracebackhide__ = True
     try:
-        _run(every_law_holds, chunkings=cuts, epoch=_EPOCHS)
-    except (FailedHealthCheck, Unsatisfiable) as error:
-        raise ArgumentError(
-            f"{brief(stage)} can process too few of the tables that were drawn to check its laws. Say which ones it can process: "
-            "check(stage, schema=...) or check(stage, examples=...)."
-        ) from error
+        for inputs in trial.inputs(**case):
+            for law in trial.laws:
+                law(**{name: inputs[name] for name in signature(law).parameters if name in inputs})
+    except AssertionError as error:
+        if trial.note is not None:
+            error.add_note(trial.note(**case))
+        raise
 
 
-def _check_collator(collator: Any, schema: Schema | None, examples: Rows | None, stated: Mapping[str, Any], *, views: bool) -> None:
+def _under_hypothesis(trial: Trial, function: Callable[..., None], name: str) -> None:
+    """Call a function with the cases of a trial, with the current settings; failures are reported under a name."""
     __tracebackhide__ = True
-    if schema is None and examples is None:
-        raise ArgumentError(
-            f"check needs to know what the collator {brief(collator)} takes. Pass schema= or examples=, as in "
-            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=. "
-            "For a function of datasets, pass compose(function)."
-        )
-
-    unused = collators.copied(collator)
-
-    def no_state_is_kept(examples: Sequence[Example]) -> None:
-        collators.assert_keeps_no_state(unused, [dict(example) for example in examples])
-
-    def every_law_holds(examples: Sequence[Example], seed_of_the_order: int) -> None:
-        order = np.random.default_rng(seed_of_the_order).permutation(len(examples)).tolist()
-        groups: list[Sequence[Example]] = [[dict(example) for example in examples]]
-        if views:
-            groups.append(Examples(number_rows(from_rows(examples, schema, range(len(examples))), 0, 0)))
-        for group in groups:
-            collators.assert_pure_collator(collator, group)
-            collators.assert_permutes(collator, group, order)
-        if views:
-            collators.assert_list_and_view_agree(collator, examples)
-        collators.assert_an_example_stands_alone(collator, groups[-1])
-        contents.assert_holds(collator, groups[-1], **stated)
-
-    groups = rows_of(schema, min_rows=1) if examples is None else examples.filter(len)  # never empty
-    _run(every_law_holds, examples=groups, seed_of_the_order=st.integers(0, 99))
-    _run(no_state_is_kept, most=_COPIES, examples=groups)
-
-
-def _check_step(step: Any, state: "TrainState | None", batches: "Dataset[Batch] | None") -> None:
-    __tracebackhide__ = True
-    if state is None or batches is None:
-        raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
-    first = next(iter(batches))
-    training.assert_pure_step(step, state, first)
-    training.assert_compiled_equals_eager(step, state, first)
-    with TemporaryDirectory() as folder:
-        training.assert_saves(state, Path(folder))
-        for stop in range(1, _STEPS):
-            steps = (state.step + stop, state.step + _STEPS)
-            training.assert_continues(step, state, batches, stop=steps[0], steps=steps[1], folder=Path(folder))
-
-
-def _run(law: Callable[..., None], *, most: int | None = None, **strategies: st.SearchStrategy[Any]) -> None:
-    """Run a law under hypothesis, with the current settings; show only the smallest failure, not one for each law."""
-    __tracebackhide__ = True
+    cases = trial.cases()
+    if not cases:
+        function()
+        return
+    function.__name__ = function.__qualname__ = name
     calm = settings(
-        max_examples=min(settings().max_examples, most or settings().max_examples),
+        max_examples=min(settings().max_examples, trial.most or settings().max_examples),
         deadline=None,
         report_multiple_bugs=False,
         suppress_health_check=set(HealthCheck) - {HealthCheck.filter_too_much},
         phases=set(settings().phases) - {Phase.explain},  # it takes longer than all other phases, and the laws explain themselves
     )
     try:
-        calm(given(**strategies)(law))()
+        calm(given(**cases)(function))()
     except FlakyFailure as flaky:  # what the value remembers of earlier calls cannot be repeated
         first = next((error for error in flaky.exceptions if isinstance(error, AssertionError)), flaky)
         first.add_note("The same case passed when it was run again, so earlier calls matter: something is kept between calls.")
         raise first.with_traceback(_of_the_user(first.__traceback__)) from None
+    except (FailedHealthCheck, Unsatisfiable) as error:
+        if not trial.unfit:
+            raise
+        raise ArgumentError(trial.unfit) from error
     except Exception as error:  # noqa: BLE001  # whatever it is, it is raised again
         raise error.with_traceback(_of_the_user(error.__traceback__)) from error.__cause__
 

@@ -1,6 +1,7 @@
 """The laws of what a batch holds, for collators that state it: padding, labels, columns that are carried, and dtypes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -115,24 +116,22 @@ def _labels(tokens: NDArray[Any], start: int, width: int, shift: int, ignore: in
     return row
 
 
-def assert_holds(  # noqa: PLR0913  # one argument for each law
-    collator: Collator,
-    examples: Sequence[Mapping[str, Any]],
-    *,
+def stated_laws(
     masks: Mapping[str, str] | None,
     padding: Mapping[str, float] | None,
     labels: Mapping[str, tuple[str, int, int]] | None,
     carries: Mapping[str, str] | None,
     dtypes: Mapping[str, str] | None,
-) -> None:
-    """Check what is stated about the arrays of a batch, as `check` takes it."""
+) -> Iterator[Callable[..., None]]:
+    """Yield the laws of what is stated about the arrays of a batch, as `check` takes it: functions of a collator and examples."""
     marks = {column: mask for mask, column in (masks or {}).items()}
-    assert_dtypes(collator, examples, dtypes or {})
+    if dtypes:
+        yield partial(assert_dtypes, dtypes=dtypes)
     for mask, column in (masks or {}).items():
-        assert_mask_counts(collator, examples, tokens=column, mask=mask)
+        yield partial(assert_mask_counts, tokens=column, mask=mask)
     for array, value in (padding or {}).items():
-        assert_pads_with(collator, examples, array=array, value=value, mask=marks.get(array))
+        yield partial(assert_pads_with, array=array, value=value, mask=marks.get(array))
     for array, (tokens, shift, ignore) in (labels or {}).items():
-        assert_labels_follow(collator, examples, labels=array, tokens=tokens, shift=shift, ignore=ignore)
+        yield partial(assert_labels_follow, labels=array, tokens=tokens, shift=shift, ignore=ignore)
     for array, column in (carries or {}).items():
-        assert_carries(collator, examples, array=array, column=column)
+        yield partial(assert_carries, array=array, column=column)

@@ -4,13 +4,15 @@ An observer passes every event on unchanged, and may add events of its own or en
 """
 
 from mlxfp.training.observers.evaluating import evaluate_every
+from mlxfp.training.observers.event_files import log_tensorboard
 from mlxfp.training.observers.logs import log_memory, log_metrics
+from mlxfp.training.observers.mlflow_runs import log_mlflow
 from mlxfp.training.observers.rate_plateaus import reduce_on_plateau
 from mlxfp.training.observers.reacting import on_event
 from mlxfp.training.observers.reporting import progress
 from mlxfp.training.observers.saving import checkpoint, checkpoint_best
 from mlxfp.training.observers.stopping import early_stopping, stop_on_signal, time_budget
-from mlxfp.training.observers.tracking import log_mlflow
+from mlxfp.training.observers.trackio_runs import log_trackio
 
 __all__ = [
     "checkpoint",
@@ -20,6 +22,8 @@ __all__ = [
     "log_memory",
     "log_metrics",
     "log_mlflow",
+    "log_tensorboard",
+    "log_trackio",
     "on_event",
     "progress",
     "reduce_on_plateau",

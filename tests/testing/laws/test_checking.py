@@ -195,7 +195,7 @@ def test_a_train_step_is_held_to_its_laws():
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: laws.check(3), ArgumentTypeError, "check takes a dataset, source, stage, collator or train step, got int: 3"),
+        (lambda: laws.check(3), ArgumentTypeError, "check takes a dataset, source, .* observer or train step, got int: 3"),
         (lambda: laws.check(text(pad_id=0)), ArgumentError, r"needs to know what the collator text\(pad_id=0\) takes. Pass schema="),
         (lambda: laws.check(print, state=1), ArgumentError, "check needs both state= and batches="),
         (lambda: laws.check(ROWS, schema=NUMBERS, ahead=0), ArgumentError, "laws of a dataset do not use schema, ahead"),

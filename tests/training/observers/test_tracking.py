@@ -1,7 +1,5 @@
 """MLflow runs say what happened here, and MLflow never fails the training."""
 
-import logging
-import os
 import threading
 from itertools import islice
 
@@ -10,32 +8,25 @@ import pytest
 from mlxfp.core import _optional
 from mlxfp.core.errors import ArgumentTypeError, MissingExtraError
 from mlxfp.core.pipelines import pipe
-from mlxfp.testing.laws import assert_keeps_events, assert_observes_lazily
 from mlxfp.training.loop.checkpoints import load_state
 from mlxfp.training.loop.events import Warned
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.observers import tracking
+from mlxfp.training.loop.fitting import fit
+from mlxfp.training.observers import mlflow_runs
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.logs import log_memory, log_metrics
-from mlxfp.training.observers.tracking import log_mlflow
+from mlxfp.training.observers.mlflow_runs import log_mlflow
 from tests.training.observers.runs import run
 from tests.training.samples import dataset, setting
 
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = os.environ["DO_NOT_TRACK"] = "true"  # before it is imported
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
 
 # MLflow's own code warns; the errors of the project's settings are for ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    """A store of MLflow, made once: making its tables takes seconds."""
-    folder = tmp_path_factory.mktemp("mlflow")
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{folder / 'mlflow.db'}")
-    for name in ("runs", "laws"):
-        client.create_experiment(name, artifact_location=(folder / "artifacts").as_uri())
-    return client
+@pytest.fixture
+def server(mlflow_store):
+    return mlflow_store
 
 
 def runs(server, name="runs"):
@@ -79,12 +70,6 @@ def test_a_run_here_is_a_run_there(server, tmp_path):
     assert load_state(f"{folder}/state.safetensors", state).state == events[-1].state
 
 
-def test_the_laws_of_observers_hold(server):
-    for law in (assert_keeps_events, assert_observes_lazily):
-        law(log_mlflow("laws", uri=server.tracking_uri), list(run()))
-    assert [each.info.status for each in runs(server, "laws")] == ["FINISHED"] * 2
-
-
 def test_how_a_run_ended_is_told(server):
     def failing():
         yield from islice(run(), 3)
@@ -100,19 +85,6 @@ def test_how_a_run_ended_is_told(server):
     assert (status["failing"], status["stopped"]) == ("FAILED", "KILLED")
 
 
-def test_what_goes_wrong_becomes_a_warning_and_the_training_goes_on(server, tmp_path, caplog):
-    step, state = setting()
-    away = log_mlflow("runs", uri=f"sqlite:///{tmp_path}/file/mlflow.db")
-    (tmp_path / "file").touch()  # no folder, so there can be no store in it
-    with caplog.at_level(logging.WARNING, logger="mlxfp"):
-        events = list(pipe(fit(step, state, dataset(), epochs=2, log_every=1), away))
-    warned = [event.message for event in events if isinstance(event, Warned)]
-    assert len(warned) == 1, warned  # every call fails for the same reason, as there is no run
-    assert warned[0].startswith("log_mlflow: ")
-    assert caplog.messages == warned
-    assert last(events).state == last(fit(step, state, dataset(), epochs=2)).state
-
-
 def test_one_thing_that_goes_wrong_does_not_hinder_the_others(server, tmp_path):
     observer = log_mlflow("runs", uri=server.tracking_uri, name="halfway", params={"x" * 999: 1}, artifacts=[tmp_path / "not there"])
     warned = [event.message.partition(": ")[2].partition(":")[0] for event in observer(run()) if isinstance(event, Warned)]
@@ -123,7 +95,7 @@ def test_one_thing_that_goes_wrong_does_not_hinder_the_others(server, tmp_path):
 
 def test_a_server_that_does_not_answer_does_not_slow_the_training(monkeypatch):
     go_on = threading.Event()
-    monkeypatch.setattr(tracking, "begin_run", lambda *_, **__: go_on.wait(60) and 1 / 0)
+    monkeypatch.setattr(mlflow_runs, "begin_run", lambda *_, **__: go_on.wait(60) and 1 / 0)
     stream = log_mlflow("runs")(run())
     assert [event.step for event in islice(stream, 7)] == [0, 1, 2, 2, 3, 4, 4]
     go_on.set()
@@ -140,7 +112,7 @@ def test_a_server_that_died_is_soon_left_alone(monkeypatch):
 
         set_terminated = log_batch
 
-    monkeypatch.setattr(tracking, "begin_run", lambda mlflow, *_, **__: tracking.MlflowRun(mlflow, Dead(), "x"))
+    monkeypatch.setattr(mlflow_runs, "begin_run", lambda mlflow, *_, **__: mlflow_runs.MlflowRun(mlflow, Dead(), "x"))
     events = list(log_mlflow("runs")(run()))
     assert [event.message for event in events if isinstance(event, Warned)] == ["log_mlflow: ConnectionError: refused"]
     assert len(tried) == 3

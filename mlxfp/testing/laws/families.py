@@ -1,0 +1,287 @@
+"""The table of families: what a part is, what its laws need to know, which laws apply, and the cases that each law is checked on."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from attrs import field, frozen
+from hypothesis import reject
+from hypothesis import strategies as st
+
+from mlxfp.core.chunks import Schema, from_rows, number_rows
+from mlxfp.core.datasets import Combinator, Dataset
+from mlxfp.core.describing import schema as schema_of
+from mlxfp.core.errors import ArgumentError, ArgumentTypeError, SchemaError
+from mlxfp.core.examples import Examples
+from mlxfp.core.nodes import Part, brief
+from mlxfp.core.pipelines import compose
+from mlxfp.core.sources import Source
+from mlxfp.core.stages import Stage
+from mlxfp.data.lengths.batching import batch
+from mlxfp.testing.laws import collators, contents, cursors, datasets, losses, stages, training
+from mlxfp.testing.probing import from_chunks
+from mlxfp.testing.strategies.tabular import examples as rows_of
+from mlxfp.testing.strategies.tabular import rechunkings, tables
+
+if TYPE_CHECKING:
+    from mlxfp.training.loop.events import Event
+    from mlxfp.training.steps.state import TrainState
+    from mlxfp.training.steps.steps import Batch
+
+__tracebackhide__ = True
+
+Rows = st.SearchStrategy[Sequence[Mapping[str, Any]]]
+Inputs = Mapping[str, Any]  # by the names that laws have for them
+_EPOCHS = st.integers(0, 2)
+_COPIES = 10  # cases for which a collator is copied, with all that it keeps: a tokenizer takes 0.1 s
+_STEPS = 6  # enough steps for a start, a middle and an end
+
+
+@frozen
+class Subject:
+    """A part with what its laws need to know: the arguments of `check` as a value, for `laws_of` and `parametrize_with_laws`.
+
+    >>> import mlxfp as fp
+    >>> Subject(fp.batch(2), ahead=0).family.name
+    'stage'
+    """
+
+    part: Any
+    schema: Schema | None = field(default=None, kw_only=True)
+    examples: Rows | None = field(default=None, kw_only=True)
+    ahead: int | None = field(default=None, kw_only=True)
+    views: bool = field(default=False, kw_only=True)
+    masks: Mapping[str, str] | None = field(default=None, kw_only=True)
+    padding: Mapping[str, float] | None = field(default=None, kw_only=True)
+    labels: Mapping[str, tuple[str, int, int]] | None = field(default=None, kw_only=True)
+    carries: Mapping[str, str] | None = field(default=None, kw_only=True)
+    dtypes: Mapping[str, str] | None = field(default=None, kw_only=True)
+    state: "TrainState | None" = field(default=None, kw_only=True)
+    batches: "Dataset[Batch] | None" = field(default=None, kw_only=True)
+    arrays: "st.SearchStrategy[tuple[Any, ...]] | None" = field(default=None, kw_only=True)
+    events: "Sequence[Event] | None" = field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        unused = [name for name in _ARGUMENTS if self.gives(name) and name not in self.family.takes]
+        if unused:
+            raise ArgumentError(
+                f"The laws of a {self.family.name} do not use {', '.join(unused)}, got {brief(self.part)}. "
+                f"Leave it out. They use: {', '.join(self.family.takes) or 'nothing more'}."
+            )
+
+    @property
+    def family(self) -> "Family":
+        """What the part is. Raises `ArgumentTypeError` for a value that has no laws."""
+        found = next((family for family in FAMILIES if family.fits(self)), None)
+        if found is None:
+            raise ArgumentTypeError(
+                f"check takes a dataset, source, stage, collator, metric, observer or train step, got {type(self.part).__name__}: "
+                f"{self.part!r:.80}. For other values, call the laws themselves."
+            )
+        return found
+
+    def gives(self, *names: str) -> bool:
+        """Whether one of these arguments is given."""
+        values = (getattr(self, name) for name in names)
+        return any(value is not None and value is not False for value in values)
+
+
+@frozen
+class Trial:
+    """Laws that are checked on the same cases. `inputs` makes, of the values drawn for a case, what the laws take, by its name.
+
+    `note` says more about a case than its values do, and `unfit` what to do where too few of the drawn cases can be used.
+    `drawn` are the cases, once they are drawn.
+    """
+
+    laws: tuple[Callable[..., None], ...]
+    inputs: Callable[..., Iterator[Inputs]]
+    cases: Callable[[], Mapping[str, st.SearchStrategy[Any]]] = dict
+    most: int | None = None
+    note: Callable[..., str] | None = None
+    unfit: str = ""
+    drawn: list[Inputs] = field(factory=list, init=False, repr=False)
+
+
+@frozen
+class Family:
+    """A family of parts: which parts it has, the arguments that its laws use, and its trials."""
+
+    name: str
+    fits: Callable[[Subject], bool]
+    takes: tuple[str, ...]
+    trials: Callable[[Subject], Iterator[Trial]]
+
+
+def _of_datasets(subject: Subject) -> Iterator[Trial]:
+    dataset = Dataset(subject.part) if isinstance(subject.part, Source) else subject.part
+
+    def inputs(**case: Any) -> Iterator[Inputs]:
+        yield {"value": dataset, "dataset": dataset, "source": dataset.source, **case}
+
+    def places() -> Mapping[str, st.SearchStrategy[Any]]:
+        count = len(list(dataset))
+        drawn = st.lists(st.integers(0, count - 1), min_size=1, max_size=2 * count) if count else st.just([])
+        return {"epoch": _EPOCHS, "indices": drawn.map(lambda some: np.array(some, np.int64))}
+
+    yield Trial((datasets.assert_value,), inputs)
+    yield Trial((datasets.assert_reads, *_LAWS_OF_DATASETS), inputs, lambda: {"epoch": _EPOCHS})
+    if dataset.level == "examples" and dataset.indexable:
+        yield Trial((datasets.assert_random_access,), inputs, places)
+
+
+_LAWS_OF_DATASETS = (
+    datasets.assert_repeatable,
+    datasets.assert_described,
+    stages.assert_pure_stages,
+    cursors.assert_resumable,
+    cursors.assert_plans_agree,
+)
+
+
+def _of_stages(subject: Subject) -> Iterator[Trial]:
+    stage, ahead = subject.part, subject.ahead
+    transform = stage if "examples" in getattr(stage, "accepts", ("examples",)) else compose(batch(2), stage)
+
+    def inputs(chunkings: tuple[Any, Any], epoch: int) -> Iterator[Inputs]:
+        chunks, others = chunkings
+        dataset = transform(from_chunks(chunks))
+        try:
+            schema_of(dataset)
+        except SchemaError:
+            reject()
+        yield {"dataset": dataset, "transform": transform, "chunks": chunks, "others": others, "epoch": epoch, "ahead": ahead}
+
+    def note(chunkings: tuple[Any, Any], epoch: int) -> str:
+        rows, (sizes, others) = pa.Table.from_batches(chunkings[0]).to_pylist(), ([len(chunk) for chunk in cut] for cut in chunkings)
+        return f"The rows: {rows}, in chunks of {sizes}, or of {others}, in epoch {epoch}."
+
+    def cases() -> Mapping[str, st.SearchStrategy[Any]]:
+        if subject.examples is None:
+            drawn = tables(subject.schema)
+        else:
+            kinds = subject.schema
+            rows = subject.examples if kinds is not None else subject.examples.filter(len)  # without a row there are no columns
+            drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, kinds, range(len(some)))]))
+        return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
+
+    own = (
+        *((cursors.assert_replay_is_bounded,) if isinstance(stage, Stage) else ()),
+        *((stages.assert_lazy,) if ahead is not None else ()),
+    )
+    unfit = (
+        f"{brief(stage)} can process too few of the tables that were drawn to check its laws. Say which ones it can process: "
+        "check(stage, schema=...) or check(stage, examples=...)."
+    )
+    yield Trial((datasets.assert_value,), lambda: iter([{"value": stage}]))
+    laws = (datasets.assert_built_lazily, *_LAWS_OF_DATASETS, stages.assert_chunks_do_not_matter, *own)
+    yield Trial(laws, inputs, cases, note=note, unfit=unfit)
+
+
+def _of_collators(subject: Subject) -> Iterator[Trial]:
+    collator, kinds, given = subject.part, subject.schema, subject.examples
+    if kinds is None and given is None:
+        raise ArgumentError(
+            f"check needs to know what the collator {brief(collator)} takes. Pass schema= or examples=, as in "
+            "check(collator, examples=strategies.examples(schema)). A train step needs state= and batches=, a metric arrays=, and an "
+            "observer events=. For a function of datasets, pass compose(function)."
+        )
+    views = subject.views or isinstance(collator, Part)
+    unused = collators.copied(collator)
+
+    def of_lists(examples: Sequence[Mapping[str, Any]], seed_of_the_order: int) -> Iterator[Inputs]:
+        order = np.random.default_rng(seed_of_the_order).permutation(len(examples)).tolist()
+        yield {"collator": collator, "examples": [dict(example) for example in examples], "order": order}
+
+    def of_views(examples: Sequence[Mapping[str, Any]], seed_of_the_order: int) -> Iterator[Inputs]:
+        for made in of_lists(examples, seed_of_the_order):
+            yield {**made, "examples": Examples(number_rows(from_rows(examples, kinds, range(len(examples))), 0, 0))}
+
+    def of_copies(examples: Sequence[Mapping[str, Any]]) -> Iterator[Inputs]:
+        yield {"collator": unused, "examples": [dict(example) for example in examples]}
+
+    def groups() -> Mapping[str, st.SearchStrategy[Any]]:
+        return {"examples": rows_of(kinds, min_rows=1) if given is None else given.filter(len)}  # never empty
+
+    def ordered() -> Mapping[str, st.SearchStrategy[Any]]:
+        return {**groups(), "seed_of_the_order": st.integers(0, 99)}
+
+    stated = contents.stated_laws(subject.masks, subject.padding, subject.labels, subject.carries, subject.dtypes)
+    first = (collators.assert_pure_collator, collators.assert_permutes)
+    more = (collators.assert_an_example_stands_alone, *stated)
+    if views:
+        yield Trial(first, of_lists, ordered)
+        yield Trial((*first, collators.assert_list_and_view_agree, *more), of_views, ordered)
+    else:
+        yield Trial((*first, *more), of_lists, ordered)
+    yield Trial((collators.assert_keeps_no_state,), of_copies, groups, most=_COPIES)
+
+
+def _of_metrics(subject: Subject) -> Iterator[Trial]:
+    def inputs(arrays: tuple[Any, ...], cuts: list[int]) -> Iterator[Inputs]:
+        count = len(arrays[0])
+        edges = sorted({0, count, *(cut % count for cut in cuts if count)})
+        yield {"metric": subject.part, "arrays": arrays, "sizes": [after - before for before, after in pairwise(edges)]}
+
+    drawn = subject.arrays.filter(lambda arrays: len(arrays[0]) > 0) if subject.arrays is not None else st.nothing()
+    yield Trial((losses.assert_merges,), inputs, lambda: {"arrays": drawn, "cuts": st.lists(st.integers(0, 99), max_size=3)})
+
+
+def _of_observers(subject: Subject) -> Iterator[Trial]:
+    def inputs() -> Iterator[Inputs]:
+        yield {"observer": subject.part, "events": subject.events}
+
+    yield Trial((training.assert_keeps_events, training.assert_observes_lazily), inputs)
+
+
+def _of_steps(subject: Subject) -> Iterator[Trial]:
+    step, state, batches = subject.part, subject.state, subject.batches
+    if state is None or batches is None:
+        raise ArgumentError("check needs both state= and batches= for a train step: a state to start from, and a dataset to train on.")
+
+    def first() -> Iterator[Inputs]:
+        yield {"step": step, "state": state, "batch": next(iter(batches))}
+
+    def saved() -> Iterator[Inputs]:
+        with TemporaryDirectory() as folder:
+            yield {"state": state, "folder": Path(folder)}
+
+    def stopped() -> Iterator[Inputs]:
+        for made in saved():
+            for stop in range(1, _STEPS):
+                yield {**made, "step": step, "batches": batches, "stop": state.step + stop, "steps": state.step + _STEPS}
+
+    yield Trial((training.assert_pure_step, training.assert_compiled_equals_eager), first)
+    yield Trial((training.assert_saves,), saved)
+    yield Trial((training.assert_continues,), stopped)
+
+
+def _is(*kinds: type) -> Callable[[Subject], bool]:
+    return lambda subject: isinstance(subject.part, kinds)
+
+
+def _given(*names: str) -> Callable[[Subject], bool]:
+    return lambda subject: callable(subject.part) and (not names or subject.gives(*names))
+
+
+_STATED = ("masks", "padding", "labels", "carries", "dtypes")
+FAMILIES = (  # the first one that fits; functions are told apart by what is given with them
+    Family("dataset", _is(Dataset, Source), (), _of_datasets),
+    Family("stage", _is(Stage, Combinator, type(compose())), ("schema", "examples", "ahead"), _of_stages),
+    Family("train step", _given("state", "batches"), ("state", "batches"), _of_steps),
+    Family("metric", _given("arrays"), ("arrays",), _of_metrics),
+    Family("observer", _given("events"), ("events",), _of_observers),
+    Family("collator", _given(), ("schema", "examples", "views", *_STATED), _of_collators),
+)
+_ARGUMENTS = tuple(dict.fromkeys(name for family in FAMILIES for name in family.takes))
+
+
+def law_name(law: Callable[..., None]) -> str:
+    """Return the name of a law, also of one whose arguments are partly given."""
+    named: Any = law.func if isinstance(law, partial) else law
+    return str(named.__name__)

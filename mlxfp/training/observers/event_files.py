@@ -1,0 +1,98 @@
+"""TensorBoard: event files, as it reads them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import sleep, time
+from typing import Any
+
+from attrs import frozen
+
+from mlxfp.core._optional import optional
+from mlxfp.core.checks import check_types
+from mlxfp.distributed import Ranks
+from mlxfp.training.loop.events import Observer
+from mlxfp.training.observers.first_rank import on_first_rank
+from mlxfp.training.observers.tracking import Number, track
+
+_PREFIX = "events.out.tfevents."
+
+
+def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any] | None = None, ranks: Ranks | None = None) -> Observer:
+    """Write event files for TensorBoard: the metrics by step, with the names that `log_mlflow` gives them, and `params` as HPARAMS.
+
+    Each run needs a folder of its own; `tensorboard --logdir` takes the folder around them. A run from step 0 replaces what the folder
+    shows, and one that continues from a checkpoint replaces what came after it. Event files hold float32. With `ranks`, only rank 0 writes.
+
+    The files are written in a thread: an error there becomes a `Warned` event, once for each message, and a warning of the logger
+    `mlxfp`, and the training goes on. TensorFlow is not needed. Raises `MissingExtraError` if tensorboard is not installed.
+
+    >>> log_tensorboard(7)
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: folder must be str or PathLike, got int: 7
+
+    See also: `log_mlflow`, `log_trackio`, `log_metrics`.
+    """
+    check_types((str, os.PathLike), folder=folder)
+    optional("tensorboard", extra="tensorboard", needed_by="observers.log_tensorboard")
+    begin = partial(begin_files, os.fspath(folder))
+    return on_first_rank(ranks, partial(track, source="log_tensorboard", begin=begin, params=dict(params or {})))
+
+
+@frozen
+class EventFiles:
+    """Event files of a run. Each method raises whatever the file system raises."""
+
+    writer: Any
+    event: Any  # the kinds of messages
+    summary: Any
+    settings: Any
+    metadata: Any
+
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Write the settings of the run."""
+        if params:
+            start = self.settings.SessionStartInfo()
+            for name, value in params.items():
+                kind = "bool_value" if isinstance(value, bool) else "number_value" if isinstance(value, int | float) else "string_value"
+                setattr(start.hparams[name], kind, value if kind != "string_value" else str(value))
+            metadata = self.metadata.create_summary_metadata(self.settings.HParamsPluginData(session_start_info=start))
+            self._write(summary=self.summary(value=[self.summary.Value(tag=self.metadata.SESSION_START_INFO_TAG, metadata=metadata)]))
+
+    def name_of(self, metric: str) -> str:
+        """Return the name of a metric: TensorBoard takes any."""
+        return metric
+
+    def last_steps(self) -> dict[str, int]:
+        """Return nothing: what is written again replaces what was there."""
+        return {}
+
+    def log_metrics(self, values: Sequence[Number]) -> None:
+        """Write finite numbers."""
+        for name, value, step in values:
+            self._write(step=step, summary=self.summary(value=[self.summary.Value(tag=name, simple_value=value)]))
+        self.writer.flush()  # so that a killed run leaves its numbers, and errors are raised
+
+    def end(self, status: str) -> None:
+        """Close the file; TensorBoard has no status of runs."""
+        self.writer.close()
+
+    def _write(self, **content: Any) -> None:
+        self.writer.add_event(self.event(wall_time=time(), **content))
+
+
+def begin_files(folder: str, *, step: int = 0) -> EventFiles:
+    """Begin event files in a folder, of a run that begins at a step: what is there from later steps is not shown any more."""
+    from tensorboard.compat.proto import event_pb2, summary_pb2
+    from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+    from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+    names = [path.name for path in Path(folder).glob(f"{_PREFIX}*")]
+    while any(name > f"{_PREFIX}{int(time())}" for name in names):
+        sleep(0.05)  # TensorBoard reads files in the order of their names, which begin with the second
+    writer = EventFileWriter(folder)
+    log = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+    first = step + 1 if step else 0  # the numbers of the step that a checkpoint was written after are there
+    writer.add_event(event_pb2.Event(wall_time=time(), step=first, session_log=log))
+    return EventFiles(writer, event_pb2.Event, summary_pb2.Summary, plugin_data_pb2, metadata)

@@ -1,0 +1,179 @@
+"""MLflow: for each run here a run there."""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from socket import create_connection
+from tempfile import TemporaryDirectory
+from time import time
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+from attrs import frozen
+
+from mlxfp.core._optional import optional
+from mlxfp.core.checks import check_text
+from mlxfp.distributed import Ranks
+from mlxfp.training.loop.checkpoints import save_state
+from mlxfp.training.loop.events import Observer
+from mlxfp.training.observers.first_rank import on_first_rank
+from mlxfp.training.observers.tracking import Number, track
+from mlxfp.training.steps.state import TrainState
+
+_SQLITE = "sqlite:///"
+_ODD = re.compile(r"[^\w./: -]")
+_LONGEST = 6000  # characters of a setting that MLflow keeps
+_PATIENCE = 10.0  # seconds for a server to answer
+
+
+def log_mlflow(  # noqa: PLR0913  # each is a word of MLflow
+    experiment: str,
+    *,
+    uri: str | None = None,
+    name: str | None = None,
+    parent: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    artifacts: Sequence[str | os.PathLike[str]] = (),
+    model: str | None = None,
+    ranks: Ranks | None = None,
+) -> Observer:
+    """Keep an MLflow run: `params` at its start, the metrics by step, the files and folders in `artifacts` at its end, and the model.
+
+    Steps are batches. The metrics of steps are called `train/loss` and so on, those of epochs `epoch/loss`, those of evaluations have
+    their own names. `uri` is the tracking server, such as `sqlite:///mlflow.db`, and by default what MLflow is configured for. The
+    experiment is created if it does not exist; one in SQLite has its files next to the database. `parent` is the id of the run in
+    which this one is nested, as in cross-validation. A run that continues from a checkpoint goes on in the last run with this `name` and
+    `parent`, and what that has already is not logged again. With `model` the last state is logged as an MLflow model (`state.safetensors`,
+    for `load_state`) and registered under that name. With `ranks`, only rank 0 keeps a run.
+
+    MLflow works in a thread of its own and never fails or slows the training: an error there becomes a `Warned` event, once for each
+    message, and a warning of the logger `mlxfp`; after three failed calls in a row nothing more is sent. The end of a run waits for
+    MLflow. Raises `MissingExtraError` if it is not installed.
+
+    >>> log_mlflow("titanic", uri="sqlite:///mlflow.db", params={"learning_rate": 1e-3}, parent=7)
+    Traceback (most recent call last):
+    mlxfp.core.errors.ArgumentTypeError: parent must be a string, got parent=7.
+
+    See also: `log_trackio`, `log_tensorboard`; `log_metrics` for a plain file, which can be one of the artifacts.
+    """
+    texts = {"experiment": experiment, "uri": uri, "name": name, "parent": parent, "model": model}
+    check_text(**{key: value for key, value in texts.items() if value is not None})
+    mlflow = optional("mlflow", extra="tracking", needed_by="observers.log_mlflow")
+    begin = partial(begin_run, mlflow, uri, experiment, name=name, parent=parent)
+    jobs: list[Callable[[MlflowRun, TrainState], object]] = [partial(_log_files, paths=tuple(map(Path, artifacts)))]
+    jobs += [] if model is None else [partial(_log_model, name=model)]
+    return on_first_rank(ranks, partial(track, source="log_mlflow", begin=begin, params=dict(params or {}), at_end=tuple(jobs)))
+
+
+@frozen
+class MlflowRun:
+    """A run in MLflow, and what can be logged in it. Each method raises whatever MLflow raises."""
+
+    mlflow: Any  # the module
+    client: Any
+    id: str
+    resumed: bool = False
+
+    def log_params(self, params: Mapping[str, object]) -> None:
+        """Log the settings of the run; long ones are cut, since MLflow would refuse all of them. A run that goes on has them."""
+        if self.resumed:
+            return
+        entries = [self.mlflow.entities.Param(_name(name), str(value)[:_LONGEST]) for name, value in params.items()]
+        self.client.log_batch(self.id, params=entries)
+
+    def name_of(self, metric: str) -> str:
+        """Return the name of a metric with the characters that MLflow takes."""
+        return _name(metric)
+
+    def last_steps(self) -> dict[str, int]:
+        """Return the last step of each metric that the run has."""
+        names = self.client.get_run(self.id).data.metrics if self.resumed else ()
+        return {name: max(each.step for each in self.client.get_metric_history(self.id, name)) for name in names}
+
+    def log_metrics(self, values: Iterable[Number]) -> None:
+        """Log finite numbers. Two NaN at one step would break the tables of MLflow."""
+        now = int(time() * 1000)
+        metrics = [self.mlflow.entities.Metric(_name(name), value, now, step) for name, value, step in values]
+        self.client.log_batch(self.id, metrics=metrics)
+
+    def log_files(self, paths: Iterable[Path]) -> None:
+        """Copy files and folders into the run."""
+        for path in paths:
+            self.client.log_artifact(self.id, str(path))
+
+    def log_model(self, name: str, state: TrainState) -> None:
+        """Log a state as a model, and register it."""
+        with TemporaryDirectory() as folder:
+            save_state(Path(folder) / "state.safetensors", state)
+            self.register(name, folder, weights="state.safetensors")
+
+    def register(self, name: str, folder: str, **flavor: str) -> None:
+        """Log the files in a folder as a model, and register it; `flavor` says what they are."""
+        made = self.mlflow.models.Model(artifact_path="model", run_id=self.id)
+        made.add_flavor("mlxfp", **flavor).save(f"{folder}/MLmodel")
+        self.client.log_artifacts(self.id, folder, "model")
+        if not self.client.search_registered_models(f"name = '{name}'"):
+            self.client.create_registered_model(name)
+        self.client.create_model_version(name, f"runs:/{self.id}/model", self.id)
+
+    def end(self, status: str) -> None:
+        """Mark the run as FINISHED, KILLED or FAILED."""
+        self.client.set_terminated(self.id, status)
+
+    def end_children(self, status: str) -> None:
+        """Mark the nested runs that are still running."""
+        experiment = self.client.get_run(self.id).info.experiment_id
+        for child in self.client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{self.id}' and attributes.status = 'RUNNING'"):
+            self.client.set_terminated(child.info.run_id, status)
+
+
+def _name(name: str) -> str:
+    """Return a name with the characters that MLflow takes."""
+    return _ODD.sub("_", name)
+
+
+def connect(mlflow: Any, uri: str | None) -> Any:
+    """Make a client. Raises `OSError` at once if no server answers: the client itself would try for minutes, in silence."""
+    address = urlsplit(uri or "")
+    if address.scheme in ("http", "https") and address.hostname and address.scheme not in getproxies():
+        create_connection((address.hostname, address.port or {"http": 80, "https": 443}[address.scheme]), timeout=_PATIENCE).close()
+    return mlflow.MlflowClient(tracking_uri=uri)
+
+
+def begin_run(  # noqa: PLR0913  # where the run is, and how it is called
+    mlflow: Any, uri: str | None, experiment: str, *, name: str | None = None, parent: str | None = None, step: int = 0
+) -> MlflowRun:
+    """Begin a run in an experiment, which is created if it does not exist; after step 0, go on with the last run of that name and parent.
+
+    The files of a store in SQLite go into a folder next to the database; MLflow would put them into the working folder.
+    """
+    client = connect(mlflow, uri)
+    found = client.get_experiment_by_name(experiment)
+    number, tags = None if found is None else str(found.experiment_id), {} if parent is None else {"mlflow.parentRunId": parent}
+    if number is None:
+        file = None if uri is None or not uri.startswith(_SQLITE) else Path(uri.removeprefix(_SQLITE)).resolve()
+        place = {} if file is None else {"artifact_location": (file.parent / f"{file.stem}-artifacts").as_uri()}
+        number = str(client.create_experiment(experiment, **place))
+    if step and name is not None:
+        named = {"attributes.run_name": name, **{f"tags.`{tag}`": value for tag, value in tags.items()}}
+        wanted = " and ".join(f"{key} = {_quoted(value)}" for key, value in named.items())
+        for run in client.search_runs([number], wanted, order_by=["attributes.start_time DESC"], max_results=1):
+            client.update_run(run.info.run_id, status="RUNNING")
+            return MlflowRun(mlflow, client, run.info.run_id, resumed=True)
+    return MlflowRun(mlflow, client, client.create_run(number, tags=tags, run_name=name).info.run_id)
+
+
+def _quoted(text: str) -> str:
+    mark = '"' if "'" in text else "'"
+    return f"{mark}{text}{mark}"
+
+
+def _log_files(run: MlflowRun, state: TrainState, *, paths: Sequence[Path]) -> None:
+    run.log_files(paths)
+
+
+def _log_model(run: MlflowRun, state: TrainState, *, name: str) -> None:
+    run.log_model(name, state)

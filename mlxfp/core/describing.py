@@ -8,7 +8,7 @@ import attrs
 
 from mlxfp.core.chunks import Schema, columns_text
 from mlxfp.core.errors import MlxfpError, without_generated_frames
-from mlxfp.core.nodes import Pipeline, check_dataset, children
+from mlxfp.core.nodes import Pipeline, check_dataset, children, known_length, length_after
 from mlxfp.core.planning import rewrites
 
 
@@ -41,18 +41,7 @@ def length(dataset: Pipeline[Any]) -> int | None:
     3
     """
     check_dataset(dataset, length)
-    return _through(dataset, dataset.hooks.exact_length(dataset.source)())
-
-
-def known_length(dataset: Pipeline[Any]) -> int | None:
-    """Return how many items an iteration gives, if that is known without reading anything."""
-    return _through(dataset, dataset.source.length())
-
-
-def _through(dataset: Pipeline[Any], count: int | None) -> int | None:
-    for stage in dataset.stages:
-        count = None if count is None else stage.length(count)
-    return count
+    return length_after(dataset, dataset.hooks.exact_length(dataset.source)())
 
 
 def explain(dataset: Pipeline[Any]) -> str:

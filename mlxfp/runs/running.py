@@ -10,6 +10,7 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
+from mlxfp.core.running.showing import Showing
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
 from mlxfp.runs.events import Began, Ended, Noted, RunEvent
@@ -102,10 +103,14 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
             yield over
             return
         tracking = yield from track(config, folder, made.data.spec.name)
-        for fold, own in zip(made.folds, files, strict=True):
-            lost = () if own.done else tuple(tracking.lost())
-            yield from lost
-            yield from run_fold(made, fold, own, () if own.done or lost else tracking.fold(own.fold))
+        done = [each.done for each in files]
+        with Showing("folds", unit="folds", total=lambda: len(files), done=sum(done), steady=True) as shown:
+            for fold, own, known in zip(made.folds, files, done, strict=True):
+                lost = () if known else tuple(tracking.lost())
+                yield from lost
+                yield from run_fold(made, fold, own, () if known or lost else tracking.fold(own.fold))
+                if config.observers.progress and not known:
+                    shown.add()
         for event in finish(made, files):
             if isinstance(event, Ended):
                 yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

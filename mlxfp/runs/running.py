@@ -104,7 +104,7 @@ def _run(config: RunConfig, code: Code) -> Iterator[RunEvent]:
             return
         tracking = yield from track(config, folder, made.data.spec.name)
         done = [each.done for each in files]
-        with Showing("folds", unit="folds", total=lambda: len(files), done=sum(done), steady=True) as shown:
+        with Showing("folds", unit="fold", total=lambda: len(files), done=sum(done), steady=True) as shown:
             for fold, own, known in zip(made.folds, files, done, strict=True):
                 lost = () if known else tuple(tracking.lost())
                 yield from lost

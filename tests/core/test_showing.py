@@ -11,7 +11,8 @@ import tqdm
 from mlxfp.core.datasets import to_table
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.running import showing
-from mlxfp.core.running.showing import Showing, lines_in_logs, printable, shows_bars
+from mlxfp.core.running.bars import Bar
+from mlxfp.core.running.showing import Console, Showing, lines_in_logs, printable, shows_bars
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.manifests import read_manifest
 from mlxfp.data.rows.map_filter import filter
@@ -68,6 +69,8 @@ def last_bars(file):
 def test_nothing_is_shown_of_less_than_two_seconds(stderr, clock):
     screen = stderr()
     work(clock, chunks=19, seconds=0.1)
+    with Showing("count") as shown:
+        shown.say("another text")
     assert screen.getvalue() == ""
 
 
@@ -113,9 +116,9 @@ def test_where_people_do_not_look_nothing_is_shown_unless_they_ask_for_it(stderr
     assert file.getvalue() == ""
     for asked in ("1", "yes"):
         monkeypatch.setenv(showing.SETTING, asked)
-        work(clock, chunks=7, seconds=10, total=lambda: 700)
-    once = ["count:  14% 100/700 [00:10<01:00, 10.00 rows/s]", "count:  57% 400/700 [00:40<00:30, 10.00 rows/s]"]
-    assert file.getvalue().splitlines() == 2 * [*once, "count: 100% 700/700 [01:10<00:00, 10.00 rows/s]"]
+        work(clock, chunks=6, seconds=10, total=lambda: 600)
+    once = ["count:  17% 100/600 [00:10<00:50, 10.00 rows/s]", "count:  67% 400/600 [00:40<00:20, 10.00 rows/s]"]
+    assert file.getvalue().splitlines() == 2 * [*once, "count: 100% 600/600 [01:00<00:00, 10.00 rows/s]"]
 
 
 def test_commands_write_lines_into_logs(stderr, clock):
@@ -207,6 +210,13 @@ def test_threads_workers_and_later_ranks_show_nothing(stderr, clock, monkeypatch
     assert (tmp_path / "shown").read_text() == "nothing"
 
 
+def test_consoles_of_one_file_are_one():
+    file = Terminal()
+    assert len({Console(file), Console(file), Console(Terminal())}) == 2
+    with pytest.raises(TypeError):  # outside a notebook tqdm has no widget to make
+        Bar.status_printer(file, 100, "count", None)
+
+
 def test_text_from_elsewhere_moves_no_cursor(stderr, clock):
     screen = stderr()
     with Showing("a\x1b[2J\r\n\x07\u202eb") as shown:
@@ -277,13 +287,13 @@ def test_the_bar_of_a_program_and_what_it_writes_stay_whole(stderr, clock):
 
 def test_steady_work_writes_lines_on_terminals_and_counts_what_was_done_before(stderr, clock):
     screen = stderr()
-    with Showing("folds", unit="folds", total=lambda: 5, done=1, steady=True) as shown:
+    with Showing("folds", unit="fold", total=lambda: 5, done=1, steady=True) as shown:
         for _ in range(4):
             clock(40)
             shown.add()
     assert screen.getvalue().splitlines()[:2] == [
-        "folds:  40% 2/5 [00:40<02:00, 40.00s/ folds]",
-        "folds:  60% 3/5 [01:20<01:20, 40.00s/ folds]",
+        "folds:  40% 2/5 [00:40<02:00, 40.00s/fold]",
+        "folds:  60% 3/5 [01:20<01:20, 40.00s/fold]",
     ]
     assert len(screen.getvalue().splitlines()) == 4
 

@@ -40,7 +40,7 @@ def test_a_log_says_how_many_folds_are_left_unless_it_is_to_be_quiet(data, monke
         (end.folder / "fold-01" / "result.json").unlink()
         list(fp.runs.resume(end.folder, overrides=["observers.progress=true"]))
     (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("folds:"))
-    assert re.fullmatch(r"folds: 100% 2/2 \[.*/ folds\]", line)
+    assert re.fullmatch(r"folds: 100% 2/2 \[.*/fold\]", line)
 
 
 @pytest.mark.parametrize(

@@ -64,16 +64,16 @@ class Console:
         shown["ncols"] = min(self._width() - 1, _WIDEST)
         from mlxfp.core.running.bars import Bar
 
-        with suppress(OSError, ValueError):  # tqdm flushes standard output, too
-            if self._bar is None:
-                self._bar = Bar(self, shown)
-            else:
-                self._bar.draw(shown)
+        if self._bar is None:
+            self._bar = Bar(self, shown)
+        else:
+            self._bar.draw(shown)
 
     def close(self, *, leave: bool = False) -> None:
         """Remove the bar, or leave it as it is: what comes next starts on a clean line."""
         if self._bar is not None:
             self._bar.leave = leave
+            self._bar.total = self._bar.total if leave else None  # in a notebook, a bar with a part left stays, in red
             self._bar.close()
             self._bar = None
 

@@ -16,10 +16,11 @@ from typing import Literal
 from attrs import frozen
 
 from mlxfp._blas import blas_library, free_cores, is_reference, load_openblas
-from mlxfp.core.checks import check_positive
+from mlxfp.core.checks import check_choice, check_positive
 from mlxfp.core.errors import MissingExtraError
+from mlxfp.core.running.showing import SETTING
 
-__all__ = ["Runtime", "measure_matmul", "report", "use_fast_blas", "warn_if_slow"]
+__all__ = ["Runtime", "measure_matmul", "report", "show_progress", "use_fast_blas", "warn_if_slow"]
 
 
 def __dir__() -> list[str]:
@@ -153,6 +154,25 @@ def warn_if_slow() -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def show_progress(mode: Literal["auto", "always", "never"]) -> None:
+    """Say when progress is shown on standard error: of reading, `load`, `cache`, `write`, tokenizers, folds, uploads and training.
+
+    - `"auto"`, as without a call: on terminals and in notebooks, a bar for what takes longer than two seconds. Commands and
+      `observers.progress` also write lines into logs.
+    - `"always"`: lines into logs, too, after two seconds and then every thirty.
+    - `"never"`: nothing.
+
+    It sets the environment variable `MLXFP_PROGRESS` (`1`: always, `0`: never), which programs that this one starts inherit. Only the main
+    thread shows anything, and of several ranks the first one.
+
+    >>> show_progress("never")
+    >>> os.environ.pop("MLXFP_PROGRESS")
+    '0'
+    """
+    check_choice(("auto", "always", "never"), mode=mode)
+    os.environ[SETTING] = {"auto": "", "always": "1", "never": "0"}[mode]
 
 
 if __name__ == "__main__":

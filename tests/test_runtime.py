@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mlxfp import _blas, runtime
 from mlxfp._blas import SHIM, _shim, is_reference
-from mlxfp.core.errors import ArgumentError, MissingExtraError
+from mlxfp.core.errors import ArgumentError, MissingExtraError, UnknownNameError
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="OpenBLAS is put in front of MLX on Linux only")
 ABSENT = "import sys; sys.modules['scipy_openblas32'] = None; import mlxfp._blas; mlxfp._blas.SYSTEM_LIBRARY = 'libabsent.so'; "
@@ -334,3 +334,14 @@ def test_the_systems_openblas_is_taken_before_the_wheel(monkeypatch, tmp_path):
     load(_shim(tmp_path / "stands-in-for-it"))
     assert _blas.load_openblas() is None
     assert not (tmp_path / "mlxfp").exists()
+
+
+def test_progress_is_shown_when_one_says_so(monkeypatch):
+    monkeypatch.setenv("MLXFP_PROGRESS", "")
+    found = []
+    for mode in ("never", "always", "auto"):
+        runtime.show_progress(mode)
+        found.append(os.environ["MLXFP_PROGRESS"])
+    assert found == ["0", "1", ""]
+    with pytest.raises(UnknownNameError, match=r"No mode is named 'quiet'\. Known: always, auto, never"):
+        runtime.show_progress("quiet")

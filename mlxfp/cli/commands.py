@@ -11,6 +11,7 @@ from mlxfp.cli import checking, completing, configuring, data_sets, inspecting, 
 from mlxfp.cli.parsing import SUBCOMMANDS, described, warn
 from mlxfp.config.classes import meant
 from mlxfp.core.errors import MlxfpError
+from mlxfp.core.running.showing import lines_in_logs
 
 # The files whose `add` adds commands; the order is that of the help.
 GROUPS = (starting, running, tuning, reporting, inspecting, configuring, data_sets, submitting, law_checks, checking, completing)
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse has printed the help, or what is wrong with the usage
         return end.code if isinstance(end.code, int) else _MISUSED
     try:
-        code: int = options.run(options)
+        with lines_in_logs():
+            code: int = options.run(options)
         sys.stdout.flush()  # raises here for a closed pipe, and not when the process ends
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for buffered output when the process ends

@@ -27,12 +27,12 @@ from mlxfp.core.arrow.conditions import Condition
 from mlxfp.core.checks import check_types
 from mlxfp.core.chunks import RecordBatch, Schema, to_rows, visible
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.describing import known_length, length, schema
+from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentTypeError, MlxfpError, PipelineError, SchemaError
 from mlxfp.core.examples import Examples
 from mlxfp.core.execution import in_a_thread, iterate, read_all, row_count, take_rows
 from mlxfp.core.identity import Identity, identify
-from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, decoders, flat_parts, label
+from mlxfp.core.nodes import Item, Part, Pipeline, brief, check_dataset, children, decoders, flat_parts, known_length, label
 from mlxfp.core.notebooks.pipelines import dataset_html
 from mlxfp.core.planning import Resolved, head, plan, resolve
 from mlxfp.core.running.segments import Segment
@@ -349,7 +349,7 @@ def rows_reader(dataset: Dataset[Any], reader: str) -> pa.RecordBatchReader:
     if dataset.level != "examples":
         raise PipelineError(f"{reader} takes examples, got {dataset.level} from {dataset.parts[-1]!r}. Use it before batch.")
     check_ends(dataset, reader)
-    return pa.RecordBatchReader.from_batches(schema(dataset), (visible(chunk) for chunk in read_all(dataset)))
+    return pa.RecordBatchReader.from_batches(schema(dataset), (visible(chunk) for chunk in read_all(dataset, reader=reader)))
 
 
 def check_indexable(dataset: Dataset[Any], stage: object) -> None:

@@ -10,7 +10,7 @@ from mlxfp._html import clip, element, fragment
 from mlxfp.core.checks import check_choice
 from mlxfp.core.chunks import Schema, columns_text
 from mlxfp.core.errors import MlxfpError, without_generated_frames
-from mlxfp.core.nodes import Pipeline, check_dataset, children
+from mlxfp.core.nodes import Pipeline, check_dataset, children, known_length, length_after
 from mlxfp.core.notebooks.diagrams import PartFacts, diagram
 from mlxfp.core.planning import rewrites
 from mlxfp.core.running.segments import leading, on_groups
@@ -47,18 +47,7 @@ def length(dataset: Pipeline[Any]) -> int | None:
     3
     """
     check_dataset(dataset, length)
-    return _through(dataset, dataset.hooks.exact_length(dataset.source)())
-
-
-def known_length(dataset: Pipeline[Any]) -> int | None:
-    """Return how many items an iteration gives, if that is known without reading anything."""
-    return _through(dataset, dataset.source.length())
-
-
-def _through(dataset: Pipeline[Any], count: int | None) -> int | None:
-    for stage in dataset.stages:
-        count = None if count is None else stage.length(count)
-    return count
+    return length_after(dataset, dataset.hooks.exact_length(dataset.source)())
 
 
 def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text") -> str:

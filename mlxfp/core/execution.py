@@ -26,9 +26,10 @@ from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.errors import ArgumentTypeError, CursorError, CursorMismatchError, PipelineError, without_generated_frames
 from mlxfp.core.examples import Examples
 from mlxfp.core.identity import difference
-from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders
+from mlxfp.core.nodes import Item, Pipeline, check_dataset, children, decoders, known_length
 from mlxfp.core.running.runners import RUNNER, Runner
 from mlxfp.core.running.segments import Job, OnGroups, Segment, Through, keep_nothing, leading, on_groups
+from mlxfp.core.running.showing import Showing
 from mlxfp.core.running.silence import Silence
 from mlxfp.core.running.steps import NO_HOOKS, Calls, Hooks, Plan, push
 from mlxfp.core.sources import Held, Source, Task, check_ends, warn_redrawn
@@ -235,12 +236,24 @@ def start(epoch: int, position: Cursor | None) -> Cursor:
     return Cursor(Snapshot(epoch), 0) if position is None else position
 
 
-def read_all(dataset: Pipeline[Any], *, epoch: int = 0) -> Generator[Any, None, None]:
-    """Yield the chunks of an epoch, or its batches after `collate`. Raises `PipelineError` where an epoch is known to have no end."""
-    check_ends(dataset, "This function")
-    with closing(run(dataset, start(epoch, None))) as items:
-        for item, _ in items:
-            yield item
+def read_all(dataset: Pipeline[Any], *, epoch: int = 0, reader: str = "") -> Generator[Any, None, None]:
+    """Yield the chunks of an epoch, or its batches after `collate`, and show how far that is, with the name of the `reader`.
+
+    Raises `PipelineError` where an epoch is known to have no end.
+    """
+    check_ends(dataset, reader or "This function")
+    with closing(run(dataset, start(epoch, None))) as items, showing(dataset, reader or "read") as shown:
+        yield from shown.over(item for item, _ in items)
+
+
+def showing(dataset: Pipeline[Any], text: str, *, epochs: int = 1) -> Showing:
+    """Return what shows how far the reading of so many epochs is; 0: of a part of one, of which it is not known how much it is."""
+
+    def total() -> int | None:
+        items = known_length(dataset)
+        return items * epochs if items and epochs else None
+
+    return Showing(text, unit="rows" if dataset.level == "examples" else dataset.level, total=total)
 
 
 def take_rows(dataset: Pipeline[Any], epoch: int, indices: NDArray[np.int64]) -> RecordBatch:

@@ -112,6 +112,18 @@ def decoders(dataset: Any) -> dict[str, Any]:
     return found | {name: known for stage in dataset.stages for name, known in stage.decoders().items()}
 
 
+def known_length(dataset: Pipeline[Any]) -> int | None:
+    """Return how many items an iteration gives, if that is known without reading anything."""
+    return length_after(dataset, dataset.source.length())
+
+
+def length_after(dataset: Pipeline[Any], count: int | None) -> int | None:
+    """Return how many items the stages make of so many of the source, if that is known."""
+    for stage in dataset.stages:
+        count = None if count is None else stage.length(count)
+    return count
+
+
 def check_dataset(dataset: object, stage: object) -> None:
     """Raise `ArgumentTypeError` unless a stage or function is used on a dataset."""
     if not isinstance(dataset, Pipeline):

@@ -11,6 +11,7 @@ from attrs import asdict, field, frozen
 from mlxfp._html import clip, element, fragment, table
 from mlxfp.core.atomic_files import write_whole
 from mlxfp.core.errors import DataError
+from mlxfp.core.running.showing import Showing
 
 NAME = "manifest.json"
 PROGRESS = ".writing"  # the folder of what is known of the files while they are written
@@ -60,7 +61,8 @@ class Manifest:
 
     def damaged(self) -> tuple[str, ...]:
         """Read all files, and return the names of those that are not as they were written."""
-        return tuple(each.name for each in self.files if not each.is_whole(Path(self.folder)))
+        with Showing("check written files", unit="files", total=lambda: len(self.files)) as shown:
+            return tuple(each.name for each in shown.over(self.files) if not each.is_whole(Path(self.folder)))
 
     def save(self) -> None:
         """Write the file."""

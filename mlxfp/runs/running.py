@@ -10,6 +10,7 @@ from attrs import evolve
 from mlxfp.config.classes import RunConfig
 from mlxfp.config.loading import apply_overrides
 from mlxfp.core.checks import check_types
+from mlxfp.core.running.showing import Showing
 from mlxfp.distributed import Ranks
 from mlxfp.kaggle.specs.spec_files import save_spec
 from mlxfp.runs import folders
@@ -127,9 +128,13 @@ def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:
         yield over
         return
     tracking = yield from track(made.config, folder, made.data.spec.name)
-    for fold, own in zip(made.folds, files, strict=True):
-        tracked = () if own.done else (yield from tracking.fold(own.fold))
-        yield from run_fold(made, fold, own, tracked, ranks)
+    done = [each.done for each in files]
+    with Showing("folds", unit="fold", total=lambda: len(files), done=sum(done), steady=True) as shown:
+        for fold, own, known in zip(made.folds, files, done, strict=True):
+            tracked = () if known else (yield from tracking.fold(own.fold))
+            yield from run_fold(made, fold, own, tracked, ranks)
+            if made.config.observers.progress and not known:
+                shown.add()
     for event in finish(made, files):
         if isinstance(event, Ended):
             yield from tracking.ended(score_metrics(event.score), (folder / folders.PICTURE, event.submission))

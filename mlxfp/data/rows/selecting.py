@@ -214,7 +214,7 @@ class _Split(View):
         values = None
         if self.stratify or self.group:
             column = select_columns([self.stratify or self.group or ""])(self.dataset)
-            values = np.concatenate([_codes(chunk) for chunk in read_all(column)] or [np.empty(0, np.uint64)])
+            values = np.concatenate([_codes(chunk) for chunk in read_all(column, reader="split")] or [np.empty(0, np.uint64)])
         return np.flatnonzero(self._parts(values) == self.part)
 
     def rows(self, indices: Indices, epoch: int) -> Indices:

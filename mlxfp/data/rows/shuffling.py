@@ -85,7 +85,7 @@ def shuffle_quality(dataset: Dataset[Any], *, epoch: int = 0) -> ShuffleQuality:
     """
     check_level(dataset, shuffle_quality, frozenset({"examples", "groups"}))
     check_ends(dataset, "shuffle_quality")
-    with closing(read_all(dataset, epoch=epoch)) as chunks:
+    with closing(read_all(dataset, epoch=epoch, reader="shuffle_quality")) as chunks:
         rows = np.concatenate([source_rows(chunk) for chunk in chunks] or [np.empty(0, np.int64)])
     count = len(rows)
     if count < 2:  # one row has no order
@@ -110,7 +110,7 @@ class _Shuffle(View):
         return self._order(indices, row_count(self.dataset), epoch)
 
     def in_order(self, epoch: int, position: Position) -> Iterator[tuple[RecordBatch, Position]]:
-        with closing(read_all(self.dataset, epoch=epoch)) as chunks:
+        with closing(read_all(self.dataset, epoch=epoch, reader="shuffle")) as chunks:
             held = list(large_chunks(chunks)) or [no_rows(self.schema())]
         gathered = rows_in(held[0].schema, held)
         count = int(gathered.starts[-1])

@@ -33,10 +33,10 @@ from mlxfp.core.chunks import (
 )
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Combinator, Dataset, Wrapper
-from mlxfp.core.describing import known_length
 from mlxfp.core.errors import DataError
 from mlxfp.core.execution import read_all
 from mlxfp.core.identity import fingerprint
+from mlxfp.core.nodes import known_length
 from mlxfp.core.randomness import fold_into_rows
 from mlxfp.core.sources import Position, Source
 from mlxfp.core.stages import Stage
@@ -183,7 +183,7 @@ class _SomeColumns(_Stored):
 class _Load(_Stored):
     @cached_property
     def table(self) -> pa.Table:
-        with closing(read_all(self.dataset)) as chunks:
+        with closing(read_all(self.dataset, reader="load")) as chunks:
             held = list(chunks)
         return pa.Table.from_batches(held or [number_rows(no_rows(self.schema()), 0, 0)]).combine_chunks()
 
@@ -238,7 +238,7 @@ class _LoadItems(Wrapper):
         return self._all()
 
     def _all(self) -> Sequence[Any]:
-        with closing(read_all(self.dataset)) as items:
+        with closing(read_all(self.dataset, reader="load")) as items:
             return tuple(items)
 
     def read(self, epoch: int, position: Position) -> Iterator[tuple[Any, Position]]:

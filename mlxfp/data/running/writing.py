@@ -26,11 +26,12 @@ from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError, PipelineError, WorkerError
-from mlxfp.core.execution import beginning, row_count, run
+from mlxfp.core.execution import beginning, row_count, run, showing
 from mlxfp.core.identity import fingerprint
 from mlxfp.core.nodes import check_dataset
 from mlxfp.core.running.runners import RUNNER
 from mlxfp.core.running.segments import Job, Made, leading
+from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Task, check_ends
 from mlxfp.data.manifests import Manifest
 from mlxfp.data.running.error_rows import skipped_rows, skips_rows
@@ -195,26 +196,36 @@ class _Kept(Exception):  # noqa: N818  # no error: a stage that did not say so h
 def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callable[[int], bool] = lambda place: True) -> int:
     """Let workers write the files, those of `own` places; return how many there are in all."""
     waiting: deque[tuple[_WriteFile, Future[Work]]] = deque()
-    files, closed = 0, False
-    try:
-        for job in _jobs(dataset, out, own):
-            files += 1
-            if job is not None:
-                waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
-            if len(waiting) >= 2 * pool.workers:
-                _wait(*waiting.popleft())
-        while waiting:
-            _wait(*waiting.popleft())
-    except _Kept:
-        wait([future for _, future in waiting])  # else they would write into what comes next
-        raise
-    finally:
-        closed = True
+    files, known, closed = 0, 0, False
+
+    def total() -> int | None:
+        return None if known else dataset.plan.source.length()
+
+    with Showing(out.writer, total=total) as shown:
+        try:
+            for job in _jobs(dataset, out, own):
+                files += 1
+                if job is None:
+                    known += 1
+                else:
+                    waiting.append((job, pool.submit(job.sent_to(pool.kind), lambda: closed)))
+                if len(waiting) >= 2 * pool.workers:
+                    shown.add(_wait(*waiting.popleft()))
+            while waiting:
+                shown.add(_wait(*waiting.popleft()))
+        except _Kept:
+            wait([future for _, future in waiting])  # else they would write into what comes next
+            raise
+        finally:
+            closed = True
     return files
 
 
-def _wait(job: "_WriteFile", future: "Future[Work]") -> None:
-    """Wait until a file is written. What a worker fails on is done again here, so that an error is raised as it is without workers."""
+def _wait(job: "_WriteFile", future: "Future[Work]") -> int:
+    """Wait until a file is written; return how many rows were read for it.
+
+    What a worker fails on is done again here, so that an error is raised as it is without workers.
+    """
     try:
         made = future.result().made
     except WorkerError:
@@ -223,6 +234,7 @@ def _wait(job: "_WriteFile", future: "Future[Work]") -> None:
         made = job.run()
     if made.kept:
         raise _Kept
+    return job.task.rows
 
 
 def _jobs(dataset: Dataset[Any], out: WrittenFolder, own: Callable[[int], bool]) -> Iterator["_WriteFile | None"]:
@@ -287,10 +299,11 @@ def write_in_order(dataset: Dataset[Any], out: WrittenFolder, as_chunks: AsChunk
         cursor = after
     else:
         place = 0  # what comes after a file that was damaged is made again, and written where it is not there
-    with closing(run(dataset, cursor)) as items:
+    shown = showing(dataset, out.writer, epochs=0 if place else 1)
+    with closing(run(dataset, cursor)) as items, shown:
         rows = _Rows(as_chunks(items), cursor, whole=dataset.level != "examples")
         while rows.more() or not place:
-            chunks = rows.take(out.rows_per_file)
+            chunks = shown.over(rows.take(out.rows_per_file))
             if out.known(place)[0] is None:
                 out.write_file(place, chunks, rows.cursor_bytes)
             else:

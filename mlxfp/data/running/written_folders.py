@@ -54,6 +54,11 @@ class WrittenFolder:
             Path(lock.lock_file).unlink(missing_ok=True)  # who waits for it notices, and makes another
             lock.release()
 
+    @property
+    def writer(self) -> str:
+        """The function that writes, as people know it."""
+        return "cache" if self.hidden else "write"
+
     def name(self, place: int) -> str:
         """Name the file."""
         return f"part-{place:05d}{self.format.suffix}"

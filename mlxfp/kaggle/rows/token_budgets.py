@@ -99,7 +99,7 @@ def token_budget(
     check_text_column(dataset.resolved.schemas[-1], column, "token_budget")
     writer = next((part for part in flat_parts(dataset) if isinstance(part, RowToText) and part.into == column), None)
     tokens = pipe(dataset, tokenize(tokenizer, column=column, into=_IDS))
-    counted = [dict(_count(chunk, tokenizer, writer)) for chunk in read_all(tokens)]
+    counted = [dict(_count(chunk, tokenizer, writer)) for chunk in read_all(tokens, reader="token_budget")]
     if not sum(len(counts[""]) for counts in counted):
         raise DataError(f"token_budget has no rows to count: {dataset!r} is empty. Give a dataset with at least one row.")
     lengths = {name: np.concatenate([counts[name] for counts in counted]) for name in counted[0]}

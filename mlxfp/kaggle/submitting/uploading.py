@@ -11,8 +11,11 @@ from attrs import frozen
 from mlxfp.core._optional import optional
 from mlxfp.core.checks import check_text, check_types, explain_call
 from mlxfp.core.errors import ArgumentError, MissingFileError
+from mlxfp.core.running.showing import Showing, shows_bars
 
 Status = Literal["not sent", "failed", "pending", "complete", "error"]
+
+_LARGE = 1 << 23  # bytes that take about two seconds at 30 Mbit/s: below, the bar would flash up
 
 
 @frozen
@@ -128,16 +131,17 @@ def credentials_in(environ: Mapping[str, str], home: Path) -> str | None:
 
 
 def _upload(client: Client, path: str | os.PathLike[str], message: str, competition: str, before: set[Any] | None) -> Any:
-    """Upload a file; if the connection breaks, find out whether it arrived, and else try again."""
+    """Upload a file; if the connection breaks, find out whether it arrived, and else try again. The client draws a bar for a large file."""
+    quiet = Path(path).stat().st_size < _LARGE or not shows_bars()
     try:
-        return client.competition_submit(os.fspath(path), message, competition, quiet=True)
+        return client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
     except OSError as error:
         after = None if before is None or _status(error) else _refs(client, competition)
         if before is None or after is None:
             raise
         if arrived := after - before:
             return _Arrived(max(arrived))
-    return client.competition_submit(os.fspath(path), message, competition, quiet=True)
+    return client.competition_submit(os.fspath(path), message, competition, quiet=quiet)
 
 
 @frozen
@@ -172,20 +176,24 @@ def _cure(error: BaseException, competition: str) -> str:
 
 def _scored(client: Client, competition: str, ref: Any, wait: float, poll: float) -> Verdict:
     end, trouble = monotonic() + wait, "It has not been scored yet."
-    while True:
-        try:
-            found = next((each for each in client.competition_submissions(competition) or () if each is not None and each.ref == ref), None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the network may be back at the next try
-            found, trouble = None, f"Its score could not be asked for: {_reason(error)}"
-        status = "PENDING" if found is None else str(getattr(found.status, "name", found.status)).upper()
-        if found is not None and status == "COMPLETE":
-            score = _number(found.public_score)
-            return Verdict("complete", "It was accepted." if score is None else f"It scored {score:g}.", score)
-        if found is not None and status == "ERROR":
-            return Verdict("error", f"It could not be scored: {getattr(found, 'error_description', None) or 'no reason was given'}")
-        if monotonic() + poll > end:
-            return Verdict("pending", f"Submission {ref} of {competition} has arrived. {trouble}")
-        sleep(poll)
+    with Showing("wait for the score", unit="s", total=lambda: round(wait)) as shown:
+        while True:
+            try:
+                found = next(
+                    (each for each in client.competition_submissions(competition) or () if each is not None and each.ref == ref), None
+                )
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # the file has arrived, and the network may be back at the next try
+                found, trouble = None, f"Its score could not be asked for: {_reason(error)}"
+            status = "PENDING" if found is None else str(getattr(found.status, "name", found.status)).upper()
+            if found is not None and status == "COMPLETE":
+                score = _number(found.public_score)
+                return Verdict("complete", "It was accepted." if score is None else f"It scored {score:g}.", score)
+            if found is not None and status == "ERROR":
+                return Verdict("error", f"It could not be scored: {getattr(found, 'error_description', None) or 'no reason was given'}")
+            if monotonic() + poll > end:
+                return Verdict("pending", f"Submission {ref} of {competition} has arrived. {trouble}")
+            sleep(poll)
+            shown.add(round(poll))
 
 
 def _number(score: Any) -> float | None:

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from mlxfp.core.chunks import KEY, ROW, RecordBatch, no_rows, visible, with_hidden_of
 from mlxfp.core.cursors import Cursor, Snapshot
 from mlxfp.core.datasets import Dataset
-from mlxfp.core.describing import explain, known_length, length, schema
+from mlxfp.core.describing import explain, length, schema
 from mlxfp.core.execution import iterate, run, start, take_rows
 from mlxfp.core.identity import fingerprint, identify
-from mlxfp.core.nodes import Part, flat_parts
+from mlxfp.core.nodes import Part, flat_parts, known_length
 from mlxfp.core.sources import Source
 from mlxfp.testing.comparing import assert_same
 from mlxfp.testing.probing import from_chunks

@@ -1,34 +1,31 @@
 """The progress of a run on the console."""
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
-from shutil import get_terminal_size
+from math import inf
 from time import monotonic
-from typing import TextIO
+from typing import Any, TextIO
 
 from attrs import define
 
 from mlxfp.core.checks import explain_call
+from mlxfp.core.running.showing import console
 from mlxfp.distributed import Ranks
 from mlxfp.training.loop.events import EpochEnded, Evaluated, Event, Observer, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers.first_rank import on_first_rank
 
 _REDRAW = 0.1  # seconds between two drawings of the bar: ten a second look live, and cost nothing
-_BAR = 12  # its width in characters: with it, the line of a long run fits into 80 columns
 _KEPT = 0.99  # of the weight of a step when another one is made: the sums are those of the last hundred
-_ERASE = "\r\x1b[K"  # to the start of the line, and clear it (ECMA-48)
 
 
 @explain_call
 def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Observer:
     """Show the progress of the run on standard error, or in `file`: step, loss, steps per second, time left, evaluations, the end.
 
-    On a terminal one line is drawn again and again; otherwise a line is written for every reading of the metrics, and one before as soon as
+    On a terminal and in a notebook a bar is drawn; otherwise a line is written for every reading of the metrics, and one before as soon as
     the speed is known. The speed is that of about the last hundred steps, with the time to read their data, but without evaluations and
     checkpoints, the first step of the run, and those that were compiled for a new shape; so is the time left. It shows the events of the
-    observers before it, so put it last. With `ranks`, only rank 0 shows it.
+    observers before it, so put it last. With `ranks`, only rank 0 shows it. `runtime.show_progress("never")` keeps standard error quiet.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
@@ -42,38 +39,30 @@ def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Obser
 
 
 def _progress(events: Iterable[Event], *, file: TextIO | None) -> Iterator[Event]:
-    out = file or sys.stderr
-    if out is None or out.closed:  # a program without a console
+    out = console(file, lines=True)
+    if out is None:
         yield from events
         return
-    live, drawn = out.isatty(), 0.0  # when the bar was drawn; 0 while there is none
-    view, told, waited = _View(monotonic()), False, monotonic()
+    view, told, waited, drawn = _View(monotonic()), False, monotonic(), -inf
     try:
         for event in events:
             now = monotonic()
             view.add(event, now - waited)
             if isinstance(event, Stepped):
-                if live and (event.metrics or now - drawn >= _REDRAW):
-                    _write(out, f"{_ERASE}{view.line(event, now, live=True)[: get_terminal_size().columns - 1]}")
+                if out.live and now - drawn >= _REDRAW:
+                    out.draw(**view.facts(event, now))
                     drawn = now
-                elif not live and (event.metrics or (view.rate and not told)):
-                    _write(out, f"{view.line(event, now, live=False)}\n")
+                elif not out.live and (event.metrics or (view.rate and not told)):
+                    out.line(view.line(event, now))
                     told = True
             elif _has_line(event):
-                _write(out, f"{_ERASE if drawn else ''}{view.line(event, now, live=live)}\n")
-                drawn = 0.0
+                if isinstance(event, Stopped):
+                    out.close()
+                out.line(view.line(event, now))
             yield event
             waited = monotonic()  # what observers and programs do with the event is not the time of the next one
     finally:
-        if drawn:  # stopped from outside: what comes next starts on a clean line
-            _write(out, "\n")
-
-
-def _write(out: TextIO, text: str) -> None:
-    """Write text, if that is possible: a console that is gone, or cannot write a character, must not end a run."""
-    with suppress(OSError, ValueError):
-        out.write(text)
-        out.flush()
+        out.close(leave=True)  # of a run that was stopped from outside
 
 
 @define
@@ -105,21 +94,29 @@ class _View:
         elif isinstance(event, RunStarted):
             self.total = event.total
 
-    def line(self, event: Event, now: float, *, live: bool) -> str:
+    def facts(self, event: Stepped, now: float) -> dict[str, Any]:
+        """Return what the bar shows."""
+        done, speed = self._parts(event)
+        bar = "{desc}  |{bar}|{speed}" if self.total else "{desc}{speed}"
+        return {"n": event.step, "total": self.total, "elapsed": now - self.began, "prefix": done, "bar_format": bar, "speed": speed}
+
+    def line(self, event: Event, now: float) -> str:
         text = _text_between_steps(event)
         if text:
             return f"epoch {event.epoch + 1}  step {event.step}{text}"
-        rate = self.rate
-        done = f"{event.step}/{self.total}" if self.total else f"{event.step}"
-        full = int(min(event.step / self.total, 1.0) * _BAR) if self.total else 0
-        bar = f"  [{'#' * full:-<{_BAR}}]" if live and self.total and isinstance(event, Stepped) else ""
-        speed = f"  {rate:.1f} steps/s" if rate else ""
-        left = f"  eta {_clock((self.total - event.step) / rate)}" if rate and self.total and self.total > event.step else ""
         end, took = "", ""
         if isinstance(event, Stopped):
             took = f"  in {_clock(now - self.began)}"
             end = "done: " if event.reason in ("epochs", "steps") else f"stopped by {event.reason}: "
-        return f"{end}epoch {event.epoch + 1}  step {done}{bar}{self.loss}{speed}{left}{took}"
+        return f"{end}{''.join(self._parts(event))}{took}"
+
+    def _parts(self, event: Event) -> tuple[str, str]:
+        """Say what is done; and the loss, the speed and the time left."""
+        rate = self.rate
+        done = f"{event.step}/{self.total}" if self.total else f"{event.step}"
+        speed = f"  {rate:.1f} steps/s" if rate else ""
+        left = f"  eta {_clock((self.total - event.step) / rate)}" if rate and self.total and self.total > event.step else ""
+        return f"epoch {event.epoch + 1}  step {done}", f"{self.loss}{speed}{left}"
 
 
 def _has_line(event: Event) -> bool:

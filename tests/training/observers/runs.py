@@ -1,7 +1,5 @@
 """Streams of events for the tests of observers: those of a run, without the work."""
 
-import io
-
 import mlx.core as mx
 
 from mlxfp.training.loop.events import EpochEnded, Evaluated, RunStarted, Stepped, Stopped
@@ -33,8 +31,3 @@ def evaluations(*values, metric="loss"):
 
 def names(events):
     return [type(event).__name__ for event in events]
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True

@@ -11,7 +11,8 @@ from mlxfp.training import observers
 from mlxfp.training.loop import events
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.fitting import fit
-from tests.training.observers.runs import Terminal, evaluations, run, state
+from tests.screens import Terminal
+from tests.training.observers.runs import evaluations, run, state
 from tests.training.samples import group, setting
 
 OBSERVERS = {

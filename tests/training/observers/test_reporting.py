@@ -2,15 +2,18 @@
 
 import io
 import re
+import sys
 
 import pytest
 
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.running.showing import SETTING
 from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers import reporting
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.reporting import progress
-from tests.training.observers.runs import Terminal, run, state
+from tests.screens import Terminal, screens
+from tests.training.observers.runs import run, state
 
 
 def shown(file, **options):
@@ -33,14 +36,46 @@ def test_progress_writes_plain_lines_where_there_is_no_terminal():
 
 def test_progress_draws_one_line_over_and_over_on_a_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    screen = ""
-    frames = []
-    for piece in re.split(r"(\r\x1b\[K|\n)", shown(Terminal())):
-        screen = "" if piece in ("\r\x1b[K", "\n") else screen + piece
-        frames.append(screen)
-    assert "epoch 1  step 1/4  [###---------]" in frames
-    assert all(len(frame) < 60 for frame in frames if "[" in frame)
-    assert any(frame.startswith("done: ") for frame in frames)
+    monkeypatch.setattr(reporting, "_REDRAW", 0.0)
+    seen = [*screens(shown(Terminal()))]
+    first = next(lines[0] for lines in seen if "step 1/4" in lines[0])
+    assert re.fullmatch(r"epoch 1  step 1/4  \|#+\d? +\|", first)
+    assert all(len(lines[-1]) < 60 for lines in seen if "|" in lines[-1])
+    assert any(re.fullmatch(r"epoch 2  step 4/4  \|#+\|  loss 0\.2500  [\d.]+ steps/s", lines[-1]) for lines in seen)
+    *above, end, last = seen[-1]
+    assert [line[:8] for line in above] == ["epoch 1 ", "epoch 2 "]  # the evaluations; no bar is left
+    assert (end[:6], last) == ("done: ", "")
+
+
+def test_progress_draws_no_more_often_than_one_sees(monkeypatch):
+    now = iter(range(1_000_000))
+    monkeypatch.setattr(reporting, "monotonic", lambda: next(now) / 1000)
+    events = [RunStarted(state(0), None, 0, 500), *(step(number, loss=0.5) for number in range(1, 501))]
+    terminal = Terminal()
+    list(progress(file=terminal)(iter(events)))
+    assert len({lines[0] for lines in screens(terminal.getvalue())}) in range(9, 13)  # 500 steps of 2 ms
+
+
+def test_a_notebook_has_a_bar_and_a_quiet_one_has_none(monkeypatch):
+    kernel = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})
+    monkeypatch.setattr("sys.stderr", kernel())
+    list(pipe(run(), progress()))
+    assert "step 1/4  |###" in sys.stderr.getvalue()
+    monkeypatch.setattr("sys.stderr", kernel())
+    monkeypatch.setenv(SETTING, "0")
+    list(pipe(run(), progress()))
+    assert sys.stderr.getvalue() == ""
+    assert "loss" in shown(io.StringIO())  # who names a file wants it
+
+
+def test_messages_move_no_cursor():
+    file = Terminal()
+    list(
+        progress(file=file)(
+            iter([step(1), Warned(state(1), None, 0, "no\x1b[2Jserver\nhere"), Evaluated(state(1), None, 0, {"\x9bK": 1.0})])
+        )
+    )
+    assert [*screens(file.getvalue())][-1][:2] == ["epoch 1  step 1  no?[2Jserver here", "epoch 1  step 1  ?K 1.0000"]
 
 
 def test_progress_knows_no_end_where_there_is_none():
@@ -56,7 +91,8 @@ def test_progress_leaves_a_clean_line_when_the_run_fails():
     terminal = Terminal()
     with pytest.raises(RuntimeError, match="out of memory"):
         list(progress(file=terminal)(failing()))
-    assert terminal.getvalue().endswith("\n")
+    bar, end = [*screens(terminal.getvalue())][-1]
+    assert (bar[:16], end) == ("epoch 1  step 1/", "")
 
 
 def test_progress_goes_to_standard_error(capsys):
@@ -108,8 +144,8 @@ def test_a_program_without_a_console_runs(monkeypatch):
 
 def test_a_narrow_terminal_gets_narrow_lines(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
-    frames = re.split(r"\r\x1b\[K|\n", shown(Terminal()))
-    assert all(len(frame) < 20 for frame in frames if "step 1/4" in frame)
+    bars = [lines[0] for lines in screens(shown(Terminal())) if "step 1/4" in lines[0]]
+    assert 0 < max(map(len, bars)) < 20
 
 
 def watched(monkeypatch, *moments, total=None):

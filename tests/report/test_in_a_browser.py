@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html import escape, unescape
 
+import numpy as np
 import pytest
 
 import mlxfp as fp
@@ -62,7 +63,12 @@ def test_values_in_a_notebook_and_charts_of_any_names_fit_a_phone(tmp_path):
     rows = fp.from_examples([{f"{name}{place}": "y" * 1000 for place in range(8)}])
     path = tmp_path / "page.html"
     drawn = line_chart(name, {name: [(0, 1e-9), (1, 2e-9)], "b": [(0, 1.0)]}, x=name, y=name), histogram(name, [1, 2], x="x")
-    path.write_text(page(name, fp_html(rows), fp_html(next(iter(fp.pipe(rows, fp.batch(1))))), *drawn), "utf-8")
+    group = next(iter(fp.pipe(rows, fp.batch(1))))
+    joined = fp.pipe(fp.concat([rows, fp.concat([rows, rows])]), fp.prefetch(2, workers=2), fp.batch(1))
+    ids = {f"{name}input_ids": np.zeros((2, 300), np.int32), f"{name}attention_mask": np.ones((2, 300), np.int32)}
+    score = fp.kaggle.Score(name, (0.5, 1.0), 0.75)
+    values = map(fp_html, (rows, group, joined, fp.show_batch(ids), score))
+    path.write_text(page(name, *values, *drawn), "utf-8")
     seen, said = looked_at(path, tmp_path, 390, dark=False)
     assert (seen["page"], seen["over"], said) == (390, [], [])
 

@@ -37,6 +37,7 @@ position:relative;max-width:62em;overflow-wrap:anywhere}
 .mlxfp .tip{text-decoration:underline dotted;cursor:help}
 .mlxfp .bar{display:inline-block;height:.7em;min-width:1px;background:var(--c0);border-radius:2px}
 .mlxfp .track{display:inline-block;width:7em;max-width:100%}
+@media (min-width:601px){.mlxfp .scroll td{overflow-wrap:break-word}}
 @media (max-width:600px){
 .mlxfp table.cards thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 .mlxfp table.cards,.mlxfp table.cards tbody,.mlxfp table.cards tr,.mlxfp table.cards td{display:block;width:100%}

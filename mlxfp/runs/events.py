@@ -73,7 +73,8 @@ class FoldEnded(RunEvent):
 
     def _repr_html_(self) -> str:
         """Show the score in a notebook."""
-        return fragment(table(["fold", clip(self.metric, 60)], [(self.fold, "undefined" if self.score is None else self.score)]))
+        shown = table(["fold", clip(self.metric, 60)], [(self.fold, "undefined" if self.score is None else self.score)])
+        return fragment(element("div", shown, class_="scroll"))
 
 
 @frozen

@@ -1,5 +1,6 @@
 """What a notebook shows of values, in a real browser: on a phone and a screen, light and dark."""
 
+import numpy as np
 import pytest
 
 import mlxfp as fp
@@ -17,8 +18,13 @@ PLAIN = [{"text": f"passenger {place}", "ids": list(range(place)), "fare": 7.25 
 def test_values_are_readable(rows, look, tmp_path):
     dataset = fp.pipe(fp.from_examples(rows), fp.shuffle(seed=0), fp.batch(3))
     group, cursor = next(fp.iterate(dataset))
-    shown = [value._repr_html_() for value in (fp.from_examples(rows), dataset, group, cursor) if hasattr(value, "_repr_html_")]
-    assert len(shown) >= 3
+    plain = fp.from_examples(rows)
+    joined = fp.pipe(fp.concat([plain, fp.concat([plain, plain])]), fp.prefetch(2, workers=2), fp.batch(1))
+    name = next(iter(rows[0]))
+    ids = {f"{name}input_ids": np.zeros((2, 300), np.int32), f"{name}attention_mask": np.ones((2, 300), np.int32)}
+    values = (plain, dataset, group, cursor, joined, fp.show_batch(ids), fp.kaggle.Score(name, (0.5, 1.0), 0.75))
+    shown = [value._repr_html_() for value in values if hasattr(value, "_repr_html_")]
+    assert len(shown) >= 6
     path = tmp_path / "page.html"
     path.write_text(page("values", *(element("section", each) for each in shown)), "utf-8")
     assert look(path.as_uri()) == Seen()

@@ -139,7 +139,10 @@ def test_it_is_bounded_for_any_data():
     for value in (wide, long, many, arrays, next(iter(pipe(wide, batch(6))))):
         assert len(html(value)) < 60_000
     assert len(explain(many, format="html")) < 50_000
-    assert "and 38 more columns" in html(wide)
+    assert "and 38 more columns between them" in html(wide)
+    assert html(wide).count('scope="col"') == 12
+    assert ">c0<" in html(from_table({f"c{place}": ["x"] for place in range(50)}))
+    assert ">c49<" in html(from_table({f"c{place}": ["x"] for place in range(50)}))
     assert "100,000 characters" in html(wide)
 
 

@@ -38,9 +38,11 @@ def show(value: Any) -> str:
 
 def rows_html(rows: Sequence[Mapping[str, Any]], decoders: Mapping[str, Decoder]) -> Html:
     """Return rows as a table; where the tokenizer of a column is known, the text of ids is shown when the pointer is over them."""
-    names = list(rows[0])[:COLUMNS] if rows else []
+    present = list(rows[0]) if rows else []
+    names = present if len(present) <= COLUMNS else [*present[: COLUMNS // 2], *present[-COLUMNS // 2 :]]  # stages add the last ones
     cells = [[_cell(row[name], decoders.get(name)) for name in names] for row in rows]
-    more = [element("p", f"and {len(rows[0]) - COLUMNS:,} more columns", class_="muted")] if rows and len(rows[0]) > COLUMNS else []
+    left_out = len(present) - len(names)
+    more = [element("p", f"and {left_out:,} more columns between them", class_="muted")] if left_out else []
     return element("div", table([clip(name, VALUE) for name in names], cells), *more, class_="scroll", tabindex=0)
 
 

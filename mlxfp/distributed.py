@@ -91,12 +91,14 @@ class Ranks:
         >>> connect().gather([0.1, 3])
         [[0.1, 3.0]]
         """
-        table = np.zeros((self.world.size, len(numbers)))
-        table[self.world.rank] = numbers
+        table = np.zeros((self.world.size, 1 + len(numbers)))
+        table[self.world.rank] = 1.0, *numbers
         if self.world.size > 1:  # as whole numbers, which are added to zeros: MLX has no float64 to send
             bits = mx.array(table.view(np.uint32))
             table = self._sent(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
-        rows: list[list[float]] = table.tolist()
+            if not (table[:, 0] == 1.0).all():  # a ring whose rank has died may leave its numbers out, without an error
+                raise self._gone("it has sent nothing")
+        rows: list[list[float]] = table[:, 1:].tolist()
         return rows
 
     def gather_bytes(self, content: bytes) -> list[bytes]:
@@ -119,10 +121,13 @@ class Ranks:
             try:
                 return np.array(send())
             except RuntimeError as error:
-                raise RankError(
-                    f"Another rank is gone, so this one, rank {self.world.rank} of {self.world.size}, cannot go on: {error}. The output of "
-                    "that rank says why, unless it was killed. Start all ranks again, to go on with what is written."
-                ) from error
+                raise self._gone(str(error)) from error
+
+    def _gone(self, why: str) -> RankError:
+        return RankError(
+            f"Another rank is gone, so this one, rank {self.world.rank} of {self.world.size}, cannot go on: {why}. The output of that rank "
+            "says why, unless it was killed. Start all ranks again, to go on with what is written."
+        )
 
 
 @define(eq=False)

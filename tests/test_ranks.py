@@ -1,41 +1,32 @@
-"""Ranks that write, evaluate, predict and go on together: real processes, started by mlx.launch."""
+"""Ranks that write, evaluate, predict and go on together: real processes, connected by MLX's ring."""
 
 import json
 import os
-import signal
+import socket
 import subprocess
 import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
 import pytest
-from mlx import nn, optimizers
-from mlxfp.collators.batches import default
 
-from mlxfp import runners
+from mlxfp.cli.commands import main
 from mlxfp.cli.ranks import _free
-from mlxfp.collators.collating import collate
-from mlxfp.core.errors import ArgumentError
+from mlxfp.core.cursors import Cursor
+from mlxfp.core.errors import ArgumentError, CursorMismatchError, RankError
+from mlxfp.core.execution import iterate
 from mlxfp.core.pipelines import pipe
-from mlxfp.core.trees import flatten
 from mlxfp.data.lengths.batching import batch
-from mlxfp.data.lengths.packing import pack
-from mlxfp.data.rows.map_filter import filter, map
-from mlxfp.data.rows.sharding import shard
-from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.rows.sharding import World, shard
+from mlxfp.data.running.rank_pools import RankPool
+from mlxfp.data.running.resharding import resharded
 from mlxfp.data.running.writing import write
-from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.distributed import connect
-from mlxfp.evaluation.metrics import roc_auc
-from mlxfp.training.loop.checkpoints import load_latest
-from mlxfp.training.loop.evaluating import evaluate, predict
-from mlxfp.training.loop.fitting import fit, last
-from mlxfp.training.losses import cross_entropy
-from mlxfp.training.observers import checkpoint
-from mlxfp.training.steps.state import train_state
-from mlxfp.training.steps.steps import train_step
-from tests.data.running.test_writing import Gaps, content
+from mlxfp.runners import ranks as on_ranks
+from tests.rank_programs import ROWS, WRITTEN, breaking, measured, shared, train
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = """
@@ -43,144 +34,83 @@ import sys
 from mlxfp.runtime import use_fast_blas
 use_fast_blas(threads=1)
 from mlxfp.distributed import connect
-from tests.test_ranks import CASES
+from tests.rank_programs import CASES
 CASES[sys.argv[1]](connect(backend="ring", limit=100), sys.argv[2])
 """
-START = "from mlx._distributed_utils.launch import main; main()"
-ROWS = from_examples([{"x": [i % 7, i / 10, 1.0], "y": i % 2, "number": i, "input_ids": list(range(i % 5))} for i in range(120)])
-GLOBAL = 8  # rows of all ranks in a batch
+LAUNCH = "from mlx._distributed_utils.launch import main; main()"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MLX_DISABLE_COMPILE": "1"}  # compiling would take longer than all the rest
 
 
-def squared(row):
-    return {**row, "square": row["number"] ** 2}
-
-
-class Breaks:
-    """A function of rows that ends one rank at a row."""
-
-    __fingerprint__ = "breaks"
-
-    def __init__(self, how):
-        self.how = how
-
-    def __call__(self, row):
-        if row["number"] == 80 and os.environ.get("MLX_RANK") == "1":
-            if self.how == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            raise ValueError("a broken row")
-        return row
-
-
-Breaks.__fingerprint__ = lambda self: "breaks"
-WRITTEN = {
-    "rows": pipe(ROWS, map(squared), filter(lambda row: row["number"] % 3 > 0)),
-    "packed": pipe(ROWS, map(squared), pack(16)),
-    "a state that is empty at first": pipe(from_examples([{"x": i} for i in range(120)]), Gaps()),
-}
-
-
-def batches(size):
-    return pipe(ROWS, filter(lambda row: row["x"][0] != 3), batch(size), collate(default()))
-
-
-def measure(model, group):
-    logits = model(group["x"])
-    return {"loss": cross_entropy(logits, group["y"]), "auc": roc_auc(logits[:, 1] - logits[:, 0], group["y"])}
-
-
-def state_of():
-    model = nn.Linear(3, 2)
-    model.weight, model.bias = mx.array([[0.1, -0.2, 0.3], [0.2, 0.1, -0.1]]), mx.zeros(2)
-    return model, train_state(model, optimizers.SGD(0.01, momentum=0.9))
-
-
-def measured(ranks, size):
-    model, state = state_of()
-    answers = [
-        answer["p"].tolist() for answer in predict(model, lambda model, group: {"p": model(group["x"])}, ranks=ranks)(state, batches(size))
-    ]
-    return evaluate(model, measure, ranks=ranks)(state, batches(size)), answers
-
-
-def train(ranks, folder, *, steps, size=None):
-    """Train up to a step, from the last checkpoint; return where it began, and the parameters."""
-    world, (model, start) = ranks.world, state_of()
-    own = pipe(
-        ROWS,
-        shuffle(seed=0),
-        shard(world.copy, world.copies),
-        batch(size or GLOBAL // world.copies, drop_last=True),
-        collate(default()),
-    )
-    step = train_step(
-        model, lambda model, group: cross_entropy(model(group["x"]), group["y"]), optimizers.SGD(0.01, momentum=0.9), ranks=ranks
-    )
-    begin = load_latest(folder, start, ranks=ranks)
-    stream = fit(step, begin.state, own, epochs=3, steps=steps, cursor=begin.cursor, running=begin.running, log_every=4)
-    end = last(pipe(stream, checkpoint(folder, ranks=ranks)))
-    return begin.state.step, end.step, [np.array(leaf).tolist() for leaf in flatten(end.state.params)[1]]
-
-
-def work_together(ranks, folder):
-    """Do everything that ranks do together, and say what came out."""
-    place, size = Path(folder), ranks.world.size
-    for name, dataset in WRITTEN.items():
-        manifest = write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100))
-        assert write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100)) == manifest
-    said = {
-        "measured": [measured(ranks, rows) for rows in (4, 200)],
-        "trained": train(ranks, place / "trained", steps=5 if size == 2 else 20),
-    }
-    try:
-        evaluate(nn.Linear(3, 2), measure, ranks=ranks)(
-            state_of()[1], pipe(ROWS, shard(ranks.world.rank, size), batch(4), collate(default()))
-        )
-    except ArgumentError as error:
-        said["refused"] = str(error)
-    (place / f"{size}-{ranks.world.rank}.json").write_text(json.dumps(said), encoding="utf-8")
-
-
-def write_and_end(how):
-    return lambda ranks, folder: write(pipe(ROWS, map(Breaks(how))), folder, rows_per_file=20, on=runners.ranks(limit=30))
-
-
-CASES = {"together": work_together, "killed": write_and_end("killed"), "raises": write_and_end("raises")}
-
-
-def launched(case, folder, size):
-    """Run a case in so many processes of mlx.launch; return what they print, with what is said of them at the end."""
+def launched(size, *command):
+    """Run a command in so many processes of mlx.launch; return what they print."""
     where = ["--backend", "ring", "-n", str(size), "--starting-port", str(_free(size))]
-    command = [sys.executable, "-c", START, *where, "--", sys.executable, "-c", PROGRAM, case, str(folder)]
-    process = subprocess.Popen(
-        command,
+    # A pipe as its standard input: at the end of a file, mlx.launch would keep a core busy.
+    with subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, *where, "--", sys.executable, *command],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    try:
+    ) as process:
         return process.stdout.read()
+
+
+def started(size, folder, *command):
+    """Run a command in processes that nothing ends but themselves; return the exit code and the output of each."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(size)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        hosts = [[f"127.0.0.1:{each.getsockname()[1]}"] for each in sockets]
+    hostfile = folder.parent / f"{folder.name}.json"
+    hostfile.write_text(json.dumps(hosts), encoding="utf-8")
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *command],
+            cwd=ROOT,
+            env={**ENVIRONMENT, "MLX_HOSTFILE": str(hostfile), "MLX_RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    try:
+        return [(process.communicate(timeout=250)[0], process.returncode) for process in processes]
     finally:
-        process.communicate(timeout=300)
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+
+@pytest.fixture
+def uncompiled():
+    mx.disable_compile()
+    yield
+    mx.enable_compile()
+
+
+@pytest.mark.usefixtures("uncompiled")
 def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
-    alone = measured(None, 4), measured(None, 200)
+    alone = [list(measured(None, rows)) for rows in (4, 200)]
     _, _, whole = train(connect(), tmp_path / "whole", steps=30)
     for size in (2, 4):
-        printed = launched("together", tmp_path, size)
-        found = (
-            [json.loads((tmp_path / f"{size}-{rank}.json").read_text()) for rank in range(size)] if "Traceback" not in printed else printed
-        )
+        printed = launched(size, "-c", PROGRAM, "together", str(tmp_path))
+        assert "Traceback" not in printed, printed
+        found = [json.loads((tmp_path / f"{size}-{rank}.json").read_text()) for rank in range(size)]
         assert all(each == found[0] for each in found), found
-        assert found[0]["measured"] == [list(each) for each in alone]
-        assert "evaluate needs the same batches on all of them" in found[0]["refused"]
+        assert found[0]["measured"] == alone
+        assert found[0]["refused"]
         assert found[0]["trained"][:2] == ([0, 5] if size == 2 else [5, 20])
-        for name, dataset in WRITTEN.items():
-            write(dataset, tmp_path / f"{name}, alone", rows_per_file=30)
-            assert content(tmp_path / name) == content(tmp_path / f"{name}, alone")
+    for name, dataset in WRITTEN.items():
+        write(dataset, tmp_path / f"{name}, alone", rows_per_file=30)
+        assert files_in(tmp_path / name) == files_in(tmp_path / f"{name}, alone")
     begun, ended, params = train(connect(), tmp_path / "trained", steps=30)
     assert (begun, ended) == (20, 30)
     assert all(np.allclose(ours, theirs, rtol=1e-5, atol=1e-6) for ours, theirs in zip(params, whole, strict=True))
@@ -188,19 +118,128 @@ def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
 
 @pytest.mark.parametrize("how", ["killed", "raises"])
 def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on(how, tmp_path):
-    printed = launched(how, tmp_path, 2)
-    assert (
-        ("RankError: Another rank is gone" in printed or "and ends: a rank has ended" in printed)
-        if how == "killed"
-        else ("RankError: Rank 1 of 2 failed while it wrote its files, so this one, rank 0, stops" in printed)
-    ), printed
-    left = {path.name for path in tmp_path.glob("part-*")}
-    assert 0 < len(left) < 6
-    dataset = pipe(ROWS, map(Breaks(how)))
-    assert write(dataset, tmp_path, rows_per_file=20).rows == 120
-    write(dataset, tmp_path / "alone", rows_per_file=20)
-    assert content(tmp_path / "alone") == {name: data for name, data in content_of_files(tmp_path).items()}
+    folder = tmp_path / "parts"
+    (first, code), (second, other) = started(2, folder, "-c", PROGRAM, how, str(folder))
+    assert code == 1
+    assert other == {"killed": -9, "raises": 1}[how]
+    if how == "killed":
+        assert "RankError: Another rank is gone" in first or "for another one, and ends: a rank has ended" in first
+    else:
+        assert "RankError: Rank 1 of 2 failed while it wrote its files, so this one, rank 0, stops" in first
+        assert "ValueError: a broken row" in second
+    assert 0 < len(list(folder.glob("part-*"))) < 6
+    assert write(breaking(how), folder, rows_per_file=20).rows == 120
+    write(breaking(how), tmp_path / "alone", rows_per_file=20)
+    assert files_in(tmp_path / "alone") == files_in(folder)
 
 
-def content_of_files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
+    small = ["model.name=encoder", "data.limit=40", "text.vocab_size=300", "training.epochs=1", "validation.method=holdout"]
+    quiet = ["observers.progress=false", "observers.plots=false", f"output={tmp_path}"]
+    command = [sys.executable, "-m", "mlxfp", "run", "titanic", *small, *quiet, "--ranks", "2"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "is ready to submit" in done.stdout
+    assert "ended well" not in done.stdout
+    failed = subprocess.run([*command, "name=other", "training.size=7"], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert failed.returncode == 1
+    assert "training.size: batches of 7 rows cannot be divided among 2 ranks" in failed.stderr + failed.stdout
+
+
+def test_arguments_of_ranks_that_cannot_be_are_a_sentence(capsys):
+    assert main(["run", "titanic", "--ranks", "0"]) == 1
+    assert main(["run", "titanic", "--ranks", "2", "--hostfile", "hosts.json"]) == 1
+    assert main(["run", "titanic", "--hostfile", "nowhere.json"]) == 1
+    said = capsys.readouterr().err
+    assert "ranks must be at least 1, got ranks=0" in said
+    assert "Give one of --ranks and --hostfile" in said
+    assert "There is no file 'nowhere.json'" in said
+    with pytest.raises(ArgumentError, match="limit must be above 0, got limit=0"):
+        on_ranks(limit=0)
+
+
+class Thread:
+    """One of several ranks that are threads."""
+
+    def __init__(self, rank, size, barrier, table):
+        self.world, self._barrier, self._table = World(rank, size), barrier, table
+
+    def gather(self, numbers):
+        self._table[self.world.rank] = list(numbers)
+        self._barrier.wait(20)
+        found = [self._table[rank] for rank in range(self.world.size)]
+        self._barrier.wait(20)
+        return found
+
+
+def in_threads(work, size=2):
+    """Call `work(pool)` on each rank; return what came out, or the error."""
+    barrier, table, ended = threading.Barrier(size), {}, {}
+
+    def begin(rank):
+        pool = RankPool(Thread(rank, size, barrier, table))
+        try:
+            ended[rank] = work(pool)
+        except Exception as error:  # noqa: BLE001  # the test looks at it
+            ended[rank] = error
+        finally:
+            pool.close()
+
+    threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [ended[rank] for rank in range(size)]
+
+
+def test_ranks_meet_when_all_have_done_their_part_and_learn_of_one_that_fails():
+    assert in_threads(lambda pool: pool.meet(lambda: float(pool.rank)), size=3) == [[0.0, 1.0, 2.0]] * 3
+    first, second = in_threads(lambda pool: pool.meet(lambda: 1.0 / pool.rank))
+    assert isinstance(first, ZeroDivisionError)
+    assert isinstance(second, RankError)
+    assert "Rank 0 of 2 failed while it wrote its files, so this one, rank 1, stops" in str(second)
+
+
+def test_ranks_that_would_write_different_data_are_refused():
+    assert in_threads(lambda pool: pool.check_same("0f" * 16)) == [None, None]
+    for error in in_threads(lambda pool: pool.check_same(f"{pool.rank}f" * 16)):
+        assert isinstance(error, ArgumentError)
+        assert "got another one on rank 1 than on rank 0. Leave out shard" in str(error)
+
+
+def cursor_after(count, dataset):
+    cursor = [cursor for _, cursor in iterate(dataset)][count - 1]
+    return Cursor.from_bytes(cursor.to_bytes())
+
+
+def test_a_cursor_goes_on_with_the_same_global_batches_on_other_ranks():
+    before = cursor_after(3, shared(World(1, 2), 4))
+    now = [shared(World(rank, 4), 2) for rank in range(4)]
+    rest = [[item for item, _ in iterate(each, resharded(each, before, 3))] for each in now]
+    rows = [sorted(number for part in parts for number in part["number"].tolist()) for parts in zip(*rest, strict=True)]
+    expected = [sorted(item["number"].tolist()) for item in shared(World(0, 1), 8)][3:]
+    assert rows == expected
+    same = cursor_after(3, shared(World(1, 2), 4))
+    assert resharded(shared(World(1, 2), 4), same, 3) is same
+
+
+def test_global_batches_of_another_size_are_refused():
+    before = cursor_after(3, shared(World(0, 2), 4))
+    said = (
+        r"began with 2 ranks and batches of 4 rows on each, 8 together, and would go on with 4 ranks and .* Make batches of 2 rows on each"
+    )
+    with pytest.raises(ArgumentError, match=said):
+        resharded(shared(World(0, 4), 4), before, 3)
+    with pytest.raises(ArgumentError, match=r"8 rows cannot be divided by 3: start 1, 2, 4 or 8 ranks"):
+        resharded(shared(World(0, 3), 3), before, 3)
+    with pytest.raises(ArgumentError, match=r"it must be known how many batches of the epoch were made\. Pass running="):
+        resharded(shared(World(0, 4), 2), before, None)
+
+
+def test_a_cursor_of_another_pipeline_stays_one():
+    before = cursor_after(3, pipe(ROWS, shard(0, 2), batch(4)))
+    for other in (pipe(ROWS, shard(0, 4), batch(2, drop_last=True)), pipe(ROWS, shard(0, 2), batch(5)), pipe(ROWS, batch(4))):
+        assert resharded(other, before, 3) is before
+        with pytest.raises(CursorMismatchError):
+            iterate(other, resharded(other, before, 3))

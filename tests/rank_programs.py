@@ -1,0 +1,143 @@
+"""What ranks run in the tests of several processes: imported by each of them, so it imports no more than that needs."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pyarrow as pa
+from attrs import frozen
+from mlx import nn, optimizers
+
+from mlxfp import runners
+from mlxfp.collators.collating import collate
+from mlxfp.collators.plain import default
+from mlxfp.core.describing import schema
+from mlxfp.core.errors import ArgumentError
+from mlxfp.core.pipelines import pipe
+from mlxfp.core.stages import Stage
+from mlxfp.core.trees import flatten
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.lengths.packing import pack
+from mlxfp.data.rows.map_filter import filter, map
+from mlxfp.data.rows.sharding import shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.running.writing import write
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.evaluation.metrics import roc_auc
+from mlxfp.training.loop.checkpoints import load_latest
+from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.losses import cross_entropy
+from mlxfp.training.observers import checkpoint
+from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.steps import train_step
+
+ROWS = from_examples([{"x": [i % 7, i / 10, 1.0], "y": i % 2, "number": i, "input_ids": list(range(i % 5))} for i in range(120)])
+GLOBAL = 8  # rows of all ranks in a batch
+
+
+def squared(row):
+    return {**row, "square": row["number"] ** 2}
+
+
+@frozen(repr=False)
+class Gaps(Stage):
+    """Adds the difference to the row before: it keeps a state that is empty at the start."""
+
+    def step(self, state, chunk):
+        x = chunk.column("x").to_numpy()
+        return (int(x[-1]),), (chunk.append_column("gap", pa.array(np.diff(x, prepend=state[0] if state else 0))),)
+
+    def schema(self, schema):
+        return schema.append(pa.field("gap", pa.int64()))
+
+
+class Breaks:
+    """A function of rows that ends one rank at a row."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __fingerprint__(self):
+        return "breaks"
+
+    def __call__(self, row):
+        if row["number"] == 80 and os.environ.get("MLX_RANK") == "1":
+            if self.how == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("a broken row")
+        return row
+
+
+WRITTEN = {
+    "rows": pipe(ROWS, map(squared), filter(lambda row: row["number"] % 3 > 0)),
+    "packed": pipe(ROWS, map(squared), pack(16)),
+    "a state that is empty at first": pipe(from_examples([{"x": i} for i in range(120)]), Gaps()),
+}
+
+
+def batches(size):
+    return pipe(ROWS, filter(lambda row: row["x"][0] != 3), batch(size), collate(default()))
+
+
+def measure(model, group):
+    logits = model(group["x"])
+    return {"loss": cross_entropy(logits, group["y"]), "auc": roc_auc(logits[:, 1] - logits[:, 0], group["y"])}
+
+
+def state_of():
+    model = nn.Linear(3, 2)
+    model.weight, model.bias = mx.array([[0.1, -0.2, 0.3], [0.2, 0.1, -0.1]]), mx.zeros(2)
+    return model, train_state(model, optimizers.SGD(0.01, momentum=0.9))
+
+
+def measured(ranks, size):
+    model, state = state_of()
+    forward = predict(model, lambda model, group: {"p": model(group["x"])}, ranks=ranks)
+    answers = [answer["p"].tolist() for answer in forward(state, batches(size))]
+    return evaluate(model, measure, ranks=ranks)(state, batches(size)), answers
+
+
+def shared(world, size):
+    return pipe(ROWS, shuffle(seed=0), shard(world.copy, world.copies), batch(size, drop_last=True), collate(default()))
+
+
+def train(ranks, folder, *, steps):
+    """Train up to a step, from the last checkpoint; return where it began and ended, and the parameters."""
+    (model, start), optimizer = state_of(), optimizers.SGD(0.01, momentum=0.9)
+    own = shared(ranks.world, GLOBAL // ranks.world.copies)
+    step = train_step(model, lambda model, group: cross_entropy(model(group["x"]), group["y"]), optimizer, ranks=ranks)
+    begin = load_latest(folder, start, ranks=ranks)
+    stream = fit(step, begin.state, own, epochs=3, steps=steps, cursor=begin.cursor, running=begin.running, log_every=4)
+    end = last(pipe(stream, checkpoint(folder, ranks=ranks)))
+    return begin.state.step, end.step, [np.array(leaf).tolist() for leaf in flatten(end.state.params)[1]]
+
+
+def work_together(ranks, folder):
+    """Do everything that ranks do together, and say what came out."""
+    place, size = Path(folder), ranks.world.size
+    for name, dataset in WRITTEN.items() if size == 2 else ():
+        manifest = write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100))
+        assert write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100)) == manifest
+    trained = train(ranks, place / "trained", steps=5 if size == 2 else 20)
+    said = {"measured": [measured(ranks, rows) for rows in (4, 200)], "trained": trained}
+    model, state = state_of()
+    try:
+        evaluate(model, measure, ranks=ranks)(state, shared(ranks.world, 4))
+    except ArgumentError as error:
+        said["refused"] = "evaluate needs the same batches on all of them" in str(error)
+    (place / f"{size}-{ranks.world.rank}.json").write_text(json.dumps(said), encoding="utf-8")
+
+
+def breaking(how):
+    return pipe(ROWS, map(Breaks(how), schema=schema(ROWS)))
+
+
+def write_and_end(how):
+    return lambda ranks, folder: write(breaking(how), folder, rows_per_file=20, on=runners.ranks(limit=30))
+
+
+CASES = {"together": work_together, "killed": write_and_end("killed"), "raises": write_and_end("raises")}

@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 import mlxfp as fp
 from mlxfp._html import STYLE, Html, element, joined
 from mlxfp.core.describing import part_facts
+from mlxfp.core.notebooks.diagrams import PartFacts
 
 ROOT = Path(__file__).parent.parent
 PICTURES = Path(__file__).with_name("pictures")
@@ -44,7 +45,7 @@ def main() -> None:
         (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")
 
 
-def landing_facts() -> list[tuple[str, str, str]]:
+def landing_facts() -> list[PartFacts]:
     """Return what `explain` says of the pipeline on docs/index.md: the first two blocks of code run in an empty folder."""
     text = Path(__file__).with_name("index.md").read_text("utf-8")
     hidden, shown = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)[:2]
@@ -54,12 +55,12 @@ def landing_facts() -> list[tuple[str, str, str]]:
         return list(part_facts(names["batches"]))
 
 
-def explain_picture(parts: Iterable[tuple[str, str, str]]) -> str:
+def explain_picture(parts: Iterable[PartFacts]) -> str:
     """Draw what `explain` says: a line at each part, and what comes out of it."""
     drawn, y = [], MARGIN
-    for _, part, facts in parts:
-        about = re.sub(r"; (encoded|not) by .*", "", facts)  # says which packages are installed
-        lines = [*(("code bold", line) for line in wrap(part, 98)), *(("muted small", line) for line in wrap(about, 128))]
+    for each in parts:
+        about = re.sub(r"; (encoded|not) by .*", "", each.about)  # says which packages are installed
+        lines = [*(("code bold", line) for line in wrap(each.part, 98)), *(("muted small", line) for line in wrap(about, 128))]
         height = 8 + 18 * len(lines)
         drawn.append(element("rect", x=MARGIN, y=y, width=4, height=height, rx=2, fill=COLORS["c0"]))
         drawn += [_text(line, MARGIN + 16, y + 17 + 18 * place, kind) for place, (kind, line) in enumerate(lines)]

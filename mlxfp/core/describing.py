@@ -8,7 +8,7 @@ import attrs
 
 from mlxfp._html import clip, element, fragment
 from mlxfp.core.checks import check_choice
-from mlxfp.core.chunks import Schema, columns_text
+from mlxfp.core.chunks import Schema
 from mlxfp.core.errors import MlxfpError, without_generated_frames
 from mlxfp.core.nodes import Pipeline, check_dataset, children, known_length, length_after
 from mlxfp.core.notebooks.diagrams import PartFacts, diagram
@@ -74,10 +74,9 @@ def explain(dataset: Pipeline[Any], *, format: Literal["text", "html"] = "text")
 
 
 def _lines(facts: PartFacts) -> Iterator[str]:
-    columns = facts.schema if isinstance(facts.schema, str) else columns_text(facts.schema)
     indent = "  | " * facts.depth
     yield f"{indent}{facts.part}"
-    yield f"{indent}    {'; '.join(filter(None, (f'{facts.level}: {columns}', facts.count, facts.access, *facts.notes)))}"
+    yield f"{indent}    {facts.about}"
 
 
 def _rewritten(dataset: Pipeline[Any]) -> Iterator[str]:

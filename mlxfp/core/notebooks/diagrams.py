@@ -7,7 +7,7 @@ from typing import Any
 from attrs import frozen
 
 from mlxfp._html import Html, clip, element
-from mlxfp.core.chunks import Schema
+from mlxfp.core.chunks import Schema, columns_text
 
 _PARTS, _PART, _NOTES, _COLUMNS, _COLUMN = 40, 300, 4, 12, 60  # parts, their characters, notes of each, columns, characters of each
 _DEEPEST = 8  # levels of joined datasets that are indented
@@ -27,6 +27,12 @@ class PartFacts:
     notes: tuple[str, ...]
     thread: str  # where it runs: nothing for the loop that reads the pipeline
     workers: str  # who shares its work; nothing for that thread alone
+
+    @property
+    def about(self) -> str:
+        """What comes out of it, as a line of text."""
+        columns = self.schema if isinstance(self.schema, str) else columns_text(self.schema)
+        return "; ".join(filter(None, (f"{self.level}: {columns}", self.count, self.access, *self.notes)))
 
 
 def diagram(facts: Iterable[PartFacts]) -> Html:

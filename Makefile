@@ -29,7 +29,7 @@ NARROW := tests/core tests/data tests/text tests/collators -k 'not YCbCr'
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/installed-run  ## install and run the main job: a folder of made-up passengers to a blend of models to a submission
+demo: $(VENV)/installed-run  ## install and run the main job: a folder of synthetic passengers to a blend of models to a submission
 	@$(PYTHON) -m mlxfp.runtime
 	@$(PYTHON) -m mlxfp data synthetic titanic --out runs/passengers
 	@$(PYTHON) -m mlxfp run --data runs/passengers --minutes 1 name=demo $(ARGS)

@@ -66,13 +66,13 @@ def _infer(options: Namespace) -> int:
 
 
 def _synthetic(options: Namespace) -> int:
-    """Write made-up files with the columns of a spec, to try things out; files that are there already stay as they are."""
+    """Write synthetic files with the columns of a spec, to try things out; files that are there already stay as they are."""
     from mlxfp.kaggle.specs.catalogue import named_spec
     from mlxfp.kaggle.specs.synthetic import write_synthetic
 
     made = write_synthetic(named_spec(options.spec), options.out)
     files = ", ".join(file.name for file in (made.train, made.test, made.sample) if file is not None)
-    say(f"{options.out}: {files}, with made-up rows.")
+    say(f"{options.out}: {files}, with synthetic rows.")
     return 0
 
 

@@ -73,7 +73,7 @@ def members(run: FinishedRun) -> Html:
     out = [(clip(name, _NAME), clip(why, _OPTION)) for name, why in run.metrics["left_out"].items()]
     single = run.metrics["single"]
     said = (
-        f"The blend is not better than {single} ({number(run.metrics['blend'])}), which is handed in alone."
+        f"The blend is not better than {single} ({number(run.metrics['blend'])}), so that one alone is submitted."
         if "blend" in run.metrics and single
         else ""
     )

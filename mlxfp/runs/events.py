@@ -102,7 +102,7 @@ class LeftOut(RunEvent):
 
 @frozen
 class Weighed(RunEvent):
-    """What a member is worth to a run with model.name=auto: its own score, its weight in what is handed in, from 0 to 1.
+    """What a member is worth to a run with model.name=auto: its own score, its weight in what is submitted, from 0 to 1.
 
     `adds` is how much better the score of the blend is with the member than without it; None where there is no blend.
 

@@ -44,7 +44,7 @@ class Choice:
 
 @frozen
 class Chosen:
-    """The choice that is handed in: `single` names the member if it is one alone.
+    """The choice that is submitted: `single` names the member if it is one alone.
 
     `oof` are the out-of-fold predictions before a threshold, and `scored` those that `score` is of. `parts` has the score of each member on
     the same rows, and `adds` how much better the blend is with a member than without it. `blend` is the score of the blend.

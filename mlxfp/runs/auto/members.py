@@ -114,5 +114,5 @@ def _linear(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
 
 def _forest(*, classed: bool) -> tuple[str, Mapping[str, Any]]:
     if classed:
-        return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 300, "min_samples_leaf": 3, "max_features": 0.5}
-    return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 300, "min_samples_leaf": 2, "max_features": 0.4}
+        return "sklearn.ensemble:ExtraTreesClassifier", {"n_estimators": 150, "min_samples_leaf": 3, "max_features": 0.5}
+    return "sklearn.ensemble:ExtraTreesRegressor", {"n_estimators": 150, "min_samples_leaf": 2, "max_features": 0.4}

@@ -28,7 +28,7 @@ RunPlan = Callable[[Plan], Iterator[RunEvent]]
 
 
 def run_auto(made: Plan, run_member: RunPlan) -> Iterator[RunEvent]:
-    """Run the members of a plan, or continue, and hand in their blend; yield what happens.
+    """Run the members of a plan, or continue, and submit their blend; yield what happens.
 
     What the clock decides is written down at once, and the outputs depend only on what is written.
     """
@@ -136,7 +136,7 @@ def _about(record: Record, chosen: Chosen) -> dict[str, Any]:
 
 
 def _told(folder: Path) -> Iterator[RunEvent]:
-    """Say what each member is worth, and whether one of them is handed in alone."""
+    """Say what each member is worth, and whether one of them is submitted alone."""
     numbers = read_json(folder / folders.METRICS)
     for name, each in numbers["members"].items():
         yield Weighed(folder, name, each["oof"], each["weight"], each["adds"])
@@ -144,7 +144,7 @@ def _told(folder: Path) -> Iterator[RunEvent]:
         yield Noted(
             folder,
             f"The blend is worse than its best member: {numbers['metric']} {numbers['blend']:.4f} out of fold, and {numbers['oof']:.4f}. "
-            f"So {numbers['single']} alone is handed in. As the best of several, its score may be a little too good.",
+            f"So {numbers['single']} alone is submitted. As the best of several, its score may be a little too good.",
         )
 
 
@@ -162,7 +162,7 @@ def _of_test(files: list[FoldFolder]) -> Numbers:
 
 
 def read_choice(folder: Path) -> tuple[tuple[Path, ...], Choice]:
-    """Read which members of a finished run are in what it handed in, as folders of runs, and how they are combined."""
+    """Read which members of a finished run are in what it submits, as folders of runs, and how they are combined."""
     numbers = read_json(folder / folders.METRICS)
     weights = {name: each["weight"] for name, each in numbers["members"].items() if each["weight"] > 0}
     return tuple(folder / folders.MEMBERS / name for name in weights), Choice(

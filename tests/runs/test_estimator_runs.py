@@ -64,6 +64,19 @@ def test_a_run_of_an_estimator_predicts_the_same_rows_again_and_from_what_it_exp
     assert receipt["versions"]["scikit-learn"]
 
 
+@pytest.mark.parametrize("model", [BOOSTED, ("model.name=sklearn.linear_model:LogisticRegression",)])
+def test_what_is_exported_is_read_by_its_library_alone_and_predicts_the_same(data, tmp_path, model):
+    ran(data, *model)
+    rows = fp.kaggle.read_part(fp.kaggle.load_spec(tmp_path / "out" / "spec.yaml"), data, part="test")
+    for number, folder in enumerate(fp.runs.export(tmp_path / "out", tmp_path / "models"), 1):
+        numbers = fp.kaggle.load_estimator(folder).columns(rows)
+        if model is BOOSTED:
+            made = pytest.importorskip("lightgbm").Booster(model_file=folder / "model-1.txt").predict(numbers)
+        else:
+            made = pytest.importorskip("skops.io").load(folder / "model-1.skops", trusted=[]).predict_proba(numbers)[:, 1]
+        assert np.array_equal(made, read_array(tmp_path / "out" / f"fold-0{number}" / "test.npy"))
+
+
 def test_a_run_that_ends_in_the_middle_continues_to_the_same_bytes(data, tmp_path):
     pytest.importorskip("lightgbm")
     ran(data, *BOOSTED, "name=whole")

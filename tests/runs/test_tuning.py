@@ -10,6 +10,7 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.cli import main
+from mlxfp.runs.tuning import searching
 from mlxfp.runs.tuning.studies import opened
 from tests.runs.competitions import competition, configured
 
@@ -196,10 +197,17 @@ def test_a_trial_that_fails_ends_alone_and_what_was_given_must_not_fail(data):
     assert "The configuration itself fails, so it cannot be tuned." in caught.value.__notes__
 
 
-def test_when_the_time_is_up_there_is_a_best_configuration_and_the_study_goes_on(data):
+def test_when_the_time_is_up_there_is_a_best_configuration_and_the_study_goes_on(data, monkeypatch):
     trials, end = ended(data, minutes=1e-9)
     assert [(trial.trial, trial.score) for trial in trials] == [(0, end.given)]
     assert fp.config.load_config(end.config).config.name == "out-tuned"
+    clock = 0
+    monkeypatch.setattr(searching, "monotonic", lambda: clock)
+    for event in fp.runs.tune(configured(data, *BOOSTED), minutes=1, vary=SPACE):
+        if isinstance(event, fp.runs.FoldEnded):
+            clock = 60  # in the middle of trial 1, which is left for the next call
+    assert event == end
+    assert (end.folder / "trial-0001" / "fold-01" / "result.json").is_file()
     trials, end = ended(data, trials=2)
     assert ([trial.trial for trial in trials], end.trials) == ([1], 2)
     assert [*fp.runs.tune(configured(data, *BOOSTED), trials=2, vary=SPACE)][-1] == end

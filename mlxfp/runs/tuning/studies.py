@@ -110,7 +110,7 @@ class Study:
                 self._put_back(trial)
 
     def put_back(self, trial: Trial) -> None:
-        """Leave a trial to whoever continues the study: it does not count."""
+        """Leave a trial for a process that continues the study: it does not count."""
         with claiming(self.folder):
             self._put_back(self.inner.get_trials(deepcopy=False)[trial.inner.number])
 

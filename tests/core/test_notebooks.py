@@ -1,8 +1,7 @@
-"""What a notebook shows of datasets, groups, batches, cursors and scores: bounded, escaped, and never an error."""
+"""What a notebook shows of datasets, groups, batches and cursors: bounded, escaped, and never an error."""
 
 import pickle
 import re
-from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -26,8 +25,6 @@ from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.caching import load
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples, from_iterable, from_table
-from mlxfp.kaggle.validation.out_of_fold import Score
-from mlxfp.runs.events import Ended, FoldEnded
 from mlxfp.text.tokenizers.training import train_tokenizer
 from mlxfp.text.tokenizing import tokenize
 
@@ -229,19 +226,6 @@ def test_whole_numbers_that_are_not_ids_are_not_decoded():
 def test_an_id_outside_of_the_vocabulary_is_named():
     assert "9999" in html(show_batch({"input_ids": mx.array([[9999]])}, tokenizer=TOKENIZER))
     assert "vocabulary" in html(show_batch({"input_ids": mx.array([[9999]])}, tokenizer=TOKENIZER))
-
-
-def test_scores_of_a_run_and_of_a_fold():
-    score = Score(HOSTILE, (0.5, float("nan"), 1.0), 0.8)
-    shown = html(Ended(Path(HOSTILE), score, submission=None))
-    assert html(score) in shown
-    assert "<script" not in shown
-    assert [float(width) for width in re.findall(r'style="width:([\d.]+)%', shown)] == [50, 100]
-    assert "undefined" in shown
-    assert "undefined" in html(FoldEnded(Path(), 1, metric=HOSTILE, score=None))
-    assert "0.8000" in html(FoldEnded(Path(), 1, metric="accuracy", score=0.8))
-    assert "The score is undefined." in html(Ended(Path("runs/x"), None, submission=Path("submission.csv")))
-    assert len(html(Score("rmse", (0.0,) * 1000, 0.0))) < 20_000
 
 
 def test_batches_show_names_dtypes_and_shapes():

@@ -31,7 +31,9 @@ _NO_MODEL = (BEST, CHECKPOINTS, LOG, MLFLOW, SYNTHETIC, ".*")  # files of a run 
 class TrackedRun(Protocol):
     """A run in one tracker. Methods raise whatever the tracker raises."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """The name of the tracker."""
 
     def observer(self, fold: int) -> Observer:
         """Return the observer that keeps the run of a fold, if the tracker answers."""

@@ -7,12 +7,16 @@ from pathlib import Path
 from mlxfp.cli.configuring import add_code
 from mlxfp.cli.parsing import Commands, add_command, say
 
+_EXAMPLE = "mlxfp report runs/titanic --open\nmlxfp report runs/first runs/second\nmlxfp report first/log.jsonl second/log.jsonl --open"
+
 
 def add(commands: Commands) -> None:
     """Add `report` and `compare`."""
-    report = add_command(commands, "report", _report, example="mlxfp report runs/titanic --open\nmlxfp report runs/first runs/second")
-    report.add_argument("folders", metavar="RUN", nargs="+", help="the folder of a run; several are compared with the first")
-    report.add_argument("--out", metavar="FILE", help="the HTML file (default: report.html in the run, comparison.html for several)")
+    report = add_command(commands, "report", _report, example=_EXAMPLE)
+    report.add_argument(
+        "folders", metavar="RUN", nargs="+", help="the folder of a run; several are compared with the first. Or logs of training: .jsonl"
+    )
+    report.add_argument("--out", metavar="FILE", help="the HTML file (default: report.html, in the run; comparison.html for several)")
     report.add_argument("--open", action="store_true", help="open it in the browser")
     compare = add_command(commands, "compare", _compare, example="mlxfp compare runs/first runs/second")
     compare.add_argument("folders", metavar="RUN", nargs="+", help="the folders of runs; each is compared with the first")
@@ -21,10 +25,13 @@ def add(commands: Commands) -> None:
 
 
 def _report(options: Namespace) -> int:
-    """Write a report of a finished run, or a comparison of several, as one HTML file."""
-    from mlxfp.report import write, write_comparison
+    """Write a report of a finished run, a comparison of several, or a report of logs of training, as one HTML file."""
+    from mlxfp.report import write, write_comparison, write_logs
+    from mlxfp.report.event_logs import is_log
 
-    if len(options.folders) == 1:
+    if all(map(is_log, options.folders)):
+        made = write_logs(options.folders, options.out or "report.html")
+    elif len(options.folders) == 1:
         made = write(options.folders[0], out=options.out, code=options.code)
     else:
         made = write_comparison(options.folders, options.out or "comparison.html", code=options.code)

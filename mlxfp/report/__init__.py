@@ -1,9 +1,10 @@
-"""Reports for the eyes: a page in HTML of every run, and comparisons of several."""
+"""Reports for the eyes: a page in HTML of every run, of logs of training, and comparisons of several runs."""
 
 from mlxfp.report.comparing import Disagreement, Pair, RunComparison, compare, write_comparison
+from mlxfp.report.event_logs import write_logs
 from mlxfp.report.writing import write
 
-__all__ = ["Disagreement", "Pair", "RunComparison", "compare", "write", "write_comparison"]
+__all__ = ["Disagreement", "Pair", "RunComparison", "compare", "write", "write_comparison", "write_logs"]
 
 
 def __dir__() -> list[str]:

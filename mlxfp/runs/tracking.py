@@ -33,7 +33,7 @@ class TrackedRun(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call the tracker."""
+        """The name of the tracker."""
 
     def observer(self, fold: int) -> Observer:
         """Return the observer that keeps the run of a fold, if the tracker answers."""

@@ -1,12 +1,10 @@
-"""A store of MLflow for all tests of a process: making its tables takes seconds."""
+"""Experiment trackers for all tests of a process: making the tables of MLflow takes seconds, and Trackio looks up its folder once."""
 
 import os
 
 import pytest
 
-# Before MLflow, Trackio and TensorBoard are imported: they tell nobody, and write into no folder of the user.
-os.environ["MLFLOW_DISABLE_TELEMETRY"] = os.environ["DO_NOT_TRACK"] = "true"
-os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["DO_NOT_TRACK"] = "true"  # before MLflow is imported
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def main() -> None:
 
 def page_places() -> dict[str, str]:
     """Return where each file of the repository is on the site."""
-    kept = sorted(file for pattern in ("**/*.md", "pictures/*.svg", "site.css") for file in (ROOT / "docs").glob(pattern))
+    kept = sorted(file for pattern in ("**/*.md", "pictures/*.svg", "site.*") for file in (ROOT / "docs").glob(pattern))
     names = (file.relative_to(ROOT).as_posix() for file in kept)
     examples = (f"examples/{file.name}" for file in sorted((ROOT / "examples").glob("*.py")))
     return {name: name.removeprefix("docs/") for name in names} | {name: f"{name[:-3]}.md" for name in examples} | PLACES
@@ -209,7 +209,7 @@ def _constructed(value: object) -> bool:
     return inspect.isclass(value) and not issubclass(value, BaseException) and not getattr(value, "_is_protocol", False)
 
 
-def _linked(  # noqa: PLR0913
+def _linked(  # noqa: PLR0913  # a text, its place, and how its names and links are read
     text: str,
     place: str,
     names: Names,

@@ -78,17 +78,21 @@ def main() -> None:
 
 def page_places() -> dict[str, str]:
     """Return where each file of the repository is on the site."""
-    kept = sorted(file for pattern in ("**/*.md", "pictures/*.svg", "site.css") for file in (ROOT / "docs").glob(pattern))
+    kept = sorted(file for pattern in ("**/*.md", "pictures/*.svg", "site.*") for file in (ROOT / "docs").glob(pattern))
     names = (file.relative_to(ROOT).as_posix() for file in kept)
-    examples = (f"examples/{file.name}" for file in sorted((ROOT / "examples").glob("*.py")))
-    return {name: name.removeprefix("docs/") for name in names} | {name: f"{name[:-3]}.md" for name in examples} | PLACES
+    programs = (f"examples/{file.stem}" for file in sorted((ROOT / "examples").glob("*.py")))
+    notebooks = (f"examples/{file.name}" for file in sorted((ROOT / "examples").glob("*.ipynb")))
+    examples = {f"{name}.py": f"{name}.md" for name in programs} | {name: name for name in notebooks}
+    return {name: name.removeprefix("docs/") for name in names} | examples | PLACES
 
 
 def navigation(names: Names) -> list[object]:
     """Return the tree of pages: those that `docs/README.md` links to in its order, and the public names by family."""
-    links = re.findall(r"\[([^\]]+)\]\(((?:how-to|explanation)/[^)#]+)\)", (ROOT / "docs/README.md").read_text("utf-8"))
-    shelf = {folder: [{_title(title): place} for title, place in links if place.startswith(folder)] for folder in ("how-to", "explanation")}
-    missing = {place for place in page_places().values() if place.startswith(tuple(shelf))} - {place for _, place in links}
+    found = re.findall(r"\[([^\]]+)\]\(((?:how-to|explanation)/[^)#]+)\)", (ROOT / "docs/README.md").read_text("utf-8"))
+    links = {place: _title(title) for title, place in reversed(found)}  # the first link to a page is its title
+    order = list(dict.fromkeys(place for _, place in found))
+    shelf = {folder: [{links[place]: place} for place in order if place.startswith(folder)] for folder in ("how-to", "explanation")}
+    missing = {place for place in page_places().values() if place.startswith(tuple(shelf))} - set(order)
     if missing:
         raise SystemExit(
             f"docs/README.md links to all pages in docs/how-to and docs/explanation; it does not to {', '.join(sorted(missing))}."
@@ -98,7 +102,7 @@ def navigation(names: Names) -> list[object]:
         family = title.strip("`")
         pages: list[object] = [{name.rpartition(".")[2]: names.places[name]} for name in entries]
         reference.append({family: [names.places[family], *pages] if family in names.places else pages})
-    examples = [{place.split("/")[1][:-3]: place} for place in page_places().values() if place.startswith("examples/")]
+    examples = [{place.split("/")[1][:-3]: place} for place in page_places().values() if re.match(r"examples/.*\.md", place)]
     more = [
         {"Benchmarks": "benchmarks.md"},
         {"Fuzzing of tokenizers": "fuzz-tokens.md"},
@@ -209,7 +213,7 @@ def _constructed(value: object) -> bool:
     return inspect.isclass(value) and not issubclass(value, BaseException) and not getattr(value, "_is_protocol", False)
 
 
-def _linked(  # noqa: PLR0913
+def _linked(  # noqa: PLR0913  # a text, its place, and how its names and links are read
     text: str,
     place: str,
     names: Names,

@@ -61,7 +61,7 @@ def look(tab, request):
     tab.on("console", lambda said: console.append(said.text))
     tab.on("pageerror", lambda error: console.append(str(error)))
 
-    def looked(address, act=lambda tab: None):
+    def looked(address, act=lambda tab: None, *, rules=None):
         home = address.partition("//")[0] + "//" + address.split("/")[2]
         tab.on("request", lambda asked: requests.append(asked.url) if not asked.url.startswith((home, "data:", "blob:")) else None)
         tab.goto(address)
@@ -69,7 +69,10 @@ def look(tab, request):
         SCREENS.mkdir(parents=True, exist_ok=True)
         tab.screenshot(path=SCREENS / f"{request.node.name.replace('/', '-')}-{next(numbers)}.png", full_page=True)
         wider = tab.evaluate("Math.max(0, document.documentElement.scrollWidth - document.documentElement.clientWidth)")
-        found = [f"{each['id']}: {each['nodes'][0]['html'][:120]}" for each in axe.run(tab).response["violations"]]
+        found = [
+            f"{each['id']}: {each['nodes'][0]['html'][:120]}"
+            for each in axe.run(tab, options={"runOnly": rules} if rules else None).response["violations"]
+        ]
         return Seen(console, requests, tab.evaluate(OVER), wider, found)
 
     return looked

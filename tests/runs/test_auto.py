@@ -167,6 +167,15 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     assert json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text()) == numbers
 
 
+def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):
+    monkeypatch.setattr(running, "members", lambda facts: (RIDGE,))
+    with pytest.raises(fp.DataError, match="No model could be trained: linear it failed: The targets of 'ship' are binary"):
+        list(fp.runs.run(auto(binary)))
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(binary))
+    assert end.score.overall > 0.6
+
+
 def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):
     train, test = ([{**row, "text": f"this is a {row['text']} of {row['id']}"} for row in texts(number, first)] for number, first in SIZES)
     answers = [{**row, "y": int("cat" in row["text"])} for row in train]

@@ -72,8 +72,8 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
         return [member.name for member in members(evolve(TABLE, **changes))]
 
     assert names() == ["lightgbm", "linear", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "linear", "realmlp", "tabm"]
-    assert names(rows=10**6) == ["lightgbm", "linear"]
+    assert names(rows=50_000) == ["lightgbm", "large", "linear", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "large", "linear"]
     assert names(texts=2) == ["lightgbm", "words", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
@@ -165,6 +165,15 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     monkeypatch.setattr(running, "monotonic", time.monotonic)  # what was decided stays decided, however quick the machine is now
     assert main(["resume", str(tmp_path / "runs" / "ship")]) == 0
     assert json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text()) == numbers
+
+
+def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):
+    monkeypatch.setattr(running, "members", lambda facts: (RIDGE,))
+    with pytest.raises(fp.DataError, match="No model could be trained: linear it failed: The targets of 'ship' are binary"):
+        list(fp.runs.run(auto(binary)))
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(binary))
+    assert end.score.overall > 0.6
 
 
 def test_a_run_on_texts_that_is_killed_ends_with_the_same_bytes(tmp_path):

@@ -46,6 +46,7 @@ def run_auto(made: Plan, run_member: RunPlan) -> Iterator[RunEvent]:
             said |= {event.message} if isinstance(event, Noted) else set()
         record = read_record(made.folder) or record
     if not record.kept:
+        record.path.unlink()  # once the reason is removed, all are tried again
         raise DataError(f"No model could be trained: {'; '.join(f'{each.name} {each.why}' for each in record.entries)}.")
     yield from _finish(made, record)
 

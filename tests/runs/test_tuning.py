@@ -83,7 +83,7 @@ def fork(name, trials, look):
     Path(data / f"{os.getpid()}.json").write_text(json.dumps([ended, event.trial, event.trials, event.score]))
     os._exit(0)
 
-pids = [fork("killed", 6, die), fork("both", 7, meet), fork("both", 7, meet)]
+pids = [fork("killed", 5, die), fork("both", 5, meet), fork("both", 5, meet)]
 print(json.dumps([[pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])] for pid in pids]))
 """
 
@@ -101,9 +101,9 @@ def forks(tmp_path_factory):
 def test_the_best_configuration_runs_and_gives_the_best_score(data, tmp_path, capsys):
     file = tmp_path / "run.json"
     file.write_text(json.dumps(fp.config.unstructure(configured(data, *BOOSTED))))
-    assert main(["tune", str(file), "--trials", "6", *(f"--vary={each}" for each in LEFT)]) == 0
+    assert main(["tune", str(file), "--trials", "4", *(f"--vary={each}" for each in LEFT)]) == 0
     *trials, best, written = capsys.readouterr().out.splitlines()
-    assert len(trials) == 6
+    assert len(trials) == 4
     assert "trial 0: 0." in trials[0]
     assert trials[0].endswith("the configuration as it is")
     assert "These folds have chosen it, so its score is too good." in best
@@ -135,17 +135,17 @@ def test_a_study_that_was_killed_goes_on_to_the_same_trials(forks):
     assert code == -signal.SIGKILL, errors
     begun = data.parent / "killed" / "tuning" / "trial-0002" / "fold-01" / "result.json"
     before = begun.stat().st_mtime_ns
-    events = fp.runs.tune(configured(data, *BOOSTED, "name=killed"), trials=6, vary=SPACE)
+    events = fp.runs.tune(configured(data, *BOOSTED, "name=killed"), trials=5, vary=SPACE)
     first = next(event for event in events if isinstance(event, fp.runs.FoldEnded))
     assert (first.folder.name, first.fold, begun.stat().st_mtime_ns) == ("trial-0002", 1, before)  # its first fold is not trained again
     *rest, again = events
     rest = [event for event in rest if isinstance(event, fp.runs.TrialEnded)]
-    whole, end = ended(data, "name=whole", trials=6)
+    whole, end = ended(data, "name=whole", trials=5)
     assert said(rest) == said(whole[2:])
-    assert (again.trials, again.score, again.given) == (6, end.score, end.given)
+    assert (again.trials, again.score, again.given) == (5, end.score, end.given)
     with study(data, "killed") as found:
         states = [trial.state.name for trial in found.trials]
-    assert (len(states), states.count("FAIL")) == (7, 1)
+    assert (len(states), states.count("FAIL")) == (6, 1)
     assert not list(begun.parents[2].glob("trial-*"))  # what trials wrote is of no use
 
 
@@ -154,7 +154,7 @@ def test_two_processes_work_on_one_study(forks):
     assert [code for _, code in both] == [0, 0], errors
     (one, *best), (other, *same) = (json.loads((data / f"{pid}.json").read_text()) for pid, _ in both)
     assert best == same  # both wait for the last trial of the other, and know which is the best
-    assert sorted([*one, *other]) == [*range(7)]
+    assert sorted([*one, *other]) == [*range(5)]
     assert one
     assert other
     with study(data, "both") as found:

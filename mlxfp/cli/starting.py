@@ -1,6 +1,7 @@
 """`mlxfp new`: a folder to start from, with everything that a run of one's own data needs."""
 
 import json
+import re
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,9 +23,12 @@ if TYPE_CHECKING:
 
 _CONFIG, _SPEC, _NOTEBOOK, _README, _SCHEMA = "config.yaml", "spec.yaml", "notebook.ipynb", "README.md", "mlxfp.schema.json"
 
+_ROWS, _LENGTHS = 200, (64, 128, 256, 512)  # rows that are looked at, and the tokens of a row to choose from
+
 # What a first run changes most; everything else has its default. A small model, three folds and five epochs are a quick first look.
+_TEXT = {"form": "sentence", "overflow": "cut"}
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
-    "text": {"form": "sentence", "max_length": 128, "overflow": "cut"},
+    "text": _TEXT,
     "model": {"name": "encoder", "size": "tiny"},
     "optimizer": {"learning_rate": 5e-4},
     "training": {"epochs": 5, "size": 32, "seed": 0},
@@ -111,7 +115,7 @@ def _new(options: Namespace) -> int:
     words = {"name": here.name, "config": _CONFIG, "spec": _SPEC, "schema": _SCHEMA, "notebook": _NOTEBOOK, "folder": str(folder_of(data))}
     files = {
         _SCHEMA: json.dumps(json_schema(choices), indent=2) + "\n",
-        _CONFIG: _config(here, data),
+        _CONFIG: _config(here, data, _length(spec, folder_of(data))),
         _NOTEBOOK: _notebook(words),
         _README: _readme(words, here, data, spec),
     }
@@ -121,9 +125,23 @@ def _new(options: Namespace) -> int:
     return 0
 
 
-def _config(here: Path, data: Path) -> str:
+def _length(spec: "DatasetSpec", folder: Path) -> int:
+    """Return how many tokens rows need, from their words: numbers and rare words are several tokens."""
+    from mlxfp.core.pipelines import pipe
+    from mlxfp.data.rows.map_filter import take
+    from mlxfp.kaggle.rows.row_to_text import fit_row_to_text
+    from mlxfp.kaggle.specs.reading import read_part
+
+    rows = pipe(read_part(spec, folder), take(_ROWS))
+    texts = pipe(rows, fit_row_to_text(spec, rows, form="sentence"))
+    words = max(len(re.findall(r"\w+|[^\w\s]", row["text"])) for row in texts)
+    return next((size for size in _LENGTHS if 1.5 * words <= size), _LENGTHS[-1])
+
+
+def _config(here: Path, data: Path, length: int) -> str:
     """Write a configuration, each option with a comment that says what it is."""
     options = {"name": here.name, "output": str(here / "runs"), "data": {"path": str(data), "spec": str(here / _SPEC)}, **_OPTIONS}
+    options["text"] = _TEXT | {"max_length": length}
     head = (f"# yaml-language-server: $schema={_SCHEMA}", f"# All options: mlxfp config show {quote(str(here / _CONFIG))} --origins")
     return "\n".join((*head, *_lines(options, RunConfig))) + "\n"
 

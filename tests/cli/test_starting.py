@@ -94,3 +94,11 @@ def test_a_target_that_cannot_be_inferred_is_asked_for_and_no_folder_is_left(tmp
     assert main(["new", str(tmp_path / "dogs"), "--data", str(tmp_path / "dogs.csv")]) == 1
     assert "dogs.csv" in capsys.readouterr().err
     assert not Path(tmp_path, "dogs").exists()
+
+
+@pytest.mark.parametrize(("columns", "length"), [(3, 64), (40, 512), (500, 512)])
+def test_rows_have_room(tmp_path, columns, length):
+    rows = [[f"c{place}" for place in range(columns)] + ["y"], *(["3"] * columns + [f"{row % 2}"] for row in range(4))]
+    (tmp_path / "wide.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
+    assert main(["new", str(tmp_path / "made"), "--data", str(tmp_path / "wide.csv"), "--target", "y"]) == 0
+    assert load_config(tmp_path / "made" / "config.yaml").config.text.max_length == length

@@ -149,40 +149,22 @@ def test_numbers_that_are_not_finite_and_odd_names_break_nothing(tracker):
     assert all(abs(value) < inf for points in curves.values() for _, value in points)
 
 
-def first_half():
-    """A run that is killed after step 3, with a checkpoint of step 2."""
-    yield from islice(run(), 6)
+def evaluated(*steps):
+    """A run that continues from the step before these, and evaluates after each."""
+    yield RunStarted(state(steps[0] - 1), None, 0, None)
+    for step in steps:
+        yield Evaluated(state(step), None, 0, {"loss": 1 / step})
+    yield Stopped(state(steps[-1]), None, 0, "steps")
 
 
-def second_half():
-    """What happens after that checkpoint: step 3 again, and the rest."""
-    yield RunStarted(state(2), None, 1, 4)
-    yield from islice(run(), 5, None)
-
-
-def test_a_run_that_continues_goes_on_in_the_same_tracked_run(tracker):
-    killed = tracker.observer("killed")(first_half())
-    for event in killed:
-        if event.step == 3:
-            break
-    killed.close()
-    list(tracker.observer("killed")(second_half()))
-    list(tracker.observer("unbroken")(run()))
-    [(_, curves)], [(_, expected)] = tracker.runs("killed"), tracker.runs("unbroken")
-    assert curves == expected
-
-
-def test_what_was_logged_after_the_checkpoint_is_there_once(tracker):
-    def told(steps):
-        yield RunStarted(state(steps[0] - 1), None, 0, None)
-        for step in steps:
-            yield Evaluated(state(step), None, 0, {"loss": 1 / step})
-        yield Stopped(state(steps[-1]), None, 0, "steps")
-
-    list(tracker.observer("overlap")(told([1, 2, 3, 4])))
-    list(tracker.observer("overlap")(told([3, 4, 5])))
-    [(_, curves)] = tracker.runs("overlap")
+def test_a_run_that_continues_goes_on_in_the_same_tracked_run_with_each_number_once(tracker):
+    killed = tracker.observer("killed", params={"rate": 0.5})(evaluated(1, 2, 3, 4))
+    list(islice(killed, 5))
+    killed.close()  # after step 4, with a checkpoint of step 2
+    list(tracker.observer("killed", params={"rate": 0.5})(evaluated(3, 4, 5)))
+    [(settings, curves)] = tracker.runs("killed")
     assert curves == {"loss": [(step, pytest.approx(1 / step)) for step in (1, 2, 3, 4, 5)]}
+    assert str(settings["rate"]) == "0.5"
 
 
 def test_a_run_from_the_start_is_another_run(tracker):

@@ -192,7 +192,7 @@ def printable(text: str) -> str:
 
 
 def _is_first_process() -> bool:
-    """Whether nobody has started this process as a worker, and that it is not a rank after the first."""
+    """Whether this process is not a worker of another one, and not a rank after the first."""
     processes: Any = sys.modules.get("multiprocessing.process")
     is_worker = processes is not None and processes.parent_process() is not None
     return not is_worker and all(os.environ.get(name, "0") == "0" for name in _RANKS)

@@ -27,6 +27,7 @@ def progress(*, file: TextIO | None = None, ranks: Ranks | None = None) -> Obser
     checkpoints, the first step of the run, and those that were compiled for a new shape; so is the time left. It shows the events of the
     observers before it, so put it last. With `ranks`, only rank 0 shows it. `runtime.show_progress("never")` keeps standard error quiet.
 
+    >>> import sys
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.training.steps.state import TrainState
     >>> state = TrainState({}, {}, {}, 7, 0)

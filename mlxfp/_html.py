@@ -22,6 +22,7 @@ STYLE = """
 overflow-wrap:anywhere;unicode-bidi:isolate;background:none;white-space:pre-wrap}
 .mlxfp th{font-weight:600;overflow-wrap:break-word}
 .mlxfp .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
+.mlxfp th.n{white-space:pre-wrap;overflow-wrap:anywhere}
 .mlxfp .muted{opacity:.75}
 .mlxfp .scroll{overflow-x:auto;max-width:100%}
 .mlxfp code{font:12.5px ui-monospace,monospace;overflow-wrap:anywhere;background:none;color:inherit}

@@ -53,6 +53,7 @@ def add(commands: Commands) -> None:
 def _run(options: Namespace) -> int:
     """Train and evaluate every fold, predict the test rows, write the submission. Run it again to continue after an interruption."""
     if wants_ranks(options):
+        loaded(options)  # a mistake is said once, and not by every rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     _start()
     from mlxfp.runs import run

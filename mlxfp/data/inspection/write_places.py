@@ -46,9 +46,7 @@ def _places(dataset: Any) -> Iterator[tuple[str, str]]:
     if held:
         yield repr(source), _WORKERS if source.indexable else _IN_ORDER
     parts = on_groups(dataset.plan, dataset.hooks)
-    by_workers = {step.place for step in leading(steps, dataset.hooks).steps} | {
-        step.place for step in (parts.segment.steps if parts else ())
-    }
+    by_workers = {step.place for step in (*leading(steps, dataset.hooks).steps, *(parts.segment.steps if parts else ()))}
     for step in steps:
         for stage in dataset.stages[step.place : step.stop]:
             yield repr(stage), _WORKERS if step.place in by_workers else _IN_ORDER

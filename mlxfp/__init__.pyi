@@ -67,6 +67,7 @@ from mlxfp.data.inspection.profiling import Profile as Profile
 from mlxfp.data.inspection.profiling import profile as profile
 from mlxfp.data.inspection.provenance import row_origins as row_origins
 from mlxfp.data.inspection.provenance import trace_row as trace_row
+from mlxfp.data.inspection.write_places import explain_write as explain_write
 from mlxfp.data.lengths.augmenting import drop_fields as drop_fields
 from mlxfp.data.lengths.augmenting import drop_tokens as drop_tokens
 from mlxfp.data.lengths.augmenting import replace_tokens as replace_tokens

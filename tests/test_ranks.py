@@ -134,7 +134,7 @@ def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on
 
 
 def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
-    small = ["model.name=encoder", "data.limit=40", "text.vocab_size=300", "training.epochs=1", "validation.method=holdout"]
+    small = ["model.name=encoder", "data.limit=40", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"]
     quiet = ["observers.progress=false", "observers.plots=false", f"output={tmp_path}"]
     command = [sys.executable, "-m", "mlxfp", "run", "titanic", *small, *quiet, "--ranks", "2"]
     done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)

@@ -65,6 +65,7 @@ def _run(options: Namespace) -> int:
     if options.minutes is not None:
         options.overrides = [*options.overrides, f"observers.minutes={options.minutes}"]
     if wants_ranks(options):
+        loaded(options)  # a mistake is said once, and not by every rank
         return launch(options, ["run", *config_arguments(options), *(["--code", options.code] if options.code else [])])
     _start()
     from mlxfp.runs import run

@@ -171,18 +171,19 @@ def test_trials_whose_first_folds_are_worse_are_stopped_and_never_win(data):
     assert end.score == max(trial.score for trial in trials if trial.score is not None)
 
 
-def test_the_mean_of_a_stopped_trial_is_not_a_score(tmp_path):
-    with opened(tmp_path, (fp.runs.Parameter("x", "float", (0.0, 1.0)),), {"x": 0.5}, lambda _: None, maximize=True, seed=0) as made:
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_mean_of_a_stopped_trial_is_not_a_score(tmp_path, sign):
+    with opened(tmp_path, (fp.runs.Parameter("x", "float", (0.0, 1.0)),), {"x": 0.5}, lambda _: None, maximize=sign > 0, seed=0) as made:
         for total in (0.5, 0.6, 0.4, 0.3):
             trial = made.next(9, late=False)
-            assert not made.falls_behind(trial, 1, 0.95)
-            made.end(trial, total, "")
+            assert not made.falls_behind(trial, 1, sign * 0.95)
+            made.end(trial, sign * total, "")
             trial.lock.release()
         trial = made.next(9, late=False)
-        assert made.falls_behind(trial, 1, 0.9)  # better than any score, and worse than the first folds of others
+        assert made.falls_behind(trial, 1, sign * 0.9)  # better than any score, and worse than the first folds of others
         made.end(trial, None, "stopped")
         trial.lock.release()
-        assert (made.best().trial, made.best().score, made.best().given) == (1, 0.6, 0.5)
+        assert (made.best().trial, made.best().score, made.best().given) == (1, sign * 0.6, sign * 0.5)
 
 
 def test_a_trial_that_fails_ends_alone_and_what_was_given_must_not_fail(data):

@@ -1,7 +1,6 @@
 """Keeping rows: `load` in memory, `cache` in memory-mapped Arrow files."""
 
 import os
-import shutil
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -349,7 +348,7 @@ def _written(dataset: Dataset[Any], folder: Path) -> Manifest:
         try:
             return out.begin() or out.finish(write_in_order(dataset, out, _as_chunks(dataset))[0])
         except Exception:
-            shutil.rmtree(folder)  # of a pipeline that fails: once it is put right, it is another one
+            out.clear()  # of a pipeline that fails: once it is put right, it is another one
             raise
 
 

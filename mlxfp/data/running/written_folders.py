@@ -52,6 +52,8 @@ class WrittenFolder:
             yield
         finally:
             Path(lock.lock_file).unlink(missing_ok=True)  # who waits for it notices, and makes another
+            with suppress(OSError):
+                self.folder.rmdir()  # if all of it was cleared away
             lock.release()
 
     @property
@@ -103,6 +105,13 @@ class WrittenFolder:
         said = json.loads(path.read_bytes())
         after = said.pop("after")
         return File(**said), None if after is None else Cursor.from_bytes(b64decode(after))
+
+    def clear(self) -> None:
+        """Remove all that is in the folder but the lock, which keeps the others out until then."""
+        shutil.rmtree(self.progress, ignore_errors=True)
+        for path in self.folder.iterdir():
+            if path.name != _LOCK:
+                path.unlink()
 
     def start_over(self) -> None:
         """Remove the files, and what is known of them."""

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,18 +14,11 @@ import pytest
 
 from mlxfp.cli.commands import main
 from mlxfp.cli.ranks import _free
-from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentError, CursorMismatchError, RankError
-from mlxfp.core.execution import iterate
-from mlxfp.core.pipelines import pipe
-from mlxfp.data.lengths.batching import batch
-from mlxfp.data.rows.sharding import World, shard
-from mlxfp.data.running.rank_pools import RankPool
-from mlxfp.data.running.resharding import resharded
+from mlxfp.core.errors import ArgumentError
 from mlxfp.data.running.writing import write
 from mlxfp.distributed import connect
 from mlxfp.runners import ranks as on_ranks
-from tests.rank_programs import ROWS, WRITTEN, breaking, measured, shared, train
+from tests.rank_programs import WRITTEN, breaking, measured, train
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = """
@@ -156,90 +148,3 @@ def test_arguments_of_ranks_that_cannot_be_are_a_sentence(capsys):
     assert "There is no file 'nowhere.json'" in said
     with pytest.raises(ArgumentError, match="limit must be above 0, got limit=0"):
         on_ranks(limit=0)
-
-
-class Thread:
-    """One of several ranks that are threads."""
-
-    def __init__(self, rank, size, barrier, table):
-        self.world, self._barrier, self._table = World(rank, size), barrier, table
-
-    def gather(self, numbers):
-        self._table[self.world.rank] = list(numbers)
-        self._barrier.wait(20)
-        found = [self._table[rank] for rank in range(self.world.size)]
-        self._barrier.wait(20)
-        return found
-
-
-def in_threads(work, size=2):
-    """Call `work(pool)` on each rank; return what came out, or the error."""
-    barrier, table, ended = threading.Barrier(size), {}, {}
-
-    def begin(rank):
-        pool = RankPool(Thread(rank, size, barrier, table))
-        try:
-            ended[rank] = work(pool)
-        except Exception as error:  # noqa: BLE001  # the test looks at it
-            ended[rank] = error
-        finally:
-            pool.close()
-
-    threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [ended[rank] for rank in range(size)]
-
-
-def test_ranks_meet_when_all_have_done_their_part_and_learn_of_one_that_fails():
-    assert in_threads(lambda pool: pool.meet(lambda: float(pool.rank)), size=3) == [[0.0, 1.0, 2.0]] * 3
-    first, second = in_threads(lambda pool: pool.meet(lambda: 1.0 / pool.rank))
-    assert isinstance(first, ZeroDivisionError)
-    assert isinstance(second, RankError)
-    assert "Rank 0 of 2 failed while it wrote its files, so this one, rank 1, stops" in str(second)
-
-
-def test_ranks_that_would_write_different_data_are_refused():
-    assert in_threads(lambda pool: pool.check_same("0f" * 16)) == [None, None]
-    for error in in_threads(lambda pool: pool.check_same(f"{pool.rank}f" * 16)):
-        assert isinstance(error, ArgumentError)
-        assert "got another one on rank 1 than on rank 0. Leave out shard" in str(error)
-
-
-def cursor_after(count, dataset):
-    cursor = [cursor for _, cursor in iterate(dataset)][count - 1]
-    return Cursor.from_bytes(cursor.to_bytes())
-
-
-def test_a_cursor_goes_on_with_the_same_global_batches_on_other_ranks():
-    before = cursor_after(3, shared(World(1, 2), 4))
-    now = [shared(World(rank, 4), 2) for rank in range(4)]
-    rest = [[item for item, _ in iterate(each, resharded(each, before, 3))] for each in now]
-    rows = [sorted(number for part in parts for number in part["number"].tolist()) for parts in zip(*rest, strict=True)]
-    expected = [sorted(item["number"].tolist()) for item in shared(World(0, 1), 8)][3:]
-    assert rows == expected
-    same = cursor_after(3, shared(World(1, 2), 4))
-    assert resharded(shared(World(1, 2), 4), same, 3) is same
-
-
-def test_global_batches_of_another_size_are_refused():
-    before = cursor_after(3, shared(World(0, 2), 4))
-    said = (
-        r"began with 2 ranks and batches of 4 rows on each, 8 together, and would go on with 4 ranks and .* Make batches of 2 rows on each"
-    )
-    with pytest.raises(ArgumentError, match=said):
-        resharded(shared(World(0, 4), 4), before, 3)
-    with pytest.raises(ArgumentError, match=r"8 rows cannot be divided by 3: start 1, 2, 4 or 8 ranks"):
-        resharded(shared(World(0, 3), 3), before, 3)
-    with pytest.raises(ArgumentError, match=r"it must be known how many batches of the epoch were made\. Pass running="):
-        resharded(shared(World(0, 4), 2), before, None)
-
-
-def test_a_cursor_of_another_pipeline_stays_one():
-    before = cursor_after(3, pipe(ROWS, shard(0, 2), batch(4)))
-    for other in (pipe(ROWS, shard(0, 4), batch(2, drop_last=True)), pipe(ROWS, shard(0, 2), batch(5)), pipe(ROWS, batch(4))):
-        assert resharded(other, before, 3) is before
-        with pytest.raises(CursorMismatchError):
-            iterate(other, resharded(other, before, 3))

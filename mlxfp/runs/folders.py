@@ -1,6 +1,5 @@
 """The layout of a run's folder, and to which configuration it belongs."""
 
-import fcntl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike, fspath
@@ -175,13 +174,18 @@ def _write_config(folder: Path, config: RunConfig) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a run's folder; raises `ConfigError` if one is in it. The lock of a killed process is released."""
+    from filelock import FileLock, Timeout
+
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ConfigError(f"Another process is running in {folder}. Wait for it, or give this run another name.") from error
+    lock = FileLock(folder / _LOCK, thread_local=False)  # a run, which is a generator, may go on in another thread
+    try:
+        lock.acquire(blocking=False)
+    except Timeout as error:
+        raise ConfigError(f"Another process is running in {folder}. Wait for it, or give this run another name.") from error
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def claim_data(folder: Path, identities: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing, suppress
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import attrs
 import numpy as np
@@ -41,6 +41,7 @@ from mlxfp.data.running.rank_pools import RankPool
 from mlxfp.data.running.runners import RANKS, Runner, inline
 from mlxfp.data.running.written_folders import WrittenFolder
 
+T = TypeVar("T")
 AsChunks = Callable[[Iterator[tuple[Any, Cursor]]], Iterator[tuple[RecordBatch, Cursor]]]
 
 _TASK_ROWS = 1024  # taken at once of a source with random access
@@ -145,12 +146,16 @@ class _Together:
             files = min(self.ranks.meet(self._write_own)) if divided else 0
             self.ranks.meet(partial(self._end, int(files) - 1, start_over=divided and not files))
         manifest = self.manifest or self.out.written()
-        if manifest is None:
+        return self._seen(manifest)
+
+    def _seen(self, found: T | None) -> T:
+        """Return what rank 0 has made, or raise an error where it is not in this rank's folder."""
+        if found is None:
             raise DataError(
-                f"Rank 0 has written the data, and this one, rank {self.ranks.rank}, does not see them in {self.out.folder}. Give a folder "
-                "that all machines share."
+                f"Rank 0 writes into the folder, and this one, rank {self.ranks.rank}, does not see its files in {self.out.folder}. Give a "
+                "folder that all machines share."
             )
-        return manifest
+        return found
 
     def _begin(self) -> float:
         """Return 1 where all is written."""
@@ -161,6 +166,7 @@ class _Together:
 
     def _write_own(self) -> float:
         """Return how many files there are, and one more; 0 where a stage has kept something."""
+        self._seen(self.out.progress.is_dir() or None)
         try:
             return 1.0 + _in_tasks(self.dataset, self.out, self.ranks, own=lambda place: place % self.ranks.size == self.ranks.rank)
         except _Kept:

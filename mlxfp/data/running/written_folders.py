@@ -45,9 +45,12 @@ class WrittenFolder:
 
         lock = FileLock(self.folder / _LOCK)
         while not lock.is_locked:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # the one that had it has failed, and removed the folder
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
                 lock.acquire(cancel_check=stop_unwanted)
+            except (FileExistsError, FileNotFoundError):  # the one that had it has failed, and removed the folder meanwhile
+                if self.folder.is_file() or self.folder.is_symlink():
+                    raise
         try:
             yield
         finally:

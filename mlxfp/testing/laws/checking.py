@@ -67,6 +67,7 @@ def check(  # noqa: PLR0913  # one function for every kind of value, each with w
     Raises `AssertionError` with the law that is broken and the smallest case that was found, `ArgumentError` for arguments that the laws
     of the value do not need, and `ArgumentTypeError` for any other value.
 
+    >>> from hypothesis import strategies as st
     >>> import mlxfp as fp
     >>> ids = st.lists(st.builds(dict, input_ids=st.lists(st.integers(1, 99))), min_size=1)
     >>> check(fp.collators.text(pad_id=0), examples=ids, masks={"attention_mask": "input_ids"})

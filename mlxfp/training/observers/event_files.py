@@ -30,7 +30,7 @@ def log_tensorboard(folder: str | os.PathLike[str], *, params: Mapping[str, Any]
 
     >>> log_tensorboard(7)
     Traceback (most recent call last):
-    mlxfp.core.errors.ArgumentTypeError: folder must be str or PathLike, got int: 7
+    mlxfp.core.errors.ArgumentTypeError: folder must be str or PathLike, got int: 7.
 
     See also: `log_mlflow`, `log_trackio`, `log_metrics`.
     """

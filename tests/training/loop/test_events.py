@@ -17,13 +17,13 @@ from tests.training.samples import dataset, setting
 
 KINDS = [kind for _, kind in inspect.getmembers(events, inspect.isclass) if issubclass(kind, Event) and kind.__module__ == events.__name__]
 STATE = TrainState({}, {}, {}, step=7, seed=0)
-MOMENT = ("_state", "cursor", "epoch")
+MOMENT = ("state", "cursor", "epoch")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_event_is_a_frozen_value_with_a_state_a_cursor_and_an_epoch(kind):
     _, cursor = next(iter(iterate(dataset())))
-    rest = {field.name: None for field in attrs.fields(kind) if field.default is attrs.NOTHING and field.name not in ("_state", "epoch")}
+    rest = {field.name: None for field in attrs.fields(kind) if field.default is attrs.NOTHING and field.name not in ("state", "epoch")}
     event = kind(**{**rest, "state": STATE, "cursor": cursor, "epoch": 2})
     assert event.step == 7
     assert event == attrs.evolve(event)

@@ -19,8 +19,8 @@ def parametrize_with_laws(parts: Iterable[Any], *, expected_failures: Mapping[st
     """Parametrize a test with the laws of parts, so that each law is a test with a name: `test_laws[batch(size=2)-assert_resumable]`.
 
     A part that needs arguments of `laws.check` is a `laws.Subject`. `expected_failures` maps the name of a law to the reason why your
-    parts break it: that test is expected to fail for each of them, and fails itself where the law holds. The plugin of mlxfp, which pytest
-    loads by itself, marks these tests (`pytest -m law`) and lists at the end the laws of each part that are broken.
+    parts break it: that test is expected to fail for each of them, and fails itself where the law holds. `pytest_plugins =
+    ["mlxfp.testing.pytest_plugin"]` in conftest.py marks these tests (`pytest -m law`) and lists at the end the laws that are broken.
 
     Raises `ArgumentError` without parts, and `UnknownNameError` for an expected failure of a law that none of them has.
 

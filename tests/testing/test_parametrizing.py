@@ -171,7 +171,7 @@ def test_laws_are_tests_with_names_and_expected_failures_and_a_summary(pytester,
             """)
     )
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # as in an environment where nothing else is installed
-    run = pytester.runpytest_inprocess("-p", "mlxfp._pytest_plugin", "-m", "law", "--strict-markers", "-rA")
+    run = pytester.runpytest_inprocess("-p", "mlxfp.testing.pytest_plugin", "-m", "law", "--strict-markers", "-rA")
     run.assert_outcomes(passed=13, failed=2, xfailed=1, deselected=1)
     run.stdout.fnmatch_lines(["*PASSED test_parts.py::test_right?right-assert_pure_collator?"])
     run.stdout.fnmatch_lines(

@@ -1,6 +1,7 @@
-"""The plugin of pytest: it marks the tests of laws, and lists at the end which laws of which part are broken.
+"""A plugin of pytest: it marks the tests of laws, and lists at the end which laws of which part are broken.
 
-pytest loads it wherever mlxfp is installed, so it imports nothing of mlxfp.
+A line in `conftest.py` loads it: `pytest_plugins = ["mlxfp.testing.pytest_plugin"]`. pytest would load an entry point for all who have
+mlxfp installed, and rewrite every `assert` of the package, which changes what laws say.
 """
 
 import sys

@@ -4,15 +4,19 @@ The blocks of a page run in order, in one namespace, in an empty folder of their
 input file) stands in a ```python block inside an HTML comment: it runs, and readers do not see it.
 """
 
+import os
 import re
 import subprocess
 import sys
 from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
 import pytest
+
+from tests.compiling import nothing_compiled, still_uncompiled  # noqa: F401  # a fixture for all tests of this file
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
@@ -29,8 +33,16 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "titanic.py": ("--epochs", "2"),
 }
 
+COMPILED = {"mnist.py"}  # one is enough: on a machine without a GPU, compiling takes longer than all the rest
+
 # Packages that pages work with, and that tests do not need.
 NEIGHBOURS = {"datasets", "grain", "mlx.data", "mlx_lm", "torch", "torchdata", "transformers"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def uncompiled() -> Iterator[None]:
+    with nothing_compiled():
+        yield
 
 
 def blocks(text: str) -> list[tuple[int, str]]:
@@ -71,7 +83,8 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_an_example_runs(example: Path, tmp_path: Path):
     command = [sys.executable, "-W", "error", str(example), *ARGUMENTS.get(example.name, ())]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    settings = {name: value for name, value in os.environ.items() if example.name not in COMPILED or name != "MLX_DISABLE_COMPILE"}
+    run = subprocess.run(command, cwd=tmp_path, env=settings, capture_output=True, text=True, check=False)
     assert run.returncode == 0, f"{example.name} failed:\n{run.stdout}\n{run.stderr}"
 
 

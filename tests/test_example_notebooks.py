@@ -9,7 +9,15 @@ import pytest
 from jupyter_client.manager import start_new_kernel
 from nbclient import NotebookClient
 
+from tests.compiling import nothing_compiled
+
 NOTEBOOKS = sorted(Path(__file__).parents[1].glob("examples/*.ipynb"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def uncompiled():
+    with nothing_compiled():  # in the kernels
+        yield
 
 
 def test_there_is_one_for_the_tutorial_and_one_for_a_competition():

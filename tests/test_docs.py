@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
+import mlx.core as mx
 import pytest
 
 from tests.compiling import nothing_compiled, still_uncompiled  # noqa: F401  # a fixture for all tests of this file
@@ -77,6 +78,8 @@ def run_page(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    if "mx.compile(" in page.read_text(encoding="utf-8"):  # the page is about it
+        mx.enable_compile()
     run_page(page)
 
 

@@ -39,7 +39,10 @@ def main() -> None:
     (PICTURES / "benchmarks.svg").write_text(benchmarks_picture((ROOT / "benchmarks/README.md").read_text("utf-8")), "utf-8")
     if sys.argv[1:] == ["report"]:
         with tempfile.TemporaryDirectory() as folder:
-            config = fp.config.load_config(preset="titanic", overrides=[f"output={folder}", "name=titanic"]).config
+            data = Path(folder, "passengers")
+            fp.kaggle.write_synthetic(fp.kaggle.SPECS["titanic"], data, rows=600, test_rows=200)
+            overrides = [f"data.path={data}", "observers.minutes=1", f"output={folder}", "name=demo"]
+            config = fp.config.load_config(preset="auto", overrides=overrides).config
             outcome = fp.last(fp.runs.run(config))
             page = fp.report.write(outcome.folder).read_text("utf-8")
         (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")

@@ -146,7 +146,7 @@ def drawn() -> list[list[str]]:
     """The names of the parts of many pipelines."""
     found: list[list[str]] = []
 
-    @settings(max_examples=400, database=None)
+    @settings(max_examples=1000, database=None)
     @given(pipelines())
     def draw(dataset: Dataset[Any]) -> None:
         found.append([repr(part).partition("(")[0] for part in flat_parts(dataset)])

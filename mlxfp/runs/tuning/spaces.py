@@ -82,8 +82,8 @@ _TEXTS = (
     *_space("model.", dropout=("float", 0.0, 0.3)),
 )
 
-# By the name of a model. The ranges of realmlp and tabm are those that their authors searched (Holzmüller et al., 2024; Gorishniy et
-# al., 2025).
+# By the name of a model. The ranges of realmlp and tabm are ours, around the defaults of their authors (Holzmüller et al., 2024; Gorishniy
+# et al., 2025).
 SPACES: Registry[Space] = Registry(
     "search space",
     {

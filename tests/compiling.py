@@ -18,7 +18,7 @@ def nothing_compiled() -> Iterator[None]:
     try:
         yield
     finally:
-        del os.environ[_SETTING]
+        os.environ.pop(_SETTING, None)
         mx.enable_compile()
 
 

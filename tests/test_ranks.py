@@ -8,7 +8,6 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
@@ -18,6 +17,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.data.running.writing import write
 from mlxfp.distributed import connect
 from mlxfp.runners import ranks as on_ranks
+from tests.compiling import nothing_compiled
 from tests.rank_programs import WRITTEN, breaking, measured, train
 
 ROOT = Path(__file__).parent.parent
@@ -83,9 +83,8 @@ def files_in(folder):
 
 @pytest.fixture
 def uncompiled():
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
+    with nothing_compiled():
+        yield
 
 
 @pytest.mark.usefixtures("uncompiled")

@@ -84,15 +84,6 @@ def test_weights_are_drawn_from_the_seed():
     assert not mx.array_equal(one, other).item()
 
 
-@pytest.fixture
-def eager():
-    """Compile nothing: that a compiled step equals an eager one is a law that others test."""
-    mx.disable_compile()
-    yield
-    mx.enable_compile()
-
-
-@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kind", ["class of three", "labels", "value", "values"])
 def test_the_loss_falls_and_predictions_come_near(kind: str):
     recipe = fitted(kind, numeric=kind in ("labels", "values"))

@@ -84,7 +84,7 @@ def _chosen_by_auto(config: RunConfig) -> Iterator[str]:
     kept = {
         "model": {"name"},
         "training": {"seed"},
-        "observers": {"minutes", "progress", "plots", "mlflow"},  # progress: folds and members are said anyway
+        "observers": {"minutes", "progress", "plots", "mlflow", "trackio", "tensorboard"},  # progress: folds and members are said anyway
         "competition": {"metric", "threshold", "submission"},
         "own": {"spec", "rows"},
     }

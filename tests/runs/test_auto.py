@@ -92,6 +92,13 @@ def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
         assert (made.training.seed, made.validation.repeats, made.name) == (3, 2, member.name)
 
 
+def test_members_are_followed_by_the_trackers_of_the_run_under_its_name(tmp_path):
+    run = auto(tmp_path, "observers.tensorboard=board", "observers.trackio=ships", "observers.mlflow=sqlite:///a.db")
+    assert not [path for path, _ in fp.runs.problems.config_problems(run) if path.startswith("observers")]
+    made = members(TABLE)[0].config(run, data="ship", spec=None, output="out").observers
+    assert (made.tensorboard, made.trackio, made.mlflow, made.progress) == ("board/out", "ships-out", "sqlite:///a.db", False)
+
+
 def test_a_run_blends_members_and_continues_to_the_same_bytes_wherever_it_stops(binary, tmp_path, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
     config = auto(binary, "competition.threshold=true")
@@ -231,7 +238,7 @@ def test_the_blend_of_a_fold_does_not_depend_on_its_targets():
     assert made[0].choice != made[1].choice
 
 
-def test_the_best_member_is_handed_in_where_the_blend_is_worse():
+def test_the_best_member_is_submitted_where_the_blend_is_worse():
     folds = fp.kaggle.folds.custom([0] * 4 + [1] * 4)
     targets = np.array([0.0, 1, 0, 1] * 2)
     steady = np.abs(targets - 0.3)

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve, frozen
 
-from mlxfp.config.classes import RunConfig
+from mlxfp.config.classes import ObserversConfig, RunConfig
 from mlxfp.config.presets import MODEL_DEFAULTS
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.validation.scoring import METRICS, Errors
@@ -52,12 +53,23 @@ class Member:
 
     def config(self, run: RunConfig, *, data: str, spec: str | None, output: str) -> RunConfig:
         """Return the configuration of the member's own run, with the folds and rows of the whole."""
-        watched = {"progress": False, "mlflow": run.observers.mlflow, "plots": False}
         base = evolve(run, name=self.name, output=output, data=evolve(run.data, path=data, spec=spec))
         base = evolve(base, model=RunConfig().model, competition=evolve(run.competition, threshold=False))
-        values = unstructure(base) | {"observers": watched}
+        values = unstructure(base) | {"observers": _watched(run.observers, run.name)}
         merged = {name: {**value, **self.values[name]} if name in self.values else value for name, value in values.items()}
         return structure(merged, RunConfig, choices=CHOICES)
+
+
+def _watched(run: ObserversConfig, name: str) -> Values:
+    """Return how members are watched. Their own names are those of the members of other runs: trackers need that of the run, too."""
+    board, project = run.tensorboard, run.trackio
+    return {
+        "progress": False,
+        "plots": False,
+        "mlflow": run.mlflow,
+        "tensorboard": None if board is None else str(Path(board, name)),
+        "trackio": None if project is None else f"{project}-{name}",
+    }
 
 
 def facts_of(spec: DatasetSpec, rows: int) -> Facts:

@@ -35,9 +35,9 @@ def written_whole(path: Path, *, suffix: str | None = None, within: Path | None 
         temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, within: Path | None = None) -> None:
     """Write a file of these bytes as `written_whole` does."""
-    with written_whole(path) as file:
+    with written_whole(path, within=within) as file:
         file.write_bytes(content)
 
 

@@ -65,9 +65,10 @@ class Manifest:
             return tuple(each.name for each in shown.over(self.files) if not each.is_whole(Path(self.folder)))
 
     def save(self) -> None:
-        """Write the file."""
+        """Write the file, by way of the folder of what is known while data are written: what a killed process leaves goes with that."""
         said = {"manifest": _VERSION} | {name: value for name, value in asdict(self).items() if name != "folder"}
-        write_whole(Path(self.folder, NAME), json.dumps(said, indent=1, ensure_ascii=False).encode() + b"\n")
+        content = json.dumps(said, indent=1, ensure_ascii=False).encode() + b"\n"
+        write_whole(Path(self.folder, NAME), content, within=Path(self.folder, PROGRESS))
 
     def __repr__(self) -> str:
         skipped = f", {len(self.skipped):,} rows left out" if self.skipped else ""

@@ -127,13 +127,13 @@ class WrittenFolder:
         manifest = read_manifest(self.folder)
         if manifest is not None:
             self._check_same(manifest.fingerprint, manifest.pipeline)
+            shutil.rmtree(self.progress, ignore_errors=True)  # of a process that was killed when it had written the manifest
         return manifest
 
     def begin(self) -> Manifest | None:
         """Look at what is in the folder; return the manifest if all has been written. Raises `ArgumentError` for data of something else."""
         manifest = self.written()
         if manifest is not None:
-            shutil.rmtree(self.progress, ignore_errors=True)
             return manifest
         about = self.progress / _PIPELINE
         if about.is_file():

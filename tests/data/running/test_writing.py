@@ -256,6 +256,44 @@ def test_a_process_that_is_killed_again_and_again_writes_the_same_bytes(workers:
     assert content(tmp_path / "killed") == content(tmp_path / "whole")
 
 
+ENDED = """
+import os, sys
+import mlxfp as fp
+from mlxfp.core import atomic_files
+sync, left = atomic_files._sync, 0
+def ending(path):
+    global left
+    left -= 1
+    if left < 0:
+        os._exit(9)
+    sync(path)
+atomic_files._sync = ending
+for count in range(100):
+    folder, child = f"{sys.argv[1]}/{count}", os.fork()
+    if not child:
+        left = count
+        fp.write(fp.from_examples([{"x": i} for i in range(100)]), folder, rows_per_file=40)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+        break
+print(count)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
+def test_a_process_that_ends_wherever_a_file_is_given_its_name_leaves_nothing_behind(tmp_path: Path):
+    """Every file is synced before it has its name, and its folder after it: 2 calls for each of 3 parts, what is known of each, and 2 more."""
+    ended = subprocess.run([sys.executable, "-c", ENDED, str(tmp_path)], check=True, capture_output=True, text=True)
+    count = int(ended.stdout)
+    assert count == 2 * (3 + 3 + 2)
+    contents = []
+    for place in range(count + 1):
+        write(from_examples([{"x": i} for i in range(100)]), tmp_path / str(place), rows_per_file=40)
+        contents.append(content(tmp_path / str(place)))
+        contents[-1].pop(".lock", None)  # of a process that was killed: it holds nothing
+    assert all(each == contents[-1] for each in contents)
+
+
 def test_files_of_something_else_are_never_overwritten(tmp_path: Path):
     (tmp_path / "part-00000.arrow").write_text("mine")
     with pytest.raises(ArgumentError, match=r"write needs a folder of its own, got .* with other files: part-00000.arrow"):

@@ -21,8 +21,11 @@ from benchmarks.measuring import Row
 WORKS = {  # name: the function of a module that returns rows of the table
     "import": "startup.rows",
     "loop-overhead": "run_loop.rows",
-    "tokenize-table": "tokenizing.table",
-    "tokenize-text": "tokenizing.text",
+    "tokens-bpe": "tokenizing.bpe",
+    "tokens-wordpiece": "tokenizing.wordpiece",
+    "tokens-pipeline": "tokenizing.pipeline",
+    "tokens-table": "tokenizing.table",
+    "tokens-plain": "tokenizing.plain",
     "first-epoch": "first_epoch.rows",
     "cached-epoch": "cached_epoch.rows",
     "memory-arrays": "memory_arrays.rows",
@@ -42,8 +45,15 @@ WORKS = {  # name: the function of a module that returns rows of the table
     "python-map": "workers.python_map",
     "cores": "workers.cores",
     "runner": "workers.runner",
+    "jsonl": "reading.jsonl",
+    "wide": "reading.wide",
+    "write": "writing.rows",
+    "ranks": "ranks.rows",
 }
-_PEERS = "torch", "datasets", "grain", "mlx-data", "mlx-lm", "pillow", "soundfile", "soxr", "librosa"
+_PEERS = (
+    *("torch", "datasets", "grain", "mlx-data", "mlx-lm", "gigatoken", "tokie", "polars", "orjson", "ray"),
+    *("pillow", "soundfile", "soxr", "librosa"),
+)
 _PACKAGES = ("mlxfp", "mlx", "numpy", "pyarrow", "tokenizers", *_PEERS)
 _README = Path(__file__).with_name("README.md")
 _BEGIN, _END = "<!-- written by python -m benchmarks --write -->", "<!-- end -->"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from attrs import evolve
 
 import mlxfp as fp
 
@@ -116,16 +117,18 @@ def short_texts(texts: Iterable[str], count: int, size: int = 60) -> list[str]:
 
 
 @cache
-def tokenizers() -> dict[str, fp.Tokenizer]:
+def tokenizers(engine: Any = "auto") -> dict[str, fp.Tokenizer]:
     """Return BERT's and GPT-2's tokenizers; without their files, two of the same kinds that are trained here."""
     folder = data_folder()
     if folder is not None:
-        return {"BERT": fp.load_tokenizer(folder / "tokenizers/bert-base-uncased"), "GPT-2": fp.load_tokenizer(folder / "tokenizers/gpt2")}
+        files = {"BERT": folder / "tokenizers/bert-base-uncased", "GPT-2": folder / "tokenizers/gpt2"}
+        return {name: fp.load_tokenizer(file, engine=engine) for name, file in files.items()}
     rows = fp.from_table({"text": natural_text(1_000_000)})
-    return {
+    trained = {
         "trained WordPiece": fp.train_tokenizer(rows, kind="wordpiece", vocab_size=30_000, lowercase=True),
         "trained BPE": fp.train_tokenizer(rows, kind="bpe", vocab_size=30_000),
     }
+    return {name: evolve(tokenizer, engine=engine) for name, tokenizer in trained.items()}
 
 
 def token_rows(count: int, *, median: float, spread: float, longest: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

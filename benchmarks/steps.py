@@ -20,7 +20,7 @@ Loss = Callable[[nn.Module, dict[str, mx.array]], tuple[mx.array, mx.array]]
 
 _FEW = 2, 8  # rows and tokens for the deep model, so that a step takes about 10 ms
 _WIDTH = 16  # of the small model, whose step takes about 0.2 ms
-_TOGETHER = 10  # steps of the small model that are timed together, with one reading of the metrics
+_TOGETHER = 100  # steps of the small model that are timed together, as in a run: right after other work, all code has to be loaded again
 
 
 def rows(*, small: bool) -> list[Row]:
@@ -31,7 +31,7 @@ def rows(*, small: bool) -> list[Row]:
     mx.eval(few)
     models = {"example's encoder": (example_encoder, batch), "deep narrow encoder": (deep_encoder, few)}
     large = [_compared(name, partial(make, vocabulary), some, 20 if small else 1000) for name, (make, some) in models.items()]
-    return [*large, *_compared_small(20 if small else 1000)]
+    return [*large, *_compared_small(5 if small else 200)]
 
 
 def _compared_small(repeats: int) -> list[Row]:

@@ -1,54 +1,124 @@
-"""tokenize-table and tokenize-text: to ids, against `encode_batch_fast` of the tokenizers package alone on the same texts."""
+"""tokens-*: texts to ids, against the flat calls of the engines, and against `encode_batch_fast` of the tokenizers package."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import mlxfp as fp
 from benchmarks.inputs import SENTENCE, hard_texts, natural_text, passengers, short_texts, tokenizers
-from benchmarks.measuring import Row, best
+from benchmarks.measuring import Row, best, installed
 from mlxfp.text.encoding.encoding import forget_words
 from mlxfp.text.tokenizers.tokenizer import engine
 
-_AT_ONCE = 10_000  # texts in a call of the peer: calls for all of them at once are slower, as their results fill the memory
+_AT_ONCE = 10_000  # texts in a call of the tokenizers package: calls for all of them at once are slower, as their results fill the memory
+_PACKED = 1024  # tokens of a row
+
+# What prepares a package for a column: its call, and a function that returns the ids as lists.
+Prepare = Callable[[fp.Tokenizer, Sequence[str]], tuple[Callable[[], Any], Callable[[], list[list[int]]]]]
+
+
+def bpe(*, small: bool) -> list[Row]:
+    """Encode a column of natural text with GPT-2's tokenizer, and with gigatoken's own call for the same column."""
+    return [_against_engine("tokens-bpe", "gigatoken", list(tokenizers())[1], _gigatoken, small=small)]
+
+
+def wordpiece(*, small: bool) -> list[Row]:
+    """Encode a column of natural text with BERT's tokenizer, and with tokie's own call for the same texts."""
+    return [_against_engine("tokens-wordpiece", "tokie", next(iter(tokenizers())), _tokie, small=small)]
+
+
+def pipeline(*, small: bool) -> list[Row]:
+    """Go from a file of text to batches of packed rows, against the tokenizers package alone on the lines of the file."""
+    texts = natural_text(2_000_000 if small else 22_000_000)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "lines.txt")
+        path.write_text("\n".join(texts), "utf-8")
+        return [_pipeline(name, tokenizer, path, texts) for name, tokenizer in tokenizers().items()]
 
 
 def table(*, small: bool) -> list[Row]:
-    """Write 200,000 rows of a table as sentences and encode them."""
-    rows = fp.from_table(passengers(10_000 if small else 200_000))
-    texts = fp.pipe(rows, fp.template(SENTENCE), fp.batch(100_000))
-    sentences = [sentence for group in texts for sentence in group.column("text").to_pylist()]
-    out = []
-    for name, tokenizer in tokenizers().items():
-        length = np.mean([len(encoded.ids) for encoded in engine(tokenizer.json).encode_batch_fast(sentences[:1000])])
-        work = f"{len(sentences):,} sentences of {length:.0f} tokens to ids, {name}"
-        out.append(_compared("tokenize-table", work, tokenizer, sentences, 5))
-        groups = fp.pipe(rows, fp.template(SENTENCE), fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
-        out.append(
-            _compared("tokenize-table", f"the same from the columns, to be written first, {name}", tokenizer, sentences, 5, groups=groups)
-        )
-    return out
+    """Write 200,000 rows of a table as sentences and encode them, against the tokenizers package alone on the sentences."""
+    return list(_tables("tokens-table", 15, small=small, way="auto"))
 
 
-def text(*, small: bool) -> list[Row]:
-    """Encode 22 MB of natural text; then texts on which words do not help; then few texts at a time."""
+def plain(*, small: bool) -> list[Row]:
+    """Do all of this without the engines; then with texts on which words do not help, and with few texts at a time."""
     texts = natural_text(2_000_000 if small else 22_000_000)
     size = sum(map(len, texts)) / 1e6
-    out = [
-        _compared("tokenize-text", f"{size:.0f} MB of natural text to ids, {name}", tokenizer, texts, 4)
-        for name, tokenizer in tokenizers().items()
-    ]
+    compared = partial(_compared, "tokens-plain")
+    out = [compared(f"{size:.0f} MB of natural text, {name}", each, texts, 3) for name, each in tokenizers("tokenizers").items()]
+    out += _tables("tokens-plain", 3, small=small, way="tokenizers")
     hard = hard_texts(400_000 if small else 4_000_000)
-    for name, tokenizer in tokenizers().items():
-        out += [_compared("tokenize-text", f"{kind}, {name}", tokenizer, some, 0.95, read=True) for kind, some in hard.items()]
-        few = {"natural text": texts[: 200 if small else 4000], "texts of 60 characters": short_texts(texts, 200 if small else 16_000)}
+    few = {"natural text": texts[: 200 if small else 4000], "texts of 60 characters": short_texts(texts, 200 if small else 16_000)}
+    for name, tokenizer in tokenizers("tokenizers").items():
+        out += [compared(f"{kind}, {name}", tokenizer, some, 0.9, read=True) for kind, some in hard.items()]
         out += [
-            _compared("tokenize-text", f"{kind}, {size} at a time, {name}", tokenizer, some, 0.5, size=size, read=True)
+            compared(f"{kind}, {size} at a time, {name}", tokenizer, some, 0.5, size=size, read=True)
             for kind, some in few.items()
             for size in (1, 8)
         ]
     return out
+
+
+def _tables(row: str, bar: float, *, small: bool, way: Any) -> Iterable[Row]:
+    rows = fp.from_table(passengers(10_000 if small else 200_000))
+    texts = fp.pipe(rows, fp.template(SENTENCE), fp.batch(100_000))
+    sentences = [sentence for group in texts for sentence in group.column("text").to_pylist()]
+    for name, tokenizer in tokenizers(way).items():
+        groups = fp.pipe(rows, fp.template(SENTENCE), fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
+        yield _compared(row, f"{len(sentences):,} sentences from the columns, {name}", tokenizer, sentences, bar, groups=groups)
+
+
+def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, small: bool) -> Row:
+    """Compare a stage over a column with a call of the package; both keep what they have seen."""
+    tokenizer, texts = tokenizers()[name], natural_text(2_000_000 if small else 22_000_000)
+    work = f"{sum(map(len, texts)) / 1e6:.0f} MB of natural text, a column to a column of ids, {name}"
+    if not installed(package):
+        return Row(row, work, "-", f"{package}: not installed", None, 0.7)
+    stage: Any = fp.tokenize(tokenizer)
+    groups = fp.pipe(fp.from_table({"text": texts}), fp.batch(_AT_ONCE), stage)
+    theirs, found = prepare(tokenizer, texts)
+    own = [ids for group in groups for ids in group.column("input_ids").to_pylist()]
+    _check_equal(work, own, found())
+    mine, other = best([partial(_consume, groups), theirs], repeats=7)
+    count = sum(map(len, own))
+    return Row(row, work, f"{count / mine / 1e6:.1f}M tokens/s", f"{package} {count / other / 1e6:.1f}M tokens/s", other / mine, 0.7)
+
+
+def _gigatoken(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:
+    own = import_module("gigatoken").Tokenizer.from_json(tokenizer.json)
+    column = import_module("awkward").from_arrow(pa.array(texts, pa.large_string()))
+    return partial(own.encode_batch, column), lambda: own.encode_batch(column).to_list()  # type: ignore[no-any-return]
+
+
+def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "tokenizer.json")
+        path.write_text(tokenizer.json, "utf-8")
+        own = import_module("tokie").Tokenizer.from_json(str(path))
+
+    def found() -> list[list[int]]:
+        ids, lengths = own.encode_batch_flat(texts, add_special_tokens=True)
+        return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
+
+    return partial(own.encode_batch_flat, texts, add_special_tokens=True), found
+
+
+def _pipeline(name: str, tokenizer: fp.Tokenizer, path: Path, texts: Sequence[str]) -> Row:
+    collator = fp.collators.causal_lm(pad_id=tokenizer.pad_id or 0)
+    batches = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.pack(_PACKED), fp.batch(8), fp.collate(collator))
+    call = engine(tokenizer.json).encode_batch_fast
+    lists = [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]
+    mine, other = best([partial(_consume, batches), lambda: [call(some) for some in lists] and None])
+    size = sum(map(len, texts)) / 1e6
+    work = f"{size:.0f} MB of lines to batches of rows of {_PACKED} tokens, {name}"
+    return Row("tokens-pipeline", work, f"{size / mine:.0f} MB/s", f"encode_batch_fast {size / other:.1f} MB/s", other / mine, 15)
 
 
 def _compared(  # noqa: PLR0913  # the columns of a row
@@ -62,7 +132,7 @@ def _compared(  # noqa: PLR0913  # the columns of a row
     size: int = _AT_ONCE,
     read: bool = False,
 ) -> Row:
-    """Compare a stage, or `groups`, with calls of the tokenizer; both have `size` texts at once.
+    """Compare a stage, or `groups`, with calls of the tokenizers package; both have `size` texts at once.
 
     The words that were met are forgotten each time. The calls alone leave ids inside the package; with `read`, as any use of them needs,
     they also become Python lists.
@@ -83,8 +153,17 @@ def _compared(  # noqa: PLR0913  # the columns of a row
                 [each.ids for each in encoded]
 
     for group, some in zip(groups, lists, strict=True):
-        if group.column("input_ids").to_pylist() != [encoded.ids for encoded in call(some)]:
-            raise AssertionError(f"{work}: the ids are not the tokenizer's own.")
+        _check_equal(work, group.column("input_ids").to_pylist(), [encoded.ids for encoded in call(some)])
     mine, other = best([ours, theirs])
     count = ours()
     return Row(row, work, f"{count / mine / 1e6:.1f}M tokens/s", f"encode_batch_fast {count / other / 1e6:.2f}M", other / mine, bar)
+
+
+def _consume(batches: Iterable[Any]) -> None:
+    for _ in batches:
+        pass
+
+
+def _check_equal(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
+    if ours != theirs:
+        raise AssertionError(f"{work}: the ids are not the tokenizer's own.")

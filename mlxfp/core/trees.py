@@ -21,7 +21,7 @@ _LEAF: _Node = ()
 _Build = Callable[[Iterator[Any]], Any]
 
 
-@attrs.frozen
+@attrs.frozen(cache_hash=True)
 class TreeDef:
     """The structure of a tree without its leaves. Hashable."""
 

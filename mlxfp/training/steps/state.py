@@ -8,7 +8,7 @@ from mlx import nn, optimizers
 
 from mlxfp._html import element, fragment, table
 from mlxfp.core.checks import check_not_negative, explain_call
-from mlxfp.core.trees import flatten
+from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.training.optimization.optimizers import start
 from mlxfp.training.steps.transforms import functional
 
@@ -27,6 +27,9 @@ def _same_bits(a: mx.array, b: mx.array) -> bool:
 
 # A tree of arrays as attrs compares it. Arrays have no hash, so neither has a state.
 _ARRAYS = cmp_using(eq=same_arrays, class_name="Arrays")
+
+
+_TREES = ("params", "buffers", "opt", "extra")
 
 
 def _brief(tree: Any) -> str:
@@ -51,6 +54,17 @@ class TrainState:
     step: int
     seed: int
     extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
+    _leaves: tuple[TreeDef, list[mx.array]] | None = field(default=None, init=False, eq=False, repr=False)
+
+    def __getattr__(self, name: str) -> Any:
+        """Put the trees of a state together that `state_of_leaves` made, when the first one is asked for."""
+        if name not in _TREES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if self._leaves is not None:
+            for each, tree in unflatten(*self._leaves).items():
+                object.__setattr__(self, each, tree)
+            object.__setattr__(self, "_leaves", None)  # a caller may put other arrays into the trees
+        return object.__getattribute__(self, name)
 
     def _repr_html_(self) -> str:
         """Show in a notebook how much each tree holds; nothing is computed for it."""
@@ -62,12 +76,31 @@ class TrainState:
 
 def evaluate_state(state: TrainState) -> None:
     """Compute the arrays of a state: those that are not computed yet cannot be read in another thread."""
-    mx.eval(trees_of(state))  # not the state itself: MLX does nothing with a value whose type it does not know
+    mx.eval(leaves_of(state)[1])  # not the state itself: MLX does nothing with a value whose type it does not know
 
 
 def trees_of(state: TrainState) -> dict[str, Any]:
     """Return the trees of arrays of a state by name: what a step computes, and what a checkpoint holds."""
-    return {"params": state.params, "buffers": state.buffers, "opt": state.opt, "extra": state.extra}
+    return {name: getattr(state, name) for name in _TREES}
+
+
+def leaves_of(state: TrainState) -> tuple[TreeDef, list[mx.array]]:
+    """Return `flatten(trees_of(state))`. A state that a step has made has it."""
+    return state._leaves or flatten(trees_of(state))  # noqa: SLF001  # of this file
+
+
+def state_of_leaves(structure: TreeDef, leaves: list[mx.array], step: int, seed: int) -> TrainState:
+    """Make the state whose `leaves_of` these are. Its trees, with a dict for each layer, are made when one is asked for.
+
+    >>> state_of_leaves(flatten({"params": [0], "buffers": {}, "opt": {}, "extra": {}})[0], [mx.zeros(2)], 3, 0)
+    TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
+    """
+    state = TrainState.__new__(TrainState)
+    put = object.__setattr__  # it is frozen
+    put(state, "step", step)
+    put(state, "seed", seed)
+    put(state, "_leaves", (structure, leaves))
+    return state
 
 
 @explain_call

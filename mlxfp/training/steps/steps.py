@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any
-from weakref import ref
 
 import mlx.core as mx
 from attrs import evolve, frozen
@@ -32,7 +31,7 @@ from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.state import TrainState, trees_of
+from mlxfp.training.steps.state import TrainState, leaves_of, state_of_leaves, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
 Batch = Mapping[str, Any]
@@ -178,8 +177,7 @@ class TrainStep:
         self._ties = ties(self._structure)
         self._rank = None if options.ranks is None else options.ranks.world.rank  # another mask on each
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
-        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[Trees, Metrics]]] = {}
-        self._made: Callable[[], TrainState | None] = lambda: None  # the last state, whose structure is known: to look costs 10 % of a step
+        self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
 
     @property
     def ranks(self) -> Ranks | None:
@@ -202,25 +200,29 @@ class TrainStep:
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
-        if state is not self._made():
-            state = self._checked(state)
+        leaves = self._leaves(state)
         structure, arrays = flat_batch(batch)
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
-            trees, metrics = run(trees_of(state), step_key(state.seed, state.step, self._rank), arrays)
+            after, metrics = run(leaves, step_key(state.seed, state.step, self._rank), arrays)
         except Exception as error:
             add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
-        mx.async_eval(trees, metrics)
-        after = TrainState(**trees, step=state.step + 1, seed=state.seed)
-        self._made = ref(after)
-        return after, metrics
+        mx.async_eval(after, metrics)
+        return state_of_leaves(self._structure, after, state.step + 1, state.seed), metrics
 
-    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[Trees, Metrics]]:
-        key, run = (structure, updates), partial(self.pure, structure, updates=updates)
+    def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
+        key, run = (structure, updates), partial(self._flat, structure, updates=updates)
         self._runs[key] = self._compiler.get(key, run) if self._options.compile else run
         return self._runs[key]
+
+    def _flat(
+        self, structure: TreeDef, leaves: list[mx.array], key: mx.array, arrays: list[mx.array], *, updates: bool
+    ) -> tuple[list[mx.array], Metrics]:
+        """Do what `pure` does, from leaves to leaves: MLX needs for trees as long as for a layer of them."""
+        trees, metrics = self.pure(structure, unflatten(self._structure, leaves), key, arrays, updates=updates)
+        return flatten(trees)[1], metrics
 
     def look(self, state: TrainState, batch: Batch) -> None:
         """Apply the loss without compiling it, and compute nothing but the ids and labels that it makes of the batch.
@@ -310,20 +312,22 @@ class TrainStep:
         kept: dict[str, Any] = where_tree(counts, after, trees, tied=self._ties)
         return kept
 
-    def _checked(self, state: TrainState) -> TrainState:
-        """Return the state, or that of before the first step with what this one keeps; make sure that it has the structure of this step."""
+    def _leaves(self, state: TrainState) -> list[mx.array]:
+        """Return the leaves of a state, before the first step with what this one keeps; make sure that it fits this step."""
         if not isinstance(state, TrainState):
             raise ArgumentTypeError(f"A step takes a TrainState, got {type(state).__name__}. Make one with train_state(model, optimizer).")
-        found = flatten(trees_of(state))[0]
+        found, leaves = leaves_of(state)
+        if found is self._structure:  # of a state that this step has made
+            return leaves
         if found == self._plain != self._structure:
-            return self.start(state)
+            return leaves_of(self.start(state))[1]
         if found != self._structure and flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
             differs = difference(self._structure, found)
             raise ArgumentError(
                 f"The state holds what a step with other options keeps. {differs} Use the same options, or drop it: step.start(state)."
             )
         self._check_structure(found)
-        return state
+        return leaves
 
     def _check_structure(self, found: TreeDef) -> None:
         if found != self._structure:

@@ -94,7 +94,7 @@ def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, smal
 def _gigatoken(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:
     own = import_module("gigatoken").Tokenizer.from_json(tokenizer.json)
     column = import_module("awkward").from_arrow(pa.array(texts, pa.large_string()))
-    return partial(own.encode_batch, column), lambda: own.encode_batch(column).to_list()  # type: ignore[no-any-return]
+    return partial(own.encode_batch, column), lambda: own.encode_batch(column).to_list()
 
 
 def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], Any], Callable[[], list[list[int]]]]:
@@ -111,7 +111,7 @@ def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], 
 
 
 def _pipeline(name: str, tokenizer: fp.Tokenizer, path: Path, texts: Sequence[str]) -> Row:
-    collator = fp.collators.causal_lm(pad_id=tokenizer.pad_id or 0)
+    collator = fp.collators.causal(pad_id=tokenizer.pad_id or 0, packed=True)
     batches = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.pack(_PACKED), fp.batch(8), fp.collate(collator))
     call = engine(tokenizer.json).encode_batch_fast
     lists = [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]

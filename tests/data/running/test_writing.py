@@ -282,7 +282,7 @@ print(count)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no fork on Windows")
 def test_a_process_that_ends_wherever_a_file_is_given_its_name_leaves_nothing_behind(tmp_path: Path):
-    """Every file is synced before it has its name, and its folder after it: 2 calls for each of 3 parts, what is known of each, and 2 more."""
+    """Every file is synced before it has its name, and its folder after it: 3 parts, what is known of each, and 2 more files."""
     ended = subprocess.run([sys.executable, "-c", ENDED, str(tmp_path)], check=True, capture_output=True, text=True)
     count = int(ended.stdout)
     assert count == 2 * (3 + 3 + 2)

@@ -8,10 +8,20 @@ import numpy as np
 from mlx import optimizers
 from mlx.nn.layers.distributed import fully_shard, shard_linear
 
+from mlxfp.collators.collating import collate
+from mlxfp.core.pipelines import pipe
 from mlxfp.core.trees import flatten
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.sharding import World, shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.training.loop.checkpoints import load_latest
+from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.observers import checkpoint
 from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import trees_of
-from tests.training.samples import deep, group, setting
+from tests.training.samples import deep, group, loss, setting, stacked
 
 STEPS = 4
 
@@ -41,6 +51,10 @@ OPTIONS = {
 }
 
 
+def kind_of(ranks):
+    return fully if ranks.world.tensor == 1 else tensor
+
+
 def shares(world, *, broken=False):
     """Four batches, as far as they are this copy's; their labels count unevenly, and with `broken` one has a NaN in its second row."""
     for seed in range(STEPS):
@@ -51,27 +65,45 @@ def shares(world, *, broken=False):
         yield {name: value[world.copy :: world.copies] for name, value in whole.items()}
 
 
-def trained(ranks, model, options, *, compile):
-    """Train; return the last state and the metrics of every step."""
-    optimizer = optimizers.AdamW(0.05, weight_decay=0.1)
-    step, state = setting(model=model, optimizer=optimizer, ranks=ranks, compile=compile, **options)
-    seen = []
-    for own in shares(ranks.world, broken="skip_nonfinite" in options):
-        state, metrics = step(state, own)
-        seen.append({name: value.item() for name, value in sorted(metrics.items())})
-    return step, state, seen
+def adam():
+    return optimizers.AdamW(0.05, weight_decay=0.1)
+
+
+def write(ranks, folder, case, state, *rest):
+    """Write the arrays of a state by their names in a checkpoint, with the axes of parts, and other results."""
+    trees, where = trees_of(state), Path(folder, f"{case}-{ranks.world.rank}")
+    arrays = {name: np.array(leaf) for name, leaf in zip(names_of(state.shards, trees), flatten(trees)[1], strict=True)}
+    np.savez(where.with_suffix(".npz"), **arrays)
+    where.with_suffix(".json").write_text(json.dumps([axes_in(state.shards, trees), *rest]), encoding="utf-8")
 
 
 def train(ranks, folder):
-    """Train with all options, and write the arrays of the last states by name, the axes of parts, and the metrics."""
-    kind = fully if ranks.world.tensor == 1 else tensor
+    """Train with all options; write the last states, the metrics of all steps, and the bytes that a step sends."""
     for case, options in OPTIONS.items():
-        step, state, seen = trained(ranks, kind(ranks), options, compile=case == "plain")
-        trees = trees_of(state)
-        arrays = {name: np.array(leaf) for name, leaf in zip(names_of(state.shards, trees), flatten(trees)[1], strict=True)}
-        where = Path(folder, f"{case}-{ranks.world.rank}")
-        np.savez(where.with_suffix(".npz"), **arrays)
-        where.with_suffix(".json").write_text(json.dumps([axes_in(state.shards, trees), seen, step.bytes_sent]), encoding="utf-8")
+        model, seen = kind_of(ranks)(ranks), []
+        step, state = setting(model=model, optimizer=adam(), ranks=ranks, compile=case == "plain", **options)
+        for own in shares(ranks.world, broken="skip_nonfinite" in options):
+            state, metrics = step(state, own)
+            seen.append({name: value.item() for name, value in sorted(metrics.items())})
+        write(ranks, folder, case, state, seen, step.bytes_sent)
 
 
-CASES = {"train": train}
+def batches(world, count=12):
+    """Shuffled rows, of which all copies together have 12 in a batch."""
+    rows = [{"x": group(120)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(120)]
+    return pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), batch(count // world.copies), collate(stacked))
+
+
+def go_on(ranks, folder):
+    """Go on from the last checkpoint to six steps more, evaluate, and write where it began and ended."""
+    model, options = kind_of(ranks)(ranks), {"accumulate": 2, "ema": 0.5}
+    step, state = setting(model=model, optimizer=adam(), ranks=ranks, compile=False, **options)
+    begin = load_latest(Path(folder, "checkpoints"), step.start(state), ranks=ranks)
+    stream = fit(step, begin.state, batches(ranks.world), epochs=9, steps=begin.state.step + 6, cursor=begin.cursor, running=begin.running)
+    end = last(pipe(stream, checkpoint(Path(folder, "checkpoints"), steps=3, ranks=ranks)))
+    found = evaluate(model, lambda model, rows: {"loss": loss(model, rows)}, ranks=ranks)(end.state, batches(World(0, 1), 25))
+    answers = predict(model, lambda model, rows: model(rows["x"]), ranks=ranks)(end.state, batches(World(0, 1), 25))
+    write(ranks, folder, f"of {ranks.world.size}", end.state, begin.state.step, found, [rows.tolist() for rows in answers])
+
+
+CASES = {"train": train, "continued": go_on}

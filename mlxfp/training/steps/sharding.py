@@ -113,20 +113,27 @@ def parts_in(shards: Shards | None, params: Any, buffers: Any) -> Parts:
     return Parts(*(frozenset(place for place, name in enumerate(names_of(shards, tree)) if name in axes) for tree in trees))
 
 
-def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer: Any, ranks: Ranks | None) -> None:
-    """Raise `ArgumentError` where a step cannot train a model that is divided."""
+def check_ranks(model: nn.Module, shards: Shards | None, ranks: Ranks | None, user: str) -> None:
+    """Raise `ArgumentError` unless the ranks are those between which a model is divided, if it is."""
     if shards is None:
         return
     names = ", ".join(name or "itself" for name, layer in model.named_modules() if _way(layer) is not None)
     what = f"The model, a {type(model).__name__}, is divided between {shards.count} ranks, at {names:.200}"
     tensor = 1 if shards.wrapped else shards.count
     if ranks is None:
-        raise ArgumentError(f"{what}, and the step is told of none. Pass ranks=connect({'' if shards.wrapped else f'tensor={tensor}'}).")
+        raise ArgumentError(f"{what}, and {user} is told of none. Pass ranks=connect({'' if tensor == 1 else f'tensor={tensor}'}).")
     if ranks.world.tensor != tensor or (shards.wrapped and ranks.world.size != shards.count):
         raise ArgumentError(
-            f"{what}, by {'fully_shard' if shards.wrapped else 'shard_linear'}, and the ranks of the step are {ranks.world}. "
+            f"{what}, by {'fully_shard' if shards.wrapped else 'shard_linear'}, and the ranks of {user} are {ranks.world}. "
             + ("Divide it between all of connect(), without group=." if shards.wrapped else f"Pass ranks=connect(tensor={tensor}).")
         )
+
+
+def check_shards(model: nn.Module, shards: Shards | None, params: Any, optimizer: Any, ranks: Ranks | None) -> None:
+    """Raise `ArgumentError` where a step cannot train a model that is divided."""
+    check_ranks(model, shards, ranks, "the step")
+    if shards is None:
+        return
     kept = [name for name, layer in model.named_modules() if isinstance(layer, FullyShardedModule) and any(map(_keeps, layer.modules()))]
     if kept:
         raise ArgumentError(

@@ -1,11 +1,12 @@
 """What ranks with parts of a model run in the tests of sharding: imported by each of them, so it imports no more than that needs."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
-from mlx import optimizers
+from mlx import nn, optimizers
 from mlx.nn.layers.distributed import fully_shard, shard_linear
 
 from mlxfp.collators.collating import collate
@@ -19,7 +20,7 @@ from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.observers import checkpoint
-from mlxfp.training.steps.sharding import axes_in, names_of
+from mlxfp.training.steps.sharding import Parts, axes_in, names_of
 from mlxfp.training.steps.state import trees_of
 from tests.training.samples import deep, group, loss, setting, stacked
 
@@ -43,8 +44,16 @@ def tensor(ranks):
     return model
 
 
+def small(ranks):
+    """A model that compiles quickly: a layer that is divided, and one that is whole."""
+    layers = deep(rate=0.0, depth=0)
+    first = shard_linear(layers.first, "all-to-sharded", group=ranks.tensor_group) if ranks.world.tensor > 1 else fully_shard(layers.first)
+    last = shard_linear(layers.last, "sharded-to-all", group=ranks.tensor_group) if ranks.world.tensor > 1 else layers.last
+    return nn.Sequential(first, last)
+
+
 OPTIONS = {
-    "plain": {},
+    "compiled": {},
     "clipped": {"clip_norm": 0.01, "ema": 0.5},
     "accumulated": {"accumulate": 2, "skip_nonfinite": True},
     "recomputed": {"checkpoint_blocks": True, "clip_norm": 1.0},
@@ -65,10 +74,6 @@ def shares(world, *, broken=False):
         yield {name: value[world.copy :: world.copies] for name, value in whole.items()}
 
 
-def adam():
-    return optimizers.AdamW(0.05, weight_decay=0.1)
-
-
 def write(ranks, folder, case, state, *rest):
     """Write the arrays of a state by their names in a checkpoint, with the axes of parts, and other results."""
     trees, where = trees_of(state), Path(folder, f"{case}-{ranks.world.rank}")
@@ -77,14 +82,21 @@ def write(ranks, folder, case, state, *rest):
     where.with_suffix(".json").write_text(json.dumps([axes_in(state.shards, trees), *rest]), encoding="utf-8")
 
 
-def train(ranks, folder):
-    """Train with all options; write the last states, the metrics of all steps, and the bytes that a step sends."""
-    for case, options in OPTIONS.items():
-        model, seen = kind_of(ranks)(ranks), []
-        step, state = setting(model=model, optimizer=adam(), ranks=ranks, compile=case == "plain", **options)
+def train(ranks, folder, *, cases=tuple(OPTIONS), again=False):
+    """Train with options; write the last states, the metrics of all steps, and the bytes that a step sends.
+
+    With `again`, gradients that are sums over all ranks are added up once more.
+    """
+    for case in cases:
+        options, seen, model = OPTIONS[case], [], (small if case == "compiled" else kind_of(ranks))(ranks)
+        if case == "compiled":
+            mx.enable_compile()
+        step, state = setting(model=model, optimizer=optimizers.SGD(0.1, momentum=0.9), ranks=ranks, **options)
+        step._parts = Parts(frozenset(), frozenset()) if again else step._parts
         for own in shares(ranks.world, broken="skip_nonfinite" in options):
             state, metrics = step(state, own)
             seen.append({name: value.item() for name, value in sorted(metrics.items())})
+        mx.disable_compile()
         write(ranks, folder, case, state, seen, step.bytes_sent)
 
 
@@ -95,15 +107,15 @@ def batches(world, count=12):
 
 
 def go_on(ranks, folder):
-    """Go on from the last checkpoint to six steps more, evaluate, and write where it began and ended."""
+    """Make six steps from the last checkpoint, evaluate, and write where it began and what came out."""
     model, options = kind_of(ranks)(ranks), {"accumulate": 2, "ema": 0.5}
-    step, state = setting(model=model, optimizer=adam(), ranks=ranks, compile=False, **options)
+    step, state = setting(model=model, optimizer=optimizers.AdamW(0.01, weight_decay=0.1), ranks=ranks, **options)
     begin = load_latest(Path(folder, "checkpoints"), step.start(state), ranks=ranks)
     stream = fit(step, begin.state, batches(ranks.world), epochs=9, steps=begin.state.step + 6, cursor=begin.cursor, running=begin.running)
     end = last(pipe(stream, checkpoint(Path(folder, "checkpoints"), steps=3, ranks=ranks)))
     found = evaluate(model, lambda model, rows: {"loss": loss(model, rows)}, ranks=ranks)(end.state, batches(World(0, 1), 25))
     answers = predict(model, lambda model, rows: model(rows["x"]), ranks=ranks)(end.state, batches(World(0, 1), 25))
-    write(ranks, folder, f"of {ranks.world.size}", end.state, begin.state.step, found, [rows.tolist() for rows in answers])
+    write(ranks, folder, f"step {end.step}", end.state, begin.state.step, found, [rows.tolist() for rows in answers])
 
 
-CASES = {"train": train, "continued": go_on}
+CASES = {"train": train, "again": partial(train, cases=["clipped"], again=True), "go on": go_on}

@@ -11,10 +11,12 @@ from mlx import nn, optimizers
 from mlx.nn.layers.distributed import AllToShardedLinear, FullyShardedModule, ShardedToAllLinear
 
 from mlxfp.core.errors import ArgumentError, CheckpointError
+from mlxfp.core.trees import tree_map
 from mlxfp.data.rows.sharding import World
-from mlxfp.distributed import Ranks, connect
+from mlxfp.distributed import Ranks, _divided, connect
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
 from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.events import RunStarted
 from mlxfp.training.observers import checkpoint_best
 from mlxfp.training.optimization.optimizers import adamw, by_name, grouped, vectors
 from mlxfp.training.steps.state import train_state
@@ -113,3 +115,158 @@ def test_a_run_goes_on_with_its_model_in_other_parts(parts, alone, tmp_path):
         assert metrics == pytest.approx(others, rel=1e-4)
         assert all(np.allclose(ours, each, rtol=1e-3, atol=1e-4) for ours, each in zip(answers, theirs, strict=True))
         assert_same_arrays(found, expected, atol=1e-5)
+
+
+class Group:
+    """One of several ranks that cannot send anything."""
+
+    def __init__(self, size):
+        self.ranks = size
+
+    def size(self):
+        return self.ranks
+
+    def rank(self):
+        return 0
+
+    def split(self, color):
+        raise RuntimeError("[ring] Group split not supported.")
+
+
+def linear(size=2):
+    return nn.Sequential(nn.Linear(3, 4), AllToShardedLinear(4, 4, group=Group(size)), ShardedToAllLinear(4, 2, group=Group(size)))
+
+
+def stored(module, size=2):
+    """A module that is divided as by `fully_shard`."""
+    layer = FullyShardedModule(module, group=Group(size))
+    layer._gather_fn = lambda shards: [mx.concatenate([shard] * size) for shard in shards]
+    return layer
+
+
+def told(rank=0, size=2, tensor=1):
+    return Ranks(World(rank, size, tensor), None)
+
+
+@pytest.mark.parametrize(
+    ("model", "ranks", "said"),
+    [
+        (linear, None, r"divided between 2 ranks, at .*, and the step is told of none\. Pass ranks=connect\(tensor=2\)\."),
+        (linear, told(), r"by shard_linear, and the ranks of the step are World\(.*\)\. Pass ranks=connect\(tensor=2\)\."),
+        (lambda: stored(nn.Linear(2, 2)), None, r"at itself, and the step is told of none\. Pass ranks=connect\(\)\."),
+        (
+            lambda: stored(nn.Linear(2, 2)),
+            told(size=4),
+            r"by fully_shard, .* Divide it between all of connect\(\), without group=\.",
+        ),
+        (
+            lambda: stored(nn.BatchNorm(2)),
+            told(),
+            r"Batch normalisation in a module of .* it is in the model\. Call fully_shard",
+        ),
+        (lambda: nn.Sequential(linear(), stored(nn.Linear(2, 2))), told(), r"is divided in several ways: .* Divide it in one way\."),
+        (lambda: nn.Sequential(linear(2), linear(4)), told(), r"by shard_linear in 4, .* by shard_linear in 2\. Divide it"),
+    ],
+)
+def test_ranks_that_do_not_fit_the_parts_of_a_model_are_refused(model, ranks, said):
+    with pytest.raises(ArgumentError, match=said):
+        train_step(model(), loss, adamw(0.1), ranks=ranks)
+
+
+@pytest.mark.parametrize("make", [evaluate, predict])
+def test_a_model_in_parts_is_evaluated_by_all_ranks(make):
+    with pytest.raises(ArgumentError, match=rf"and {make.__name__} is told of none\. Pass ranks="):
+        make(stored(nn.Linear(2, 2)), loss)
+
+
+def test_a_layer_that_one_rank_has_alone_is_whole():
+    model = nn.Sequential(nn.Linear(3, 4), AllToShardedLinear(4, 2, group=connect().tensor_group))
+    state, _ = train_step(model, loss, adamw(0.1))(train_state(model, adamw(0.1)), group())
+    assert (state.step, state.shards) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "fits"),
+    [
+        (adamw(0.1), True),
+        (optimizers.SGD(0.1, momentum=0.9, nesterov=True, weight_decay=0.1), True),
+        (optimizers.Lion(0.1), True),
+        (optimizers.AdaDelta(0.1), True),
+        (by_name("adamw", 0.1, weight_decay=0.1), True),
+        (optimizers.Muon(0.1), False),
+        (optimizers.Adafactor(0.1), False),
+        (by_name("adafactor", 0.1), False),
+        (grouped((vectors, adamw(0.1)), rest=optimizers.Muon(0.1)), False),
+        (grouped((vectors, optimizers.Adafactor(0.1)), rest=adamw(0.1)), False),
+        (grouped((lambda path, array: path.startswith("layers.0"), optimizers.Muon(0.1)), rest=adamw(0.1)), True),
+    ],
+)
+def test_optimizers_that_need_whole_arrays_are_refused(optimizer, fits):
+    model = linear()
+    if fits:
+        train_step(model, loss, optimizer, ranks=told(tensor=2))
+        return
+    with pytest.raises(ArgumentError, match=r"does not update each number by itself, and this rank has only a part of layers\.[12]\."):
+        train_step(model, loss, optimizer, ranks=told(tensor=2))
+
+
+def test_a_state_of_the_model_before_it_was_divided_is_refused():
+    step = train_step(linear(), loss, adamw(0.1), ranks=told(tensor=2))
+    state = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    with pytest.raises(ArgumentError, match=r"The model of the step is part 1 of 2, and the state is whole\. Make both from one model"):
+        step(state, group())
+
+
+def test_a_file_with_one_part_is_not_a_whole_state(tmp_path):
+    state = train_state(linear(), adamw(0.1))
+    save_state(tmp_path / "part.safetensors", state)
+    assert load_state(tmp_path / "part.safetensors", state).state == state
+    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    said = r"has part 1 of 2, and the state it is loaded into is a whole state: .* Read all of them with load_latest\(folder, like, ranks="
+    with pytest.raises(CheckpointError, match=said):
+        load_state(tmp_path / "part.safetensors", whole)
+    with pytest.raises(CheckpointError, match=r"has part 1 of 2, and the state it is loaded into is part 2 of 2"):
+        load_state(tmp_path / "part.safetensors", evolve(state, shards=evolve(state.shards, index=1)))
+
+
+def test_parts_of_which_one_is_missing_are_named(tmp_path):
+    (tmp_path / "rank-0").mkdir()
+    save_state(tmp_path / "rank-0" / "step-00000000.safetensors", train_state(linear(), adamw(0.1)))
+    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors it has those in rank-0\. Use"):
+        load_latest(tmp_path, whole, ranks=connect())
+
+
+def test_one_file_cannot_hold_the_best_state_of_a_model_in_parts(tmp_path):
+    began = RunStarted(train_state(linear(), adamw(0.1)), None, 0, total=None)
+    for rank in range(2):
+        watching = checkpoint_best(tmp_path / "best.safetensors", "loss", mode="min", ranks=told(rank, tensor=2))
+        with pytest.raises(ArgumentError, match=r"writes one file, and the model is divided between 2 ranks\. Use checkpoint\("):
+            list(watching([began]))
+
+
+def test_groups_of_ranks_that_cannot_be_are_refused():
+    with pytest.raises(ArgumentError, match=r"Each of the 2 ranks holds a copy of the model, .* connect\(tensor=2\)"):
+        told().tensor_group  # noqa: B018
+    with pytest.raises(ArgumentError, match=r"tensor=2 of 4 ranks needs groups of ranks, .* \[ring\] .* Pass tensor=4, which"):
+        _divided(World(0, 4, tensor=2), Group(4))
+    with pytest.raises(ArgumentError, match="size=1 ranks cannot be divided into copies of tensor=2"):
+        connect(tensor=2)
+
+
+class Doubling(Ranks):
+    """Two ranks with the same arrays."""
+
+    messages = ()
+
+    def _all_sum(self, array, group, size):
+        self.messages.append((array.dtype, array.size))
+        return array * size
+
+
+def test_arrays_of_one_dtype_are_sent_together():
+    ranks = Doubling(World(0, 2), None)
+    object.__setattr__(ranks, "messages", [])
+    tree = {"a": mx.array([1.0, 2.0]), "b": (mx.array(3), mx.array([[4.0]])), "c": mx.array(0.5, mx.float16)}
+    assert str(ranks.add_up(tree)) == str(tree_map(lambda leaf: leaf * 2, tree))
+    assert ranks.messages == [(mx.float32, 3), (mx.int32, 1), (mx.float16, 1)]

@@ -57,6 +57,11 @@ class Shards:
     axes: Mapping[str, int]
     wrapped: Places
 
+    @property
+    def said(self) -> str:
+        """Which part it is, for a message."""
+        return f"part {self.index + 1} of {self.count}"
+
 
 def shards_of(model: nn.Module, params: Any, buffers: Any) -> Shards | None:
     """Return which arrays of a model are parts of larger ones; None if none are. Layers are known by their type.

@@ -91,7 +91,9 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
       metric `skipped` is 1.
     - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
     - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
-      and the metrics are the same on all.
+      and the metrics are the same on all. Models may be divided between them: by `fully_shard` between all, by `shard_linear` between
+      those of `ranks.tensor_group`. Then each has a part of the state, optimizers must update each number by itself, and a batch that is
+      not finite on one rank is left out on all.
     - `compile=False`: run without `mx.compile`, which is slower, to look inside: `print` in the loss prints numbers, at every step, and
       a debugger shows them. Also for a model that takes too long to compile. The results are the same up to rounding.
 
@@ -359,6 +361,12 @@ class TrainStep:
         found, leaves = leaves_of(state)
         if found is self._structure:  # of a state that this step has made
             return leaves
+        if state.shards != self._options.shards:
+            model, given = ("whole" if each is None else each.said for each in (self._options.shards, state.shards))
+            raise ArgumentError(
+                f"The model of the step is {model}, and the state is {given}. Make both from one model: train_state(model, optimizer) "
+                "after shard_linear and fully_shard."
+            )
         if found == self._plain != self._structure:
             return leaves_of(self.start(state))[1]
         if found != self._structure and flatten(trees_of(evolve(state, extra={})))[0] == self._plain:

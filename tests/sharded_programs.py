@@ -45,11 +45,13 @@ def tensor(ranks):
 
 
 def small(ranks):
-    """A model that compiles quickly: a layer that is divided, and one that is whole."""
+    """A model that compiles quickly: a layer that is divided, and one that is whole; or, on two ranks, one module in another."""
     layers = deep(rate=0.0, depth=0)
-    first = shard_linear(layers.first, "all-to-sharded", group=ranks.tensor_group) if ranks.world.tensor > 1 else fully_shard(layers.first)
-    last = shard_linear(layers.last, "sharded-to-all", group=ranks.tensor_group) if ranks.world.tensor > 1 else layers.last
-    return nn.Sequential(first, last)
+    if ranks.world.tensor == 1:
+        model = nn.Sequential(fully_shard(layers.first), layers.last)
+        return fully_shard(model) if ranks.world.size == 2 else model
+    first = shard_linear(layers.first, "all-to-sharded", group=ranks.tensor_group)
+    return nn.Sequential(first, shard_linear(layers.last, "sharded-to-all", group=ranks.tensor_group))
 
 
 OPTIONS = {

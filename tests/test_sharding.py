@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from attrs import evolve
 from mlx import nn, optimizers
-from mlx.nn.layers.distributed import AllToShardedLinear, FullyShardedModule, ShardedToAllLinear
+from mlx.nn.layers.distributed import (
+    AllToShardedLinear,
+    FullyShardedModule,
+    QuantizedAllToShardedLinear,
+    QuantizedShardedToAllLinear,
+    ShardedToAllLinear,
+)
 
 from mlxfp.core.errors import ArgumentError, CheckpointError
-from mlxfp.core.trees import tree_map
+from mlxfp.core.trees import flatten, tree_map
 from mlxfp.data.rows.sharding import World
 from mlxfp.distributed import Ranks, _divided, connect
 from mlxfp.training.loop.checkpoints import load_latest, load_state, save_state
@@ -19,12 +25,13 @@ from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.events import RunStarted
 from mlxfp.training.observers import checkpoint_best
 from mlxfp.training.optimization.optimizers import adamw, by_name, grouped, vectors
-from mlxfp.training.steps.state import train_state
+from mlxfp.training.steps.sharding import axes_in, names_of
+from mlxfp.training.steps.state import train_state, trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.compiling import nothing_compiled
 from tests.sharded_programs import CASES, OPTIONS, go_on, train
 from tests.test_ranks import started
-from tests.training.samples import group, loss
+from tests.training.samples import deep, group, loss
 
 PROGRAM = """
 import sys
@@ -252,6 +259,35 @@ def test_groups_of_ranks_that_cannot_be_are_refused():
         _divided(World(0, 4, tensor=2), Group(4))
     with pytest.raises(ArgumentError, match="size=1 ranks cannot be divided into copies of tensor=2"):
         connect(tensor=2)
+
+
+def test_arrays_have_the_names_and_axes_of_a_model_that_is_not_divided():
+    def state_of(wrap, outer):
+        model, optimizer = deep(depth=2), by_name("adamw", 0.1, weight_decay=0.1)
+        model.blocks = [wrap(block) for block in model.blocks]
+        model = outer(model)
+        step = train_step(model, loss, optimizer, ema=0.5, accumulate=2, ranks=told())
+        return step.start(train_state(model, optimizer))
+
+    whole = trees_of(state_of(lambda module: module, lambda module: module))
+    sizes = dict(zip(names_of(None, whole), [leaf.shape for leaf in flatten(whole)[1]], strict=True))
+    for outer in (lambda module: module, stored):
+        state = state_of(stored, outer)
+        parts = dict(zip(names_of(state.shards, trees_of(state)), flatten(trees_of(state))[1], strict=True))
+        axes = axes_in(state.shards, trees_of(state))
+        assert parts.keys() == sizes.keys()
+        assert {
+            name: tuple(size * (1 + (axes.get(name) == axis)) for axis, size in enumerate(part.shape)) for name, part in parts.items()
+        } == sizes
+        assert ("params.first.weight" in axes) == (outer is stored)
+
+
+def test_quantized_layers_are_parts_that_do_not_train():
+    layers = [QuantizedAllToShardedLinear(64, 128, group=Group(2)), QuantizedShardedToAllLinear(128, 64, group=Group(2))]
+    state = train_state(nn.Sequential(nn.Linear(3, 64), *layers), adamw(0.1))
+    axes = {name.removeprefix("buffers.layers"): axis for name, axis in state.shards.axes.items()}
+    first, second = ({f"[{place}].{name}": axis for name in ("weight", "scales", "biases")} for place, axis in ((1, 0), (2, 1)))
+    assert axes == {**first, "[1].bias": 0, **second}
 
 
 class Doubling(Ranks):

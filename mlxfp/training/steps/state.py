@@ -92,9 +92,7 @@ def leaves_of(state: TrainState) -> tuple[TreeDef, list[mx.array]]:
     return state._leaves or flatten(trees_of(state))  # noqa: SLF001  # of this file
 
 
-def state_of_leaves(
-    structure: TreeDef, leaves: list[mx.array], step: int, seed: int, *, shards: Shards | None = None
-) -> TrainState:
+def state_of_leaves(structure: TreeDef, leaves: list[mx.array], step: int, seed: int, *, shards: Shards | None = None) -> TrainState:
     """Make the state whose `leaves_of` these are. Its trees, with a dict for each layer, are made when one is asked for.
 
     >>> state_of_leaves(flatten({"params": [0], "buffers": {}, "opt": {}, "extra": {}})[0], [mx.zeros(2)], 3, 0)

@@ -5,6 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import accumulate
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any, Literal
@@ -12,7 +13,6 @@ from typing import Any, Literal
 import mlx.core as mx
 import numpy as np
 from attrs import define, field, frozen
-from mlx import nn
 from numpy.typing import NDArray
 
 from mlxfp.core.checks import check_choice
@@ -30,6 +30,8 @@ def __dir__() -> list[str]:
 Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 _LIMIT = 1800.0  # seconds: as other libraries wait for ranks
+_MESSAGE = 32 * 1024**2  # bytes: arrays are joined up to this size, as MLX's own `average_gradients` joins them
+_SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 that have sum_scatter; the others end the process
 # What each backend needs in the environment, as `mlx.launch` sets it.
 _NEEDED = {
     "ring": ("MLX_RANK", "MLX_HOSTFILE"),
@@ -52,6 +54,36 @@ class Ranks:
     backend: str | None = field(default=None, kw_only=True)
     _group: mx.distributed.Group = field(repr=False)
     _watch: "_Watch" = field(factory=lambda: _Watch(_LIMIT), repr=False, kw_only=True)
+    _within: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # those that hold one copy of the model
+    _across: mx.distributed.Group | None = field(default=None, repr=False, kw_only=True)  # those that hold the same part in each copy
+    _sent: list[int] = field(factory=lambda: [0], repr=False, kw_only=True)
+
+    @property
+    def tensor_group(self) -> mx.distributed.Group:
+        """The ranks that hold one copy of the model together, for `shard_linear(..., group=ranks.tensor_group)`.
+
+        Raises `ArgumentError` where each rank holds a copy of its own: see `connect(tensor=)`.
+
+        >>> connect().tensor_group.size()
+        1
+        """
+        if self.world.tensor == 1 < self.world.size:
+            raise ArgumentError(
+                f"Each of the {self.world.size} ranks holds a copy of the model, so there is no group for shard_linear. "
+                f"Connect with connect(tensor={self.world.size}) to divide one copy between all of them."
+            )
+        return self._group if self._within is None else self._within
+
+    @property
+    def bytes_sent(self) -> int:
+        """The bytes that this rank sends for all sums and parts that were asked for so far; in a compiled function once for each trace.
+
+        They are those of the ring algorithm: 2 (n - 1) / n of an array to add it up over n ranks, half of that for the sum of a part.
+
+        >>> connect().bytes_sent
+        0
+        """
+        return self._sent[0]
 
     def waiting(self) -> AbstractContextManager[None]:
         """End this process if the code within takes longer than the limit of `connect`, because it waits for a rank that is gone.
@@ -72,18 +104,46 @@ class Ranks:
         return self._watch.set(watching=False) if self.world.size > 1 else nullcontext()
 
     def add_up(self, tree: Any) -> Any:
-        """Add up the arrays of a tree over all ranks; every rank gets the same sums, bit for bit. All ranks must call it.
+        """Add up the arrays of a tree over all copies of the model; every rank gets the same sums, bit for bit. All ranks must call it.
 
-        If all arrays have the same dtype they are sent in messages of at least 32 MiB, else one by one.
+        Arrays of one dtype are joined into messages of up to 32 MiB. Ranks that hold one copy together have equal arrays, which count once.
 
         >>> connect().add_up({"loss": (mx.array(0.5), [])})
         {'loss': (array(0.5, dtype=float32), [])}
         """
+        return self._added(tree, self._group if self._across is None else self._across, self.world.copies)
+
+    def add_up_all(self, tree: Any) -> Any:
+        """Add up the arrays of a tree over all ranks, also those that hold one copy of the model together. All ranks must call it.
+
+        >>> connect().add_up_all(mx.array(1))
+        array(1, dtype=int32)
+        """
+        return self._added(tree, self._group, self.world.size)
+
+    def add_up_parts(self, parts: mx.array) -> mx.array:
+        """Add up an array [size, ...] over all ranks, and return the row of this rank: [...]. All ranks must call it.
+
+        >>> connect().add_up_parts(mx.array([[1, 2]]))
+        array([1, 2], dtype=int32)
+        """
         if self.world.size == 1:
-            return tree
-        structure, leaves = flatten(tree)
-        means = nn.average_gradients(leaves, self._group)  # passed as a list, because MLX turns tuples into lists
-        return unflatten(structure, [mean * self.world.size for mean in means])
+            return parts[0]
+        if self.backend not in _SCATTERS:
+            return self._all_sum(parts, self._group, self.world.size)[self.world.rank]
+        self._sent[0] += parts.nbytes * (self.world.size - 1) // self.world.size
+        return mx.distributed.sum_scatter(parts, group=self._group).reshape(parts.shape[1:])
+
+    def gather_parts(self, part: mx.array) -> mx.array:
+        """Return the arrays of all ranks, which have one shape: [size, ...]. All ranks must call it.
+
+        >>> connect().gather_parts(mx.array([1, 2])).tolist()
+        [[1, 2]]
+        """
+        if self.world.size == 1:
+            return part[None]
+        self._sent[0] += part.nbytes * (self.world.size - 1)
+        return mx.distributed.all_gather(part[None], group=self._group)
 
     def gather(self, numbers: Sequence[float]) -> list[list[float]]:
         """Return the numbers of every rank, in order and exactly. All ranks must call it, each with equally many numbers.
@@ -95,7 +155,7 @@ class Ranks:
         table[self.world.rank] = 1.0, *numbers
         if self.world.size > 1:  # as whole numbers, which are added to zeros: MLX has no float64 to send
             bits = mx.array(table.view(np.uint32))
-            table = self._sent(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
+            table = self._received(lambda: mx.distributed.all_sum(bits, group=self._group)).view(np.float64)
             if not (table[:, 0] == 1.0).all():  # a ring whose rank has died may leave its numbers out, without an error
                 raise self._gone("it has sent nothing")
         rows: list[list[float]] = table[:, 1:].tolist()
@@ -112,10 +172,25 @@ class Ranks:
         sizes = [int(size) for (size,) in self.gather([len(content)])]
         padded = np.zeros((1, max(1, *sizes)), np.uint8)
         padded[0, : len(content)] = np.frombuffer(content, np.uint8)
-        found = self._sent(lambda: mx.distributed.all_gather(mx.array(padded), group=self._group))
+        found = self._received(lambda: mx.distributed.all_gather(mx.array(padded), group=self._group))
         return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
 
-    def _sent(self, send: Callable[[], mx.array]) -> NDArray[Any]:
+    def _added(self, tree: Any, group: mx.distributed.Group, size: int) -> Any:
+        if size == 1:
+            return tree
+        structure, leaves = flatten(tree)
+        for places in _messages(leaves):
+            joined = mx.concatenate([leaves[place].reshape(-1) for place in places])
+            ends = list(accumulate(leaves[place].size for place in places))
+            for place, part in zip(places, mx.split(self._all_sum(joined, group, size), ends[:-1]), strict=True):
+                leaves[place] = part.reshape(leaves[place].shape)
+        return unflatten(structure, leaves)
+
+    def _all_sum(self, array: mx.array, group: mx.distributed.Group, size: int) -> mx.array:
+        self._sent[0] += 2 * array.nbytes * (size - 1) // size
+        return mx.distributed.all_sum(array, group=group)
+
+    def _received(self, send: Callable[[], mx.array]) -> NDArray[Any]:
         """Send a message, and wait for those of the others. Raises `RankError` where MLX says that one is gone."""
         with self.waiting():
             try:
@@ -128,6 +203,19 @@ class Ranks:
             f"Another rank is gone, so this one, rank {self.world.rank} of {self.world.size}, cannot go on: {why}. The output of that rank "
             "says why, unless it was killed. Start all ranks again, to go on with what is written."
         )
+
+
+def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
+    """Yield the places of arrays that are sent together: of one dtype, and together at least as large as a message, but for the last."""
+    waiting: dict[mx.Dtype, list[int]] = {}
+    sizes: dict[mx.Dtype, int] = {}
+    for place, array in enumerate(arrays):
+        waiting.setdefault(array.dtype, []).append(place)
+        sizes[array.dtype] = sizes.get(array.dtype, 0) + array.nbytes
+        if sizes[array.dtype] >= _MESSAGE:
+            sizes[array.dtype] = 0
+            yield waiting.pop(array.dtype)
+    yield from waiting.values()
 
 
 @define(eq=False)
@@ -174,15 +262,18 @@ class _Watch:
                 os._exit(1)
 
 
-def connect(*, backend: Backend = "any", limit: float = _LIMIT) -> Ranks:
+def connect(*, backend: Backend = "any", limit: float = _LIMIT, tensor: int = 1) -> Ranks:
     """Connect the processes that `mlx.launch` started; without it, this process is the only rank.
+
+    With `tensor=n`, each copy of the model is divided between n ranks that are next to each other, by `shard_linear` with the group
+    `ranks.tensor_group`; they read the same rows. As many as there are ranks, or on the backend "mpi" a divisor of their number.
 
     A rank that waits longer than `limit` seconds for the others, because one has died or hangs, ends its process with a message: MLX
     itself would wait for ever.
 
     Pass the result to `train_step(..., ranks=...)`, and let each rank read its own rows. Raises `ArgumentError` if a backend other
-    than "any" cannot start, and with "any" where the environment says that there are other processes and none can be reached; and
-    `UnknownNameError` for an unknown backend.
+    than "any" cannot start, and with "any" where the environment says that there are other processes and none can be reached; for a
+    `tensor` that is impossible; and `UnknownNameError` for an unknown backend.
 
     >>> connect().world
     World(rank=0, size=1, tensor=1, pipeline=1)
@@ -205,7 +296,22 @@ def connect(*, backend: Backend = "any", limit: float = _LIMIT) -> Ranks:
             f"{', '.join(f'{name}={value}' for name, value in others.items())} in the environment, which says that there are others. "
             f"Start all with mlx.launch, which sets what is missing. {_all_lack()}"
         )
-    return Ranks(World(group.rank(), group.size()), group, backend=_answered(backend, group.size()), watch=_Watch(limit))
+    world = World(group.rank(), group.size(), tensor)
+    within, across = _divided(world, group)
+    return Ranks(world, group, backend=_answered(backend, world.size), watch=_Watch(limit), within=within, across=across)
+
+
+def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.Group | None, mx.distributed.Group | None]:
+    """Return the ranks that hold one copy of the model together, and those that hold the same part in each; None: all of them."""
+    if world.tensor in (1, world.size):
+        return None, None
+    try:
+        return group.split(world.copy), group.split(world.rank % world.tensor)
+    except RuntimeError as error:
+        raise ArgumentError(
+            f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
+            f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
+        ) from error
 
 
 def _answered(backend: str, size: int) -> str | None:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlx import nn, optimizers
+from mlx import optimizers
 
 from mlxfp.collators.collating import collate
 from mlxfp.core.errors import ArgumentError, CheckpointError, RankError, UnknownNameError
@@ -36,7 +36,6 @@ from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.loop.rank_agreement import in_step, same_number
 from mlxfp.training.observers import checkpoint, checkpoint_best, early_stopping, evaluate_every, log_metrics, progress, time_budget
 from mlxfp.training.steps.state import trees_of
-from mlxfp.training.steps.steps import train_step
 from tests.training.samples import deep, group, loss, net, setting, stacked
 
 ROOT = Path(__file__).parent.parent
@@ -309,14 +308,6 @@ def test_a_process_that_was_started_as_one_of_several_does_not_train_alone(monke
         connect()
     monkeypatch.setenv(name, {"MLX_RANK": "0", "MLX_WORLD_SIZE": "1"}[name])
     assert connect().world.size == 1
-
-
-def test_layers_that_are_divided_between_processes_are_refused():
-    model = nn.Sequential(nn.Linear(4, 4), nn.layers.distributed.AllToShardedLinear(4, 4))
-    with pytest.raises(
-        ArgumentError, match=r"The model, a Sequential, has layers whose weights are divided between processes: layers\.1\. "
-    ):
-        train_step(model, loss, optimizers.SGD(0.1))
 
 
 @pytest.mark.parametrize("case", sorted(UNEVEN))

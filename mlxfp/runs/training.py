@@ -22,7 +22,8 @@ from mlxfp.runs.from_config import observers_of, optimizer_of, step_of, stops_by
 from mlxfp.tasks.objectives import Goal, evaluation_state
 from mlxfp.training import observers
 from mlxfp.training.loop import events
-from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, name_of, save_state
+from mlxfp.training.loop.checkpoint_files import name_of
+from mlxfp.training.loop.checkpoints import Checkpoint, load_latest, load_state, save_state
 from mlxfp.training.loop.control import Control
 from mlxfp.training.loop.evaluating import evaluate
 from mlxfp.training.loop.fitting import fit

@@ -5,9 +5,7 @@ their place in the state: `params.layers[0].weight`.
 """
 
 import base64
-import json
 import os
-import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,22 +13,34 @@ from typing import Any
 import mlx.core as mx
 from attrs import field, frozen
 
-from mlxfp.core.atomic_files import PARTIAL, written_whole
 from mlxfp.core.checks import check_types
 from mlxfp.core.cursors import Cursor
-from mlxfp.core.errors import ArgumentTypeError, CheckpointError, MissingFileError
+from mlxfp.core.errors import CheckpointError
 from mlxfp.core.identity import fingerprint
-from mlxfp.core.trees import flatten, paths, unflatten
+from mlxfp.core.trees import flatten, unflatten
 from mlxfp.data.running.resharding import shards_of
 from mlxfp.distributed import Ranks
-from mlxfp.models.safetensors_files import check_head
+from mlxfp.training.loop.checkpoint_files import (
+    FORMAT,
+    compute,
+    folder_of,
+    head_of,
+    json_text,
+    name_of,
+    numbered,
+    open_file,
+    paths_of_ranks,
+    read_file,
+    shards_in,
+    write_file,
+)
 from mlxfp.training.loop.events import Evaluation
 from mlxfp.training.loop.running_metrics import RunningMetrics, read_numbers
 from mlxfp.training.steps.batches import kind
+from mlxfp.training.steps.sharding import axes_in, names_of
 from mlxfp.training.steps.state import TrainState, trees_of
 
 _COMPARED = 16  # steps of checkpoints that ranks tell each other: more than are ever kept apart
-_FORMAT = ("mlxfp.state", 3)  # name and version
 
 
 @frozen
@@ -68,6 +78,8 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
 
     `optimizer` has the settings of the optimizer, as the event `RunStarted` has them.
 
+    Of a model that is divided between ranks the file has the part of this rank, and says which arrays are parts, and of how many.
+
     The file is complete and on the disk before it replaces an older one. Raises `CheckpointError` for arrays that
     safetensors cannot hold (float64), `ArgumentTypeError` for a configuration that JSON cannot hold, and `FingerprintError` for the
     cursor of a pipeline without a fingerprint.
@@ -85,15 +97,15 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
     check_types(TrainState, state=state)
     check_types((type(None), Cursor), cursor=cursor)
     check_types((type(None), RunningMetrics), running=running)
-    structure, leaves = flatten(trees_of(state))
-    arrays = dict(zip(paths(structure), leaves, strict=True))
+    trees = trees_of(state)
+    arrays = dict(zip(names_of(state.shards, trees), flatten(trees)[1], strict=True))
     wrong = [name for name, array in arrays.items() if array.dtype == mx.float64]
     if wrong:
         raise CheckpointError(f"A checkpoint cannot hold float64, got it in {', '.join(wrong)}. Train in float32.")
     running = running or RunningMetrics()
     rest = {
-        "format": _FORMAT[0],
-        "version": _FORMAT[1],
+        "format": FORMAT[0],
+        "version": FORMAT[1],
         "step": state.step,
         "seed": state.seed,
         "running": {"totals": running.totals, "unread": read_numbers(running.unread), "batches": running.batches},
@@ -102,14 +114,17 @@ def save_state(  # noqa: PLR0913  # each is a part of a checkpoint
         "config": dict(config or {}),
         "optimizer": dict(optimizer or {}),
     }
-    _replace(Path(path), arrays, {"mlxfp": json_text(rest)})
+    if state.shards is not None:
+        rest["shards"] = {"index": state.shards.index, "count": state.shards.count, "axes": axes_in(state.shards, trees)}
+    write_file(Path(path), arrays, {"mlxfp": json_text(rest)})
 
 
 def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     """Read what `save_state` wrote, into the structure of `like`: a state of the same model and optimizer.
 
     Every array is bit for bit what was saved. Raises `CheckpointError`, naming every array that is missing, unexpected, or of another
-    shape or dtype than in `like`; and for a file that is damaged or not a checkpoint.
+    shape or dtype than in `like`; for a file that is damaged or not a checkpoint; and for another part of a state that is divided between
+    ranks than `like` is, which `load_latest` puts together.
 
     >>> from tempfile import TemporaryDirectory
     >>> from mlx import nn
@@ -125,9 +140,26 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
     True
     """
     check_types(TrainState, like=like)
-    arrays, fields = _read(Path(path))
+    arrays, fields = read_file(Path(path))
+    there, own = ((each["index"], each["count"]) for each in (fields["shards"], _shards_of(like)))
+    if there != own:
+        has, expected = (f"part {index + 1} of {count}" if count > 1 else "a whole state" for index, count in (there, own))
+        raise CheckpointError(
+            f"{path} has {has}, and the state it is loaded into is {expected}: a model that is divided between ranks has a file for each. "
+            "Read all of them with load_latest(folder, like, ranks=connect()), where the folder is the one with rank-0 in it."
+        )
+    return _fitting(Path(path), arrays, fields, like)
+
+
+def _shards_of(state: TrainState) -> dict[str, Any]:
+    shards = state.shards
+    return shards_in({} if shards is None else {"shards": {"index": shards.index, "count": shards.count, "axes": shards.axes}})
+
+
+def _fitting(path: Path, arrays: dict[str, mx.array], fields: dict[str, Any], like: TrainState) -> Checkpoint:
+    """Put the arrays of a checkpoint into the structure of `like`."""
     structure, leaves = flatten(trees_of(like))
-    names = paths(structure)
+    names = names_of(like.shards, trees_of(like))
     expected = dict(zip(names, map(kind, leaves), strict=True))
     found = {name: kind(array) for name, array in sorted(arrays.items())}
     differences = [f"missing: {name} {text}" for name, text in expected.items() if name not in found]
@@ -140,7 +172,8 @@ def load_state(path: str | os.PathLike[str], like: TrainState) -> Checkpoint:
         hint = "another model or optimizer, or a state without start() of a step with options?"
         raise CheckpointError(f"{path} does not fit the state it is loaded into ({hint}):\n  {listed}")
     trees = unflatten(structure, [arrays[name] for name in names])
-    return Checkpoint(TrainState(**trees, step=fields.pop("step"), seed=fields.pop("seed")), **fields)
+    rest = {name: value for name, value in fields.items() if name not in ("step", "seed", "shards")}
+    return Checkpoint(TrainState(**trees, step=fields["step"], seed=fields["seed"], shards=like.shards), **rest)
 
 
 def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Ranks | None = None) -> Checkpoint:
@@ -148,7 +181,9 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
 
     So the same lines start a run and continue one that was killed. With `ranks`, each rank reads its own checkpoint of the last step that
     all of them have; or, where another number of ranks wrote them, the last one of any rank, which `fit` continues if the global batches
-    are the same. Raises what `load_state` raises, and `CheckpointError` where ranks have checkpoints, but none of the same step.
+    are the same. The parts of a model that was divided are then put together, and divided as `like` is; but not those of layers that were
+    made by `shard_linear(segments=)`, which the files do not tell from others. Raises what `load_state` raises, and `CheckpointError` where
+    ranks have checkpoints, but none of the same step.
 
     >>> from tempfile import TemporaryDirectory
     >>> start = TrainState({"w": mx.zeros(2)}, {}, {}, step=0, seed=0)
@@ -162,34 +197,78 @@ def load_latest(folder: str | os.PathLike[str], like: TrainState, *, ranks: Rank
     found = numbered(folder_of(folder, ranks))
     if ranks is None:
         step = max(found, default=None)
-    elif (step := _step_of_others(ranks, anywhere := _of_any_rank(folder))) is not None:
-        found = anywhere | found
-        _check_seen(ranks, step, found, folder)
-    else:
+    elif (others := _last_of_others(ranks, anywhere := paths_of_ranks(folder), like)) is None:
         step = _common_step(ranks, found, folder)
+    elif others.parts > 1 or like.shards is not None:
+        return _joined(_whole_of_others(ranks, anywhere, folder), like)
+    else:
+        step = others.step
+        found = {step: paths[-1] for step, paths in anywhere.items()} | found
+        _check_seen(ranks, step, found, folder)
     return Checkpoint(like) if step is None else load_state(found[step], like)
 
 
-def folder_of(folder: str | os.PathLike[str], ranks: Ranks | None) -> Path:
-    """Return the folder that the checkpoints of this rank are in."""
-    return Path(folder) if ranks is None else Path(folder, f"rank-{ranks.world.rank}")
+@frozen
+class _Others:
+    """The last step that another number of ranks has written, and in how many parts."""
+
+    step: int
+    parts: int
 
 
-def _of_any_rank(folder: str | os.PathLike[str]) -> dict[int, Path]:
-    return {step: path for each in sorted(Path(folder).glob("rank-*")) for step, path in numbered(each).items()}
-
-
-def _step_of_others(ranks: Ranks, anywhere: Mapping[int, Path]) -> int | None:
-    """Return the last step that any rank has written, if that was a run of another number of ranks."""
+def _last_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], like: TrainState) -> _Others | None:
+    """Return the last checkpoint of any rank, if that was a run of another number of ranks."""
     last = max(anywhere, default=-1)
-    step, shards = max(ranks.gather([last, 0 if last < 0 else _shards_in(anywhere[last])]))
-    return int(step) if shards not in (0, ranks.world.copies) else None
+    own = [last, 0, 0] if last < 0 else [last, *_shards_and_parts_in(anywhere[last][-1])]
+    step, shards, parts = map(int, max(ranks.gather(own))[:3])
+    same = shards in (0, ranks.world.copies) and parts in (0, _shards_of(like)["count"])
+    return None if step < 0 or same else _Others(step, parts)
 
 
-def _shards_in(path: Path) -> int:
-    """Return into how many shards the pipeline of a checkpoint divides its rows; 0 where it does not, or the file cannot be read."""
-    cursor = head_of(path).get("cursor")
-    return 0 if cursor is None else shards_of(Cursor.from_bytes(base64.b64decode(cursor)).identity) or 0
+def _shards_and_parts_in(path: Path) -> tuple[int, int]:
+    """Return into how many shards the pipeline of a checkpoint divides its rows, and its model; 0 where that cannot be read."""
+    head = head_of(path)
+    cursor = head.get("cursor")
+    shards = 0 if cursor is None else shards_of(Cursor.from_bytes(base64.b64decode(cursor)).identity) or 0
+    return shards, shards_in(head)["count"] if head else 0
+
+
+def _whole_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], folder: str | os.PathLike[str]) -> Sequence[Path]:
+    """Return the files that have all parts of the state after the last step that has all, in their order."""
+    whole = {step: parts for step, paths in anywhere.items() if (parts := _all_parts(paths))}
+    step = _common_step(ranks, whole, folder)
+    if step is None:
+        found = ", ".join(path.parent.name for path in anywhere[max(anywhere)])
+        raise CheckpointError(
+            f"{os.fspath(folder)} has no step with all parts of a state that was divided between ranks: of {name_of(max(anywhere))} it has "
+            f"those in {found}. Use a folder that all machines share, or copy the files of all ranks to it; or use another one to begin a "
+            "new run."
+        )
+    return whole[step]
+
+
+def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
+    """Return a file of each part of a state, in their order; nothing if one is missing."""
+    shards = [(shards_in(head_of(path)), path) for path in paths]
+    files = {each["index"]: path for each, path in shards if each["count"] == shards[0][0]["count"]}
+    return [files[index] for index in sorted(files)] if len(files) == shards[0][0]["count"] else []
+
+
+def _joined(paths: Sequence[Path], like: TrainState) -> Checkpoint:
+    """Put the parts of a state together, and take the part that `like` is; of one array at a time, as all may be too large."""
+    opened = [open_file(path) for path in paths]
+    names, (_, fields) = list(opened[0][0]), opened[0]
+    own, axes = _shards_of(like), axes_in(like.shards, trees_of(like))
+    found = {}
+    for name in names:
+        parts = [arrays.pop(name) for arrays, _ in opened if name in arrays]
+        array = mx.concatenate(parts, fields["shards"]["axes"][name]) if name in fields["shards"]["axes"] else parts[0]
+        if name in axes and array.ndim > axes[name] and array.shape[axes[name]] % own["count"] == 0:
+            size = array.shape[axes[name]] // own["count"]
+            array = mx.take(array, mx.arange(own["index"] * size, (own["index"] + 1) * size), axes[name])  # a slice would keep all of it
+        compute(paths[0], array)
+        found[name] = array
+    return _fitting(paths[0], found, fields, like)
 
 
 def _check_seen(ranks: Ranks, step: int, found: Collection[int], folder: str | os.PathLike[str]) -> None:
@@ -213,94 +292,3 @@ def _common_step(ranks: Ranks, found: Collection[int], folder: str | os.PathLike
             "wrote them, each on the machine that has its folder; or use another folder to begin a new run."
         )
     return max(common, default=None)
-
-
-def optimizer_of(path: Path) -> dict[str, Any]:
-    """Read the settings of the optimizer in a checkpoint, without its arrays; none if there is no such file or it does not have them."""
-    return dict(head_of(path).get("optimizer", {}))
-
-
-def head_of(path: Path) -> dict[str, Any]:
-    """Read what a checkpoint has without its arrays; nothing if there is no such file, or it is damaged."""
-    try:
-        check_head(path)
-        loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        return dict(json.loads(loaded[1]["mlxfp"]))
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError, AttributeError):  # `load_state` says what is wrong with it
-        return {}
-
-
-def name_of(step: int) -> str:
-    """Return the file name of the checkpoint of a step, with zeros so that names sort like numbers."""
-    return f"step-{step:08}.safetensors"
-
-
-def numbered(folder: Path) -> dict[int, Path]:
-    """Find the checkpoints in a folder by their step; none if the folder does not exist."""
-    return {int(path.stem[5:]): path for path in folder.glob("step-*.safetensors") if re.fullmatch(r"step-\d{8,}", path.stem)}
-
-
-def remove_unfinished(folder: Path, name: str) -> None:
-    """Remove the unfinished files of a process that was killed while it wrote checkpoints of this name or glob pattern."""
-    for path in folder.glob(f".{name}.*{PARTIAL}*"):
-        path.unlink(missing_ok=True)
-
-
-def json_text(rest: Mapping[str, Any]) -> str:
-    """Write everything in a checkpoint but its arrays as JSON; raises `ArgumentTypeError` for a configuration that JSON cannot hold."""
-    try:
-        return json.dumps(rest, default=float)  # metrics may be numbers of numpy
-    except (TypeError, ValueError) as error:
-        raise ArgumentTypeError(
-            f"A checkpoint holds what JSON can hold, and the config has something else: {error}. Write it as text."
-        ) from error
-
-
-def _replace(path: Path, arrays: Mapping[str, mx.array], metadata: dict[str, str]) -> None:
-    if not path.parent.is_dir():
-        raise MissingFileError(f"There is no folder {path.parent} to write {path.name} into. Create it first.")
-    if path.is_dir():
-        raise CheckpointError(f"{path} is a folder, and a checkpoint is a file. Give a file in it: {path / 'last.safetensors'}.")
-    try:
-        with written_whole(path, suffix=".safetensors") as file:  # MLX would add this ending to any other
-            mx.save_safetensors(str(file), dict(arrays), metadata)
-    except RuntimeError as error:  # of MLX
-        hint = "Is the disk full, or is writing not allowed there? An older file at this path is unchanged."
-        raise CheckpointError(f"{path} could not be written: {str(error).rstrip('.')}. {hint}") from error
-
-
-def _read(path: Path) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """Return the arrays of a checkpoint, and the other fields of `TrainState` and `Checkpoint`."""
-    if not path.is_file():
-        raise MissingFileError(f"There is no checkpoint at {path}. Check the path, or write one with save_state.")
-    try:
-        check_head(path)
-        loaded: Any = mx.load(str(path), format="safetensors", return_metadata=True)
-        arrays, metadata = loaded
-        mx.eval(arrays)  # now: MLX reads lazily, and later there may be another file at the path
-        rest = json.loads(metadata["mlxfp"])
-        version = rest["format"], rest["version"]
-        fields = _fields(rest) if version == _FORMAT else {}
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:
-        raise CheckpointError(f"{path} is not a checkpoint, or is damaged: {error}. Use a file that save_state wrote.") from error
-    if version != _FORMAT:
-        raise CheckpointError(
-            f"{path} has the format {version}, and this version of mlxfp reads {_FORMAT}. Read it with the mlxfp that wrote it."
-        )
-    return arrays, {**fields, "cursor": None if fields["cursor"] is None else Cursor.from_bytes(fields["cursor"])}
-
-
-def _fields(rest: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "step": int(rest["step"]),
-        "seed": int(rest["seed"]),
-        "cursor": rest["cursor"] and base64.b64decode(rest["cursor"], validate=True),
-        "history": tuple(Evaluation(int(step), dict(metrics)) for step, metrics in rest["history"]),
-        "config": dict(rest["config"]),
-        "optimizer": dict(rest.get("optimizer", {})),  # older files have none
-        "running": RunningMetrics(
-            {name: (float(total), float(weight)) for name, (total, weight) in rest["running"]["totals"].items()},
-            tuple({name: float(value) for name, value in metrics.items()} for metrics in rest["running"]["unread"]),
-            rest["running"].get("batches"),  # older files have none
-        ),
-    }

@@ -1,6 +1,7 @@
 """Evaluation and prediction with the states of a model, batch by batch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -25,6 +26,8 @@ from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.rank_agreement import exchanged
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
 from mlxfp.training.steps.drawing import drawing_from, given_key
+from mlxfp.training.steps.modules import split_arrays
+from mlxfp.training.steps.sharding import check_ranks, shards_of
 from mlxfp.training.steps.state import TrainState
 from mlxfp.training.steps.steps import Batch, sum_and_weight
 from mlxfp.training.steps.transforms import functional, jit
@@ -50,7 +53,7 @@ def evaluate(
 
     With `ranks`, all processes call the function with the same batches, without `shard`: each measures its part of them, and all get the
     numbers of one process that measures all. Raises `ArgumentError` where their batches are not the same, and `RankError` where another
-    rank fails.
+    rank fails. A model that is divided between ranks needs them, because all must compute at the same time.
 
     >>> from mlxfp.evaluation.metrics import accuracy
     >>> from mlxfp.training.optimization.optimizers import adamw
@@ -65,7 +68,8 @@ def evaluate(
     """
     check_callable(measure=measure)
     check_types((type(None), Ranks), ranks=ranks)
-    return Looking(partial(_evaluate, ranks, _compiled("measure", model, measure, _metrics)))
+    run = _compiled("measure", model, measure, _metrics)
+    return Looking(partial(_evaluate, ranks, run, together=_computes_together("evaluate", model, ranks)))
 
 
 @explain_call
@@ -90,7 +94,16 @@ def predict(
     """
     check_callable(forward=forward)
     check_types((type(None), Ranks), ranks=ranks)
-    return partial(_results, "predict", ranks, _compiled("forward", model, forward, identity))
+    run = _compiled("forward", model, forward, identity)
+    return partial(_results, "predict", ranks, run, together=_computes_together("predict", model, ranks))
+
+
+def _computes_together(function: str, model: nn.Module, ranks: Ranks | None) -> bool:
+    """Tell whether all ranks must compute equally many batches, because each has only a part of the parameters."""
+    params, buffers = split_arrays(model)
+    shards = shards_of(model, params, buffers)
+    check_ranks(model, shards, ranks, function)
+    return shards is not None and bool(shards.wrapped)
 
 
 def _metrics(found: Any) -> dict[str, tuple[mx.array, mx.array] | Measured]:
@@ -125,11 +138,11 @@ def _compiled(
 
 
 def _evaluate(
-    ranks: Ranks | None, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]
+    ranks: Ranks | None, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch], *, together: bool
 ) -> dict[str, float]:
     if isinstance(batches, Dataset):
         check_ends(batches, "evaluate")
-    results = _results("evaluate", ranks, run, state, batches)
+    results = _results("evaluate", ranks, run, state, batches, together=together)
     end_look(call() for call in _calls(run, state, batches))
     parts = list(results)
     if not parts:
@@ -137,20 +150,27 @@ def _evaluate(
     return compute(merge(parts))
 
 
-def _results(
-    function: str, ranks: Ranks | None, run: Callable[[TrainState, Batch, int], Any], state: TrainState, batches: Iterable[Batch]
+def _results(  # noqa: PLR0913  # as above
+    function: str,
+    ranks: Ranks | None,
+    run: Callable[[TrainState, Batch, int], Any],
+    state: TrainState,
+    batches: Iterable[Batch],
+    *,
+    together: bool,
 ) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
     if ranks is not None and ranks.world.size > 1:
-        return _of_all_ranks(function, ranks, batches, _calls(run, state, batches))
+        return _of_all_ranks(function, ranks, batches, _calls(run, state, batches), together=together)
     return _computed(_calls(run, state, batches))
 
 
-def _of_all_ranks(function: str, ranks: Ranks, batches: Iterable[Batch], calls: Iterator[Callable[[], Any]]) -> Iterator[Any]:
-    """Compute every result on one of the ranks, in turn, and yield all of them, in order."""
-    rank, size = ranks.world.rank, ranks.world.size
-    pipeline = comparable(batches) if isinstance(batches, Dataset) else ""
+def _of_all_ranks(
+    function: str, ranks: Ranks, batches: Iterable[Batch], calls: Iterator[Callable[[], Any]], *, together: bool
+) -> Iterator[Any]:
+    """Compute every result with one copy of the model, in turn, and yield all of them, in order."""
+    world, pipeline = ranks.world, comparable(batches) if isinstance(batches, Dataset) else ""
     structure: TreeDef | None = None
 
     def make() -> tuple[Any, ...]:
@@ -158,27 +178,31 @@ def _of_all_ranks(function: str, ranks: Ranks, batches: Iterable[Batch], calls: 
         count = 0
         own: list[Callable[[], Any]] = []
         others: list[Callable[[], Any]] = []
-        for count, call in enumerate(islice(calls, size * _ROUNDS), 1):
-            if (count - 1) % size == rank:
+        for count, call in enumerate(islice(calls, world.copies * _ROUNDS), 1):
+            if (count - 1) % world.copies == world.copy:
                 own.append(call)
             elif not others:
                 others.append(call)
-        results = list(_computed(own))
+        short = len(own) * world.copies < count
+        # With no batch of its own it looks at that of another; or because the others need its part of the parameters.
+        more = others[:1] if short and (together or (structure is None and not own)) else []
+        with ranks.waiting() if together or world.tensor > 1 else nullcontext():
+            results = list(_computed(own + more))
         if structure is None and count:
-            structure = flatten((results or list(_computed(others[:1])))[0])[0]  # with no batch of its own, it looks at that of another
-        return pipeline if isinstance(pipeline, str) else "", count, tuple(tuple(flatten(result)[1]) for result in results)
+            structure = flatten(results[0])[0]
+        return pipeline if isinstance(pipeline, str) else "", count, tuple(tuple(flatten(result)[1]) for result in results[: len(own)])
 
     while True:
         pipelines, counts, results = zip(*exchanged(ranks, function, make), strict=True)
         if len(set(pipelines)) > 1 or len(set(counts)) > 1:
             raise ArgumentError(
-                f"With ranks, {function} needs the same batches on all of them, and divides them itself; got other ones on rank {rank} "
-                f"than on another: {', '.join(map(str, counts))} batches. Leave out shard, and whatever else depends on the rank."
+                f"With ranks, {function} needs the same batches on all of them, and divides them itself; got other ones on rank "
+                f"{world.rank} than on another: {', '.join(map(str, counts))} batches. Leave out shard, and what else depends on the rank."
             )
         for place in range(counts[0]):
             assert structure is not None
-            yield unflatten(structure, results[place % size][place // size])
-        if counts[0] < size * _ROUNDS:
+            yield unflatten(structure, results[place % world.copies * world.tensor][place // world.copies])
+        if counts[0] < world.copies * _ROUNDS:
             return
 
 

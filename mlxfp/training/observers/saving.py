@@ -15,7 +15,8 @@ from attrs import define, field
 from mlxfp.core.checks import check_positive, check_types, explain_call
 from mlxfp.core.errors import ArgumentError
 from mlxfp.distributed import Ranks
-from mlxfp.training.loop.checkpoints import folder_of, json_text, name_of, numbered, optimizer_of, remove_unfinished, save_state
+from mlxfp.training.loop.checkpoint_files import folder_of, json_text, name_of, numbered, optimizer_of, remove_unfinished
+from mlxfp.training.loop.checkpoints import save_state
 from mlxfp.training.loop.events import (
     CheckpointSaved,
     EpochEnded,
@@ -95,7 +96,7 @@ def checkpoint_best(
     """Write a checkpoint to one file whenever an evaluation has a new best `metric`. Put it after `evaluate_every`.
 
     Otherwise like `checkpoint`. A run that continues from a checkpoint with its history knows the best value so far. With `ranks`, only
-    rank 0 writes: the state is the same on all.
+    rank 0 writes: the state is the same on all. So a model that is divided between ranks is refused (`ArgumentError`).
 
     >>> from tempfile import TemporaryDirectory
     >>> import mlx.core as mx
@@ -110,7 +111,8 @@ def checkpoint_best(
     1
     """
     json_text(config or {})
-    return on_first_rank(ranks, partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker(metric, mode), config=config))
+    write = on_first_rank(ranks, partial(_checkpoint_best, path=Path(path), tracker=PlateauTracker(metric, mode), config=config))
+    return partial(_of_whole_models, write=write)
 
 
 def _checkpoint(  # noqa: PLR0913  # as above
@@ -155,6 +157,16 @@ def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTra
                 yield from saver.wait()
             yield event
         yield from saver.wait()
+
+
+def _of_whole_models(events: Iterable[Event], *, write: Observer) -> Iterator[Event]:
+    for event in write(events):
+        if isinstance(event, RunStarted) and event.state.shards is not None:  # on all ranks, before the first step
+            raise ArgumentError(
+                f"checkpoint_best writes one file, and the model is divided between {event.state.shards.count} ranks. Use "
+                "checkpoint(folder, ranks=ranks), which writes one on each."
+            )
+        yield event
 
 
 def _is_due(event: Event, last: int, moment: float, *, steps: int | None, seconds: float | None) -> bool:

@@ -1,6 +1,6 @@
 """Sums of gradients by weight, over several batches or several processes, before an update."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import mlx.core as mx
@@ -18,9 +18,9 @@ def zero_sums(params: Any) -> dict[str, Any]:
     return {"gradients": tree_map(lambda leaf: mx.zeros(leaf.shape, mx.float32), params), "weight": mx.array(0.0)}
 
 
-def weighted_sums(gradients: Any, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
-    """Turn the gradients of a mean into those of a sum, in float32; zeros if the batch does not count."""
-    sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * weight, gradients), "weight": weight}
+def weighted_sums(gradients: Any, divisor: mx.array, weight: mx.array, counts: mx.array | None) -> dict[str, Any]:
+    """Turn the gradients of a sum / divisor into those of the sum, in float32; zeros if the batch does not count."""
+    sums = {"gradients": tree_map(lambda leaf: leaf.astype(mx.float32) * divisor, gradients), "weight": weight}
     return sums if counts is None else tree_map(lambda leaf: mx.where(counts, leaf, 0), sums)
 
 
@@ -28,6 +28,20 @@ def mean_gradients(sums: dict[str, Any], params: Any) -> Any:
     """Divide the sums by their weight, and cast the result to the dtypes of the parameters."""
     weight = mx.where(sums["weight"] == 0, 1, sums["weight"])
     return tree_map(lambda leaf, like: (leaf / weight).astype(like.dtype), sums["gradients"], params)
+
+
+def clip(
+    gradients: Any, norm: float, *, add_up: Callable[[list[mx.array]], mx.array] = lambda squares: mx.stack(squares).sum()
+) -> tuple[Any, mx.array]:
+    """Scale a tree of gradients so that their joint Euclidean norm is at most `norm`: (gradients, norm before, float32).
+
+    `add_up` adds up the squares of the norms of all arrays. Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural
+    networks", 2013.
+    """
+    squares = [leaf.astype(mx.float32).square().sum() for leaf in flatten(gradients)[1]]
+    before = mx.sqrt(add_up(squares)) if squares else mx.array(0.0)
+    scale = mx.minimum(norm / mx.maximum(before, 1e-12), 1)
+    return tree_map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients), before
 
 
 def all_finite(tree: Any) -> mx.array:
@@ -82,16 +96,25 @@ def _alongside(params: Any, tree: Any) -> Iterator[tuple[int, list[int]]]:
             yield from _alongside(*pair)
 
 
-def sum_over_ranks(
-    ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None
+def sum_over_ranks(  # noqa: PLR0913  # all that is sent in one message
+    ranks: Ranks, sums: dict[str, Any], mean: mx.array, weight: mx.array, counts: mx.array | None, *, summed: Collection[int]
 ) -> tuple[dict[str, Any], mx.array, mx.array, mx.array | None]:
-    """Add up over all ranks: the sums, the mean loss, the weight, and whether the batches of all ranks count."""
+    """Add up over all copies of the model: the sums, the mean loss, the weight, and whether the batches of all count.
+
+    `summed` are the places of gradients that are sums over all ranks already.
+    """
     finite = mx.array(1.0) if counts is None else counts.astype(mx.float32)
-    sums, (total, weight, finite) = ranks.add_up((sums, (mean * weight, weight, finite)))
-    return sums, total / mx.where(weight == 0, 1, weight), weight, None if counts is None else finite == ranks.world.size
+    structure, gradients = flatten(sums["gradients"])
+    own = {place: leaf for place, leaf in enumerate(gradients) if place not in summed}
+    own, sum_of_weights, (total, weight, finite) = ranks.add_up((own, sums["weight"], (mean * weight, weight, finite)))
+    sums = {"gradients": unflatten(structure, [own.get(place, leaf) for place, leaf in enumerate(gradients)]), "weight": sum_of_weights}
+    return sums, total / mx.where(weight == 0, 1, weight), weight, None if counts is None else finite == ranks.world.copies
 
 
-def average_over_ranks(ranks: Ranks, news: dict[int, mx.array]) -> dict[int, mx.array]:
-    """Average changed buffers of a model over all ranks, such as running statistics; integers stay those of this rank."""
-    totals = ranks.add_up({place: new for place, new in news.items() if mx.issubdtype(new.dtype, mx.floating)})
-    return news | {place: total / ranks.world.size for place, total in totals.items()}
+def average_over_ranks(ranks: Ranks, news: dict[int, mx.array], *, divided: Collection[int]) -> dict[int, mx.array]:
+    """Average changed buffers of a model over all copies, such as running statistics; integers stay those of this rank.
+
+    `divided` are the places of those of which each rank has a part; they stay, too.
+    """
+    own = {place: new for place, new in news.items() if mx.issubdtype(new.dtype, mx.floating) and place not in divided}
+    return news | {place: total / ranks.world.copies for place, total in ranks.add_up(own).items()}

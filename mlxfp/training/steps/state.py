@@ -10,6 +10,7 @@ from mlxfp._html import element, fragment, table
 from mlxfp.core.checks import check_not_negative, explain_call
 from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.training.optimization.optimizers import start
+from mlxfp.training.steps.sharding import Shards, shards_of
 from mlxfp.training.steps.transforms import functional
 
 
@@ -42,7 +43,8 @@ class TrainState:
     """Everything that a step changes, and the seed. States are equal if their arrays are, bit for bit.
 
     `params` and `buffers` are trees of dicts and lists (see `functional`), `opt` is the state of the optimizer. `step` counts the steps
-    made, one for each batch. `extra` holds what options of the step keep (see `train_step`); without them it is empty.
+    made, one for each batch. `extra` holds what options of the step keep (see `train_step`); without them it is empty. `shards` says which
+    arrays are parts of larger ones, where the model is divided between ranks.
 
     >>> TrainState({"w": mx.zeros(2)}, {}, {}, step=3, seed=0)
     TrainState(params=<2 numbers in 1 arrays>, buffers=<0 numbers in 0 arrays>, opt=<0 numbers in 0 arrays>, step=3, seed=0)
@@ -54,6 +56,7 @@ class TrainState:
     step: int
     seed: int
     extra: Any = field(factory=dict, eq=_ARRAYS, repr=False)
+    shards: Shards | None = field(default=None, repr=False)
     _leaves: tuple[TreeDef, list[mx.array]] | None = field(default=None, init=False, eq=False, repr=False)
 
     def __getattr__(self, name: str) -> Any:
@@ -89,7 +92,7 @@ def leaves_of(state: TrainState) -> tuple[TreeDef, list[mx.array]]:
     return state._leaves or flatten(trees_of(state))  # noqa: SLF001  # of this file
 
 
-def state_of_leaves(structure: TreeDef, leaves: list[mx.array], step: int, seed: int) -> TrainState:
+def state_of_leaves(structure: TreeDef, leaves: list[mx.array], step: int, seed: int, *, shards: Shards | None = None) -> TrainState:
     """Make the state whose `leaves_of` these are. Its trees, with a dict for each layer, are made when one is asked for.
 
     >>> state_of_leaves(flatten({"params": [0], "buffers": {}, "opt": {}, "extra": {}})[0], [mx.zeros(2)], 3, 0)
@@ -99,6 +102,7 @@ def state_of_leaves(structure: TreeDef, leaves: list[mx.array], step: int, seed:
     put = object.__setattr__  # it is frozen
     put(state, "step", step)
     put(state, "seed", seed)
+    put(state, "shards", shards)
     put(state, "_leaves", (structure, leaves))
     return state
 
@@ -115,6 +119,7 @@ def train_state(model: nn.Module, optimizer: optimizers.Optimizer, *, seed: int 
     """
     check_not_negative(seed=seed)
     module = functional(model)
-    state = TrainState(module.params, module.buffers, start(optimizer, module.params), 0, seed)
+    shards = shards_of(model, module.params, module.buffers)
+    state = TrainState(module.params, module.buffers, start(optimizer, module.params), 0, seed, shards=shards)
     evaluate_state(state)
     return state

@@ -18,6 +18,7 @@ from mlxfp.training.optimization.optimizers import start, update
 from mlxfp.training.steps.accumulating import (
     all_finite,
     average_over_ranks,
+    clip,
     mean_gradients,
     sum_over_ranks,
     ties,
@@ -28,9 +29,11 @@ from mlxfp.training.steps.accumulating import (
 from mlxfp.training.steps.averaging import first_average, next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
 from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
+from mlxfp.training.steps.gathering import add_up_squares, agreed, sum_gradients
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
 from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
+from mlxfp.training.steps.sharding import Shards, check_shards, parts_in, shards_of
 from mlxfp.training.steps.state import TrainState, leaves_of, state_of_leaves, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
@@ -88,7 +91,9 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
       metric `skipped` is 1.
     - `ema=decay`: keep an average of the parameters, which `ema_weights` puts in their place.
     - `ranks`: train together with the other processes (`distributed.connect`), as one process would on all their rows; the state
-      and the metrics are the same on all.
+      and the metrics are the same on all. Models may be divided between them: by `fully_shard` between all, by `shard_linear` between
+      those of `ranks.tensor_group`. Then each has a part of the state, optimizers must update each number by itself, and a batch that is
+      not finite on one rank is left out on all.
     - `compile=False`: run without `mx.compile`, which is slower, to look inside: `print` in the loss prints numbers, at every step, and
       a debugger shows them. Also for a model that takes too long to compile. The results are the same up to rounding.
 
@@ -118,16 +123,13 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
             f"The model, a {type(model).__name__}, has no parameters that train: it has none, or all are frozen. "
             "Unfreeze some: model.unfreeze()."
         )
-    if sharded := [name for name, layer in model.named_modules() if type(layer).__module__ == "mlx.nn.layers.distributed"]:
-        raise ArgumentError(
-            f"The model, a {type(model).__name__}, has layers whose weights are divided between processes: {', '.join(sharded):.200}. A "
-            "step would average their gradients, and a checkpoint would hold a part. Train with whole layers on each: ranks=connect()."
-        )
+    shards = shards_of(model, module.params, module.buffers)
+    check_shards(model, shards, module.params, optimizer, ranks)
     if compute_dtype is not None:
         check_masters(module.params)
     if checkpoint_blocks:
         blocks_of(model)  # raises here if there are none
-    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile)
+    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
     return TrainStep(module, loss, optimizer, options)
 
 
@@ -141,6 +143,17 @@ class _Options:
     ema: float | None
     ranks: Ranks | None
     compile: bool
+    shards: Shards | None
+
+    @property
+    def divided(self) -> bool:
+        """Whether ranks hold other numbers than this one: then a decision by its gradients must be one of all."""
+        return self.ranks is not None and (self.shards is not None or self.ranks.world.tensor > 1)
+
+    @property
+    def fully(self) -> bool:
+        """Whether gradients of parts are sums over all ranks already."""
+        return self.shards is not None and bool(self.shards.wrapped)
 
     @property
     def scaled(self) -> bool:
@@ -175,7 +188,9 @@ class TrainStep:
         self._plain, _ = flatten(trees_of(first))
         self._structure, _ = flatten(trees_of(evolve(first, extra=options.kept(model.params))))
         self._ties = ties(self._structure)
-        self._rank = None if options.ranks is None else options.ranks.world.rank  # another mask on each
+        self._copy = None if options.ranks is None else options.ranks.world.copy  # another mask on each
+        self._parts = parts_in(options.shards, model.params, model.buffers)
+        self._bytes_sent = 0
         self._compiler = Compiler("train_step", 64, lambda key: paths(key[0]))
         self._runs: dict[tuple[TreeDef, bool], Callable[..., tuple[list[mx.array], Metrics]]] = {}
 
@@ -183,6 +198,14 @@ class TrainStep:
     def ranks(self) -> Ranks | None:
         """The ranks that train together with this step."""
         return self._options.ranks
+
+    @property
+    def bytes_sent(self) -> int:
+        """The bytes that this rank sends for sums and parts of parameters in a step (see `Ranks.bytes_sent`); 0 before the first.
+
+        Activations that layers of `shard_linear` send are not among them.
+        """
+        return self._bytes_sent
 
     @property
     def variants(self) -> int:
@@ -205,12 +228,12 @@ class TrainStep:
         updates = (state.step + 1) % self._options.accumulate == 0
         run = self._runs.get((structure, updates)) or self._run(structure, updates=updates)
         try:
-            after, metrics = run(leaves, step_key(state.seed, state.step, self._rank), arrays)
+            after, metrics = run(leaves, step_key(state.seed, state.step, self._copy), arrays)
         except Exception as error:
             add_batch_note(error, "loss", batch, compiled=self._options.compile)
             raise
         mx.async_eval(after, metrics)
-        return state_of_leaves(self._structure, after, state.step + 1, state.seed), metrics
+        return state_of_leaves(self._structure, after, state.step + 1, state.seed, shards=self._options.shards), metrics
 
     def _run(self, structure: TreeDef, *, updates: bool) -> Callable[..., tuple[list[mx.array], Metrics]]:
         key, run = (structure, updates), partial(self._flat, structure, updates=updates)
@@ -236,12 +259,16 @@ class TrainStep:
         """Make one step that is not compiled, from and to `trees_of(state)`; a batch is `arrays` of a `structure`."""
         self._check_structure(flatten(trees)[0])
         options, batch = self._options, unflatten(structure, arrays)
-        (total, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
+        before = 0 if options.ranks is None else options.ranks.bytes_sent
+        (total, divisor, weight, buffers, touched), gradients = self._gradients(trees, batch, key)
         mean = mx.where(weight != 0, total / weight, total)  # not the one of the gradients, which is of one kernel with what comes after
         finite: Any = all_finite((mean, weight, gradients)) if options.skip_nonfinite or options.scaled else None
-        sums: Any = weighted_sums(gradients, weight, finite) if options.summed else None
+        if options.ranks is not None and options.divided and finite is not None:
+            finite = agreed(options.ranks, finite)
+        sums: Any = weighted_sums(gradients, divisor, weight, finite) if options.summed else None
         if options.ranks is not None:
-            sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite)
+            summed = self._parts.params if options.fully else ()
+            sums, mean, weight, finite = sum_over_ranks(options.ranks, sums, mean, weight, finite, summed=summed)
         extra, metrics = dict(trees["extra"]), {"loss": mean, "weight": weight}
         weighs = weight != 0
         counts = weighs if finite is None else weighs & finite
@@ -259,23 +286,36 @@ class TrainStep:
             if options.summed:
                 gradients, counts = mean_gradients(sums, gradients), sums["weight"] != 0
             if options.clip_norm is not None:
-                gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm)
+                gradients, metrics["grad_norm"] = clip(gradients, options.clip_norm, add_up=self._add_up_squares)
             after = self._updated(after, gradients, counts)
+        if options.ranks is not None:
+            self._bytes_sent = options.ranks.bytes_sent - before
         self._check_structure(flatten(after)[0])
         return after, metrics
 
+    def _add_up_squares(self, squares: list[mx.array]) -> mx.array:
+        ranks, shards = self._options.ranks, self._options.shards
+        if ranks is None or not self._options.divided:
+            return mx.stack(squares).sum()
+        count = 1 if shards is None else shards.count
+        held = [ranks.world.size // (count if place in self._parts.params else 1) for place in range(len(squares))]
+        return add_up_squares(ranks, held, squares)
+
     def _gradients(self, trees: dict[str, Any], batch: dict[str, Any], key: mx.array) -> tuple[Any, Any]:
-        """Return ((sum of the loss, weight, buffers, which of them may have changed), gradients of the mean)."""
+        """Return ((sum of the loss, divisor, weight, buffers, which of them may have changed), gradients of sum / divisor)."""
         options = self._options
         scale = trees["extra"]["scale"]["factor"] if options.scaled else None
 
-        def objective(params: Any) -> tuple[mx.array, tuple[mx.array, mx.array, Any, list[int]]]:
+        def objective(params: Any) -> tuple[mx.array, tuple[mx.array, mx.array, mx.array, Any, list[int]]]:
             if options.compute_dtype is not None:
                 params = cast_floating(params, options.compute_dtype)
             (result, touched), buffers = self._model.apply(self._measured, params, trees["buffers"], batch, key, key=key)
             total, weight = sum_and_weight(result)
-            mean = total / mx.where(weight == 0, 1, weight)
-            return mean if scale is None else mean * scale, (total, weight, buffers, touched)
+            share, divisor = total, weight
+            if options.ranks is not None and options.fully:  # gradients of parts are sums over the ranks, so all divide by the same
+                share, divisor = mx.where(weight == 0, 0, total), options.ranks.add_up(mx.stop_gradient(weight))
+            mean = share / mx.where(divisor == 0, 1, divisor)
+            return mean if scale is None else mean * scale, (total, divisor, weight, buffers, touched)
 
         with refusing_draws(
             "The model draws random numbers in the backward pass too: mx.checkpoint in it computes a part again, with other numbers, so "
@@ -287,6 +327,8 @@ class TrainStep:
     def _measured(self, model: Any, batch: dict[str, Any], key: mx.array) -> tuple[Any, list[int]]:
         """Apply the loss to a model that is used only here; return its result, and which buffers it may have changed."""
         options = self._options
+        if options.ranks is not None and options.fully:
+            sum_gradients(model, options.ranks)
         if options.checkpoint_blocks:
             recompute_blocks(model)
         if options.compute_dtype is not None:
@@ -296,7 +338,7 @@ class TrainStep:
         after = get_arrays(model, self._model.buffers)
         news = changed_arrays(before, after)
         if options.ranks is not None:
-            put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news)))
+            put_arrays(model, with_arrays(after, average_over_ranks(options.ranks, news, divided=self._parts.buffers)))
         return result, list(news)
 
     def _updated(self, trees: dict[str, Any], gradients: Any, counts: mx.array) -> dict[str, Any]:
@@ -319,6 +361,12 @@ class TrainStep:
         found, leaves = leaves_of(state)
         if found is self._structure:  # of a state that this step has made
             return leaves
+        if state.shards != self._options.shards:
+            model, given = ("whole" if each is None else each.said for each in (self._options.shards, state.shards))
+            raise ArgumentError(
+                f"The model of the step is {model}, and the state is {given}. Make both from one model: train_state(model, optimizer) "
+                "after shard_linear and fully_shard."
+            )
         if found == self._plain != self._structure:
             return leaves_of(self.start(state))[1]
         if found != self._structure and flatten(trees_of(evolve(state, extra={})))[0] == self._plain:
@@ -348,14 +396,3 @@ def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
     # graph twice, which happens when a loss multiplies its mean by a weight that is an integer. The sum is divided, in one kernel with
     # the multiplication; the weight is not, and takes none. A test in tests/training/steps/test_steps.py fails when this can be removed.
     return total * 1, weight.reshape(1).reshape(())
-
-
-def clip(gradients: Any, norm: float) -> tuple[Any, mx.array]:
-    """Scale a tree of gradients so that their joint Euclidean norm is at most `norm`: (gradients, norm before, float32).
-
-    Pascanu, Mikolov and Bengio, "On the difficulty of training recurrent neural networks", 2013.
-    """
-    squares = [leaf.astype(mx.float32).square().sum() for leaf in flatten(gradients)[1]]
-    before = mx.sqrt(mx.stack(squares).sum()) if squares else mx.array(0.0)
-    scale = mx.minimum(norm / mx.maximum(before, 1e-12), 1)
-    return tree_map(lambda leaf: (leaf * scale).astype(leaf.dtype), gradients), before

@@ -16,8 +16,9 @@ from mlxfp.core.trees import flatten
 from mlxfp.testing.laws import assert_compiled_equals_eager, assert_pure_step
 from mlxfp.training.losses import cross_entropy
 from mlxfp.training.optimization.optimizers import adamw
+from mlxfp.training.steps.accumulating import clip
 from mlxfp.training.steps.state import same_arrays, train_state, trees_of
-from mlxfp.training.steps.steps import clip, train_step
+from mlxfp.training.steps.steps import train_step
 from tests.training.samples import group, loss, net, setting
 
 

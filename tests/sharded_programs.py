@@ -1,0 +1,123 @@
+"""What ranks with parts of a model run in the tests of sharding: imported by each of them, so it imports no more than that needs."""
+
+import json
+from functools import partial
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+from mlx import nn, optimizers
+from mlx.nn.layers.distributed import fully_shard, shard_linear
+
+from mlxfp.collators.collating import collate
+from mlxfp.core.pipelines import pipe
+from mlxfp.core.trees import flatten
+from mlxfp.data.lengths.batching import batch
+from mlxfp.data.rows.sharding import World, shard
+from mlxfp.data.rows.shuffling import shuffle
+from mlxfp.data.sources.in_memory import from_examples
+from mlxfp.training.loop.checkpoints import load_latest
+from mlxfp.training.loop.evaluating import evaluate, predict
+from mlxfp.training.loop.fitting import fit, last
+from mlxfp.training.observers import checkpoint
+from mlxfp.training.steps.sharding import Parts, axes_in, names_of
+from mlxfp.training.steps.state import trees_of
+from tests.training.samples import deep, group, loss, setting, stacked
+
+STEPS = 4
+
+
+def fully(ranks):
+    """A model whose blocks and first layer are divided between all ranks, and whose last layer is whole."""
+    model = deep(rate=0.0)
+    model.first = fully_shard(model.first)
+    model.blocks = [fully_shard(block) for block in model.blocks]
+    return model
+
+
+def tensor(ranks):
+    """The same model, with the two linear layers of each block divided between the ranks of a copy."""
+    model = deep(rate=0.0)
+    for block in model.blocks:
+        block.inner = shard_linear(block.inner, "all-to-sharded", group=ranks.tensor_group)
+        block.outer = shard_linear(block.outer, "sharded-to-all", group=ranks.tensor_group)
+    return model
+
+
+def small(ranks):
+    """A model that compiles quickly: a layer that is divided, and one that is whole; or, on two ranks, one module in another."""
+    layers = deep(rate=0.0, depth=0)
+    if ranks.world.tensor == 1:
+        model = nn.Sequential(fully_shard(layers.first), layers.last)
+        return fully_shard(model) if ranks.world.size == 2 else model
+    first = shard_linear(layers.first, "all-to-sharded", group=ranks.tensor_group)
+    return nn.Sequential(first, shard_linear(layers.last, "sharded-to-all", group=ranks.tensor_group))
+
+
+OPTIONS = {
+    "compiled": {},
+    "clipped": {"clip_norm": 0.01, "ema": 0.5},
+    "accumulated": {"accumulate": 2, "skip_nonfinite": True},
+    "recomputed": {"checkpoint_blocks": True, "clip_norm": 1.0},
+}
+
+
+def kind_of(ranks):
+    return fully if ranks.world.tensor == 1 else tensor
+
+
+def shares(world, *, broken=False):
+    """Four batches, as far as they are this copy's; their labels count unevenly, and with `broken` one has a NaN in its second row."""
+    for seed in range(STEPS):
+        whole = {name: value for name, value in group(12, seed).items() if name != "name"}
+        whole["label"] = mx.where(mx.array([1, 1, 0, 1, 0, 1, 1, 1, 1, 0, 0, 0]), whole["label"], -100)
+        if broken and seed == 1:
+            whole["x"] = mx.concatenate([whole["x"][:1], mx.full((1, 3), mx.nan), whole["x"][2:]])
+        yield {name: value[world.copy :: world.copies] for name, value in whole.items()}
+
+
+def write(ranks, folder, case, state, *rest):
+    """Write the arrays of a state by their names in a checkpoint, with the axes of parts, and other results."""
+    trees, where = trees_of(state), Path(folder, f"{case}-{ranks.world.rank}")
+    arrays = {name: np.array(leaf) for name, leaf in zip(names_of(state.shards, trees), flatten(trees)[1], strict=True)}
+    np.savez(where.with_suffix(".npz"), **arrays)
+    where.with_suffix(".json").write_text(json.dumps([axes_in(state.shards, trees), *rest]), encoding="utf-8")
+
+
+def train(ranks, folder, *, cases=tuple(OPTIONS), again=False):
+    """Train with options; write the last states, the metrics of all steps, and the bytes that a step sends.
+
+    With `again`, gradients that are sums over all ranks are added up once more.
+    """
+    for case in cases:
+        options, seen, model = OPTIONS[case], [], (small if case == "compiled" else kind_of(ranks))(ranks)
+        if case == "compiled":
+            mx.enable_compile()
+        step, state = setting(model=model, optimizer=optimizers.SGD(0.1, momentum=0.9), ranks=ranks, **options)
+        step._parts = Parts(frozenset(), frozenset()) if again else step._parts
+        for own in shares(ranks.world, broken="skip_nonfinite" in options):
+            state, metrics = step(state, own)
+            seen.append({name: value.item() for name, value in sorted(metrics.items())})
+        mx.disable_compile()
+        write(ranks, folder, case, state, seen, step.bytes_sent)
+
+
+def batches(world, count=12):
+    """Shuffled rows, of which all copies together have 12 in a batch."""
+    rows = [{"x": group(120)["x"][row].tolist(), "label": row % 2, "name": str(row)} for row in range(120)]
+    return pipe(from_examples(rows), shuffle(seed=0), shard(world.copy, world.copies), batch(count // world.copies), collate(stacked))
+
+
+def go_on(ranks, folder):
+    """Make six steps from the last checkpoint, evaluate, and write where it began and what came out."""
+    model, options = kind_of(ranks)(ranks), {"accumulate": 2, "ema": 0.5}
+    step, state = setting(model=model, optimizer=optimizers.AdamW(0.01, weight_decay=0.1), ranks=ranks, **options)
+    begin = load_latest(Path(folder, "checkpoints"), step.start(state), ranks=ranks)
+    stream = fit(step, begin.state, batches(ranks.world), epochs=9, steps=begin.state.step + 6, cursor=begin.cursor, running=begin.running)
+    end = last(pipe(stream, checkpoint(Path(folder, "checkpoints"), steps=3, ranks=ranks)))
+    found = evaluate(model, lambda model, rows: {"loss": loss(model, rows)}, ranks=ranks)(end.state, batches(World(0, 1), 25))
+    answers = predict(model, lambda model, rows: model(rows["x"]), ranks=ranks)(end.state, batches(World(0, 1), 25))
+    write(ranks, folder, f"step {end.step}", end.state, begin.state.step, found, [rows.tolist() for rows in answers])
+
+
+CASES = {"train": train, "again": partial(train, cases=["clipped"], again=True), "go on": go_on}

@@ -1,7 +1,6 @@
 """Columns of text to token ids."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,15 +15,12 @@ from mlxfp.core.checks import check_choice, check_not_negative, check_positive, 
 from mlxfp.core.chunks import HIDDEN, KEY, Example, RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
-from mlxfp.core.planning import Fused
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
 from mlxfp.core.row_names import row_at
 from mlxfp.core.stages import CACHE_ADVICE, RowWise, Stage, State
 from mlxfp.text.encoding.encoding import cut_spans, encode_few, encode_rows, encode_spans, say_engine
 from mlxfp.text.encoding.framing import Frame, Side, cut, few_to_lists, find_frame, fit, put_around
-from mlxfp.text.encoding.template_encoding import encode_sentences
 from mlxfp.text.templates.formatting import check_text_column, read_text
-from mlxfp.text.templates.templates import written_into
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, for_literal_text
 from mlxfp.text.word_lists import holds_words, read_words
 
@@ -191,11 +187,6 @@ class _Tokenize(RowWise):
     def notes(self) -> tuple[str, ...]:
         return ("encoded by tokenizers, as engines give no offsets",) if self.offsets else (say_engine(self.encoder),)
 
-    def fuse_with_previous(self, before: Stage, needed: Collection[str]) -> Stage | None:
-        one_text = self.pair is None and not self.offsets
-        fits = one_text and self.column not in needed and written_into(before, self.column) is not None
-        return _TokenizeTemplate(before, self) if fits else None
-
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         if self.pair is None and self.truncation != "error" and not self.offsets:
             texts = read_text(chunk, self.column, "tokenize")
@@ -265,28 +256,6 @@ class _Tokenize(RowWise):
                 'Choose truncation="right" or "left", or a larger max_length.'
             )
         return None
-
-
-@frozen(repr=False)
-class _TokenizeTemplate(RowWise):
-    """A `template` and the `tokenize` after it in one stage, where no other stage reads the sentences: they need not be written."""
-
-    write: Any  # a `template`
-    tokenize: _Tokenize
-
-    def schema(self, schema: Schema) -> Schema:
-        out = self.tokenize.schema(self.write.schema(schema))
-        return out.remove(out.get_field_index(self.tokenize.column))
-
-    def apply(self, chunk: RecordBatch) -> RecordBatch:
-        with suppress(DataError):  # raised again, with the name of the row, when the sentences are written
-            ids = encode_sentences(self.tokenize.encoder, self.write.template, chunk)
-            if ids is not None:
-                return self.tokenize.framed(self._without_text(chunk), {self.tokenize.into: [ids]})
-        return self._without_text(Fused((self.write, self.tokenize), (repr(self.write), repr(self.tokenize))).apply(chunk))
-
-    def _without_text(self, chunk: RecordBatch) -> RecordBatch:
-        return chunk.drop_columns([name for name in chunk.schema.names if name == self.tokenize.column])
 
 
 @frozen(repr=False)

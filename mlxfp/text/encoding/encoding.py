@@ -113,25 +113,6 @@ def say_engine(tokenizer: Tokenizer) -> str:
     return str(choose(found.json, found.wanted))
 
 
-def find_memo(tokenizer: Tokenizer) -> Memo | None:
-    """Return the words that a tokenizer met, and how its texts are cut into words; None where nothing is known about that."""
-    return _encoder(tokenizer.json, tokenizer.engine).memo
-
-
-def encode_parts(memo: Memo, parts: pa.StringArray, size: float, *, most_new: float = _NEW) -> tuple[Ragged, NDArray[np.bool_]] | None:
-    """Return the ids of parts of texts, where the texts are cut around them, and in which parts a cut may change ids: bool[N].
-
-    None if new words hold more than this share of `size`, the bytes of all texts that are made of the parts.
-    """
-    words = cut_words(memo.rule, parts)
-    entries = memo.find(words.distinct, most_new * size)
-    if entries is None:
-        return None
-    changed = np.zeros(len(parts), bool)
-    changed[words.rows(np.flatnonzero(entries.flags[words.places]))] = True
-    return _put_together(words, entries), changed
-
-
 def forget_words() -> None:
     """Forget the words that all tokenizers met."""
     _encoder.cache_clear()

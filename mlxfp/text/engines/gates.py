@@ -31,11 +31,11 @@ class Gate:
         held = np.zeros(len(texts), bool)
         for pattern in self.refused:
             held |= found(texts, pattern)
-        wide = data >= _ASCII
+        wide = np.flatnonzero(data >= _ASCII)
         letters = data[wide]  # few, as a rule: what is ASCII needs no decoding
         bad = ~self.cleared[np.frombuffer(letters.tobytes().decode().encode("utf-32-le"), np.uint32)]
         if bad.any():
-            begins = np.flatnonzero(wide)[letters >= _LEAD]
+            begins = wide[letters >= _LEAD]
             held[np.searchsorted(ends, begins[bad], side="right") - 1] = True
         return np.flatnonzero(held)
 

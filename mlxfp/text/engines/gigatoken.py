@@ -13,9 +13,9 @@ from mlxfp.text.engines.columns import text_bytes
 from mlxfp.text.engines.protocol import EngineKind, Flat
 
 # The package keeps every word that it met, with some twenty bytes for each byte of it, and forgets none. So it is started again after this
-# many bytes of new words, about: they are counted in a sample, the same in every run, of 16 KB in each MB.
+# many bytes of new words, about: they are counted in a sample, the same in every run, of 4 KB in each MB.
 _KEPT = 16 << 20
-_SAMPLED, _OF = 16 << 10, 1 << 20
+_SAMPLED, _OF = 4 << 10, 1 << 20
 
 
 def _build(json: str) -> "_Gigatoken":

@@ -217,8 +217,3 @@ class _Template(RowWise):
     def apply(self, chunk: RecordBatch) -> RecordBatch:
         keys = None if self.seed is None else fold_into_rows(row_keys(chunk), "template", self.seed)
         return set_column(chunk, self.into, self.template.render(chunk, keys=keys))
-
-
-def written_into(stage: object, column: str) -> Template | None:
-    """Return the template of a stage that writes this column with its phrases in their own order; None for any other stage."""
-    return stage.template if isinstance(stage, _Template) and stage.into == column and stage.seed is None else None

@@ -30,9 +30,6 @@ from mlxfp.training.optimization.elementwise import check_elementwise
 _ALONGSIDE = re.compile(r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])")
 
 # The axis along which each array of a layer is divided; those that are not named are whole.
-_ALONGSIDE = re.compile(
-    r"^(opt(\.states\[\d+\])?|extra\.average\.params|extra\.sums\.gradients)(?=[.\[])"
-)  # a tree as that of the parameters
 _AXES: dict[type[nn.Module], dict[str, int]] = {
     AllToShardedLinear: {"weight": 0, "bias": 0},
     ShardedToAllLinear: {"weight": 1},

@@ -19,12 +19,13 @@ from mlxfp.text.encoding import encoding
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundaries import PATTERNS
 from mlxfp.text.encoding.boundary_rules import Rule, find_rule
-from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, find_memo, forget_words
+from mlxfp.text.encoding.encoding import encode_by_words, encode_chunk, encode_few, forget_words
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.tokenizers.files import load_tokenizer
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from tests.text.configurations import HURTFUL, known, listed, splitter, tokenizers, with_parts
 from tests.text.corpora import SENTENCES, trained
+from tests.text.memos import find_memo
 
 KNOWN = known()
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from mlxfp.text.encoding.batch_calls import find_caller
 from mlxfp.text.encoding.boundary_rules import find_rule
-from mlxfp.text.encoding.encoding import encode_chunk, find_memo
+from mlxfp.text.encoding.encoding import encode_chunk
 from mlxfp.text.encoding.memo import Memo
 from mlxfp.text.tokenizers.tokenizer import Tokenizer, engine
 from tests.text.corpora import trained
+from tests.text.memos import find_memo
 
 
 def memo_of(tokenizer: Tokenizer, limit: int = 1 << 20) -> Memo:

@@ -22,7 +22,7 @@ from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
 
-_FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
+_FILES_AT_ONCE = 32  # files of a chunk: photographs are large, memory holds a few chunks, and a worker takes about as many (`pools`)
 
 
 @explain_call

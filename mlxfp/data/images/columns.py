@@ -81,7 +81,7 @@ def mode_of(kind: pa.DataType) -> Mode | None:
     return next((mode for mode in _MODES.values() if kind == ImageKind(mode).type), None)
 
 
-def loads_of(
+def loads_of(  # noqa: PLR0913  # the last two are named
     chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk", memory: Memory | None = None
 ) -> list[Load]:
     """Return what reads each image, uint8[H, W, C]; it raises `UnusableImageError`. Files are decoded in the mode, others stay as they are.

@@ -19,7 +19,7 @@ from mlxfp.core.arrow.types import is_binary, is_tensor
 from mlxfp.core.checks import check_columns
 from mlxfp.core.chunks import HIDDEN, RecordBatch, Schema
 from mlxfp.core.errors import SchemaError
-from mlxfp.data.images.files import read_file
+from mlxfp.data.images.files import Memory, read_file
 from mlxfp.data.images.pixels import CHANNELS, Mode, Pixels, Size
 
 Load = Callable[[], Pixels]
@@ -81,10 +81,13 @@ def mode_of(kind: pa.DataType) -> Mode | None:
     return next((mode for mode in _MODES.values() if kind == ImageKind(mode).type), None)
 
 
-def loads_of(chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk") -> list[Load]:
+def loads_of(  # noqa: PLR0913  # the last two are named
+    chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *, of: str = "chunk", memory: Memory | None = None
+) -> list[Load]:
     """Return what reads each image, uint8[H, W, C]; it raises `UnusableImageError`. Files are decoded in the mode, others stay as they are.
 
-    Raises `DataError` for a row without an image. `of` says what the rows are a part of.
+    Raises `DataError` for a row without an image. `of` says what the rows are a part of. With `memory`, pixels are valid until the next
+    image is read.
     """
     column = column_without_nulls(chunk, name, wanted_by, of=of)
     if not len(column):
@@ -97,17 +100,22 @@ def loads_of(chunk: RecordBatch, name: str, mode: Mode | None, wanted_by: str, *
         parts = zip(column.field(stored), column.field("height").to_pylist(), column.field("width").to_pylist(), strict=True)
         return [partial(_stored, *part) for part in parts]
     files = column.field("bytes") if pa.types.is_struct(column.type) else column
-    return [partial(_decoded, file, mode, wanted_by) for file in files]
+    return [partial(_decoded, file, mode, wanted_by, memory) for file in files]
 
 
 def _stored(data: pa.Scalar, height: int, width: int) -> Pixels:
     return np.frombuffer(data.as_buffer(), np.uint8).reshape(height, width, -1)
 
 
-def _decoded(file: pa.Scalar, mode: Mode | None, wanted_by: str) -> Pixels:
-    return read_file(file.as_py() or b"", mode, wanted_by)
+def _decoded(file: pa.Scalar, mode: Mode | None, wanted_by: str, memory: Memory | None) -> Pixels:
+    return read_file(_content(file), mode, wanted_by, memory)
 
 
 def _shape(kind: Any) -> tuple[int, ...]:
     """Return the axes of a tensor as they are seen, of those in memory."""
     return tuple(kind.shape[axis] for axis in kind.permutation or range(len(kind.shape)))
+
+
+def _content(file: pa.Scalar) -> bytes | memoryview:
+    """Return the bytes of a file without copying them; Arrow's are signed, and would not be equal to those of `bytes`."""
+    return memoryview(file.as_buffer()).cast("B") if file.is_valid else b""

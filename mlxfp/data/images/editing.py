@@ -17,6 +17,7 @@ from mlxfp.core.randomness import fold_in_rows, fold_into_rows, uniform
 from mlxfp.core.row_names import PATH, file_of, row_at
 from mlxfp.core.stages import RowWise, Stage
 from mlxfp.data.images.columns import ImageKind, Load, kind_in, loads_of
+from mlxfp.data.images.files import Memory
 from mlxfp.data.images.pixels import Images, Pixels, UnusableImageError
 
 Drawn = NDArray[np.float64]
@@ -90,7 +91,8 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     kinds = [kind_in(chunk.schema, column, name_of(first))]
     for stage in stages:
         kinds.append(stage.kind(kinds[-1]))
-    loads = loads_of(chunk, column, kinds[1].mode, name_of(first))  # where the first stage is `decode`, its mode
+    memory = None if kinds[0].size else Memory()  # images of files are in memory one at a time, and the column has copies of them
+    loads = loads_of(chunk, column, kinds[1].mode, name_of(first), memory=memory)  # where the first stage is `decode`, its mode
     editing = _Editing(chunk, stages, loads, [_draw(stage, chunk) for stage in stages])
     count = max(1, _BYTES_TOGETHER // prod(kinds[0].size)) if kinds[0].size else 1
     return set_column(chunk, column, kinds[-1].column(editing.images(count), chunk.num_rows))

@@ -4,23 +4,43 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+from attrs import define, field
 
 from mlxfp.data.images.pixels import PILLOW_MODES, Mode, Pixels, UnusableImageError, in_mode, installed, pillow, turned
 
 _ORIENTATION = 0x0112  # the number of the tag in EXIF
 _JPEG = b"\xff\xd8\xff"
 _TURBO = {"Gray": "GRAY", "YCbCr": "RGB", "RGB": "RGB"}  # colours of JPEG files that simplejpeg decodes as Pillow does, and to what
+Encoded = bytes | memoryview
+
+_MOST_REUSED = 1 << 24  # bytes of an image, above which memory for it is asked for and given back each time
 
 
-def read_file(data: bytes, mode: Mode | None, needed_by: str) -> Pixels:
+@define(eq=False)
+class Memory:
+    """Memory that one image after another is decoded into: getting new memory from the system takes a tenth of the time of decoding."""
+
+    _held: Pixels = field(init=False, factory=lambda: np.empty(0, np.uint8))
+
+    def of(self, size: int) -> Pixels | None:
+        """Return at least so many bytes, which the last image may have been in; None where the image is to have its own."""
+        if size > _MOST_REUSED:
+            return None
+        if len(self._held) < size:
+            self._held = np.empty(size, np.uint8)
+        return self._held
+
+
+def read_file(data: Encoded, mode: Mode | None, needed_by: str, memory: Memory | None = None) -> Pixels:
     """Return the pixels of a file, uint8[H, W, C]; raise `UnusableImageError` for one that is damaged, too large or has another mode.
 
-    JPEG files are decoded by simplejpeg where it is installed: the same pixels in two thirds of the time that Pillow takes.
+    JPEG files are decoded by simplejpeg where it is installed: the same pixels in two thirds of the time that Pillow takes. With `memory`,
+    pixels are valid until another file is read into it.
     """
     own, found = pillow(needed_by), None
     try:
-        if data.startswith(_JPEG) and (turbo := installed("simplejpeg")) is not None:
-            found = _read_jpeg(data, turbo, own)
+        if data[: len(_JPEG)] == _JPEG and (turbo := installed("simplejpeg")) is not None:
+            found = _read_jpeg(data, turbo, own, memory)
         pixels, orientation = _read(data, mode, own) if found is None else found
     except (UnusableImageError, MemoryError):
         raise
@@ -30,14 +50,15 @@ def read_file(data: bytes, mode: Mode | None, needed_by: str) -> Pixels:
     return in_mode(turned(pixels, orientation), mode)
 
 
-def _read_jpeg(data: bytes, turbo: Any, own: Any) -> tuple[Pixels, int] | None:
+def _read_jpeg(data: Encoded, turbo: Any, own: Any, memory: Memory | None) -> tuple[Pixels, int] | None:
     """Return the pixels of a JPEG file as they are stored, and its orientation; None for a file that is for Pillow to judge."""
     try:
         height, width, colors, _ = turbo.decode_jpeg_header(data)
         if colors not in _TURBO:
             return None
         _check_size((width, height), own.MAX_IMAGE_PIXELS)
-        pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors])  # strict: an error where Pillow may see damage, too
+        into = None if memory is None else memory.of(height * width * (1 if colors == "Gray" else 3))
+        pixels = turbo.decode_jpeg(data, colorspace=_TURBO[colors], buffer=into)  # strict: an error where Pillow may see damage, too
     except ValueError:
         return None
     if not _has_metadata(data):
@@ -46,7 +67,7 @@ def _read_jpeg(data: bytes, turbo: Any, own: Any) -> tuple[Pixels, int] | None:
         return pixels, _orientation(image)
 
 
-def _has_metadata(data: bytes) -> bool:
+def _has_metadata(data: Encoded) -> bool:
     """Whether a JPEG file may have EXIF or XMP, which say how to turn it: both are in segments APP1, before the pixels."""
     at = 2
     while data[at : at + 2] not in (b"\xff\xda", b""):  # SOS: here the pixels begin
@@ -56,7 +77,7 @@ def _has_metadata(data: bytes) -> bool:
     return False
 
 
-def _read(data: bytes, mode: Mode | None, own: Any) -> tuple[Pixels, int]:
+def _read(data: Encoded, mode: Mode | None, own: Any) -> tuple[Pixels, int]:
     """Do the same for a file of any format, with Pillow, and convert to the mode."""
     with own.open(BytesIO(data)) as image:
         _check_size(image.size, own.MAX_IMAGE_PIXELS)

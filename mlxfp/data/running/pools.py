@@ -198,7 +198,8 @@ class _Flow:
     def _submit(self, entry: _Entry) -> None:
         """Give the next rows of a task to a worker."""
         rows, first = entry.task.rows, entry.begun
-        stop = rows if self._whole else min(rows, first + self._size(rows))
+        size = self._size(rows)
+        stop = rows if self._whole or rows - first < 1.5 * size else first + size  # few rows more are not worth a piece of their own
         part = None if (first, stop) == (0, rows) else entry.job.part(first, stop)
         if part is None:
             part, stop = entry.job, rows

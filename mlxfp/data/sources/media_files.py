@@ -1,5 +1,6 @@
 """Images and sound in folders: a row is a file, and files are read when their rows are."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
@@ -22,7 +23,7 @@ from mlxfp.data.sources.files import as_paths, look_up, show_call
 from mlxfp.data.sources.remote_files import is_remote, is_shown, list_remote, read_remote
 from mlxfp.data.sources.row_chunks import tasks_in_order
 
-_FILES_AT_ONCE = 64  # files of a chunk: photographs are large, and memory holds a few chunks
+_FILES_AT_ONCE = 32  # files of a chunk: photographs are large, memory holds a few chunks, and a worker takes about as many (`pools`)
 
 
 @explain_call
@@ -158,7 +159,7 @@ class _MediaSource(Source):
 
     def take(self, epoch: int, indices: NDArray[np.int64]) -> RecordBatch:
         names = [self.names[index] for index in indices.tolist()]
-        contents = read_remote(self.root, names) if is_remote(self.root) else (Path(self.root, name).read_bytes() for name in names)
+        contents = read_remote(self.root, names) if is_remote(self.root) else map(self._bytes, names)
         return from_rows([self._row(name, data) for name, data in zip(names, contents, strict=True)], self.schema(), indices)
 
     def length(self) -> int:
@@ -171,7 +172,16 @@ class _MediaSource(Source):
         return tuple(look_up(Path(self.root, name))._replace(path=name).version for name in names)
 
     def _locate(self, name: str) -> str:
-        return f"{self.root}/{name}" if is_remote(self.root) else str(Path(self.root, name))
+        return f"{self.root}/{name}" if is_remote(self.root) else self._before + name.replace("/", os.sep)
+
+    @cached_property
+    def _before(self) -> str:
+        """What the path of a local file begins with."""
+        return str(Path(self.root, "_"))[:-1]
+
+    def _bytes(self, name: str) -> bytes:
+        with open(self._locate(name), "rb", buffering=0) as file:  # noqa: PTH123  # a Path takes as long to make as a short file to read
+            return file.readall()
 
     def _row(self, name: str, data: bytes) -> Example:
         path = self._locate(name)

@@ -202,3 +202,14 @@ def outcome(data: bytes) -> str:
     except DataError as error:
         return str(error)[:45]
     return "an image"
+
+
+@pytest.mark.parametrize("most", [0, 1 << 24])
+def test_images_that_are_decoded_into_the_same_memory_have_the_pixels_of_their_own(most: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(files, "_MOST_REUSED", most)
+    memory, shapes = files.Memory(), [(20, 30, 3), (5, 4, 1), (40, 30, 3), (8, 8, 3)]
+    for number, shape in enumerate(shapes):
+        data = encoded(as_image(smooth(shape, number)), "JPEG")
+        for given_data in (data, memoryview(data)):
+            found = read_file(given_data, None, "decode", memory)
+            assert found.tolist() == read_file(data, None, "decode").tolist()

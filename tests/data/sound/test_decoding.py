@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlxfp.core.errors import DataError
-from mlxfp.data.sound.decoding import decode, resample
+from mlxfp.data.sound.decoding import _plain_wav, decode, resample
 
 soundfile = pytest.importorskip("soundfile", reason="soundfile is not installed: the extra audio")
 soxr = pytest.importorskip("soxr", reason="soxr is not installed: the extra audio")
@@ -226,3 +226,19 @@ def test_a_tone_keeps_its_pitch_and_one_that_is_too_high_goes():
 def test_a_low_rate_does_not_fill_the_memory():
     with pytest.raises(DataError, match=r"too much sound for one row: 10,000 samples of 1 a second, resampled to 48,000, where 268"):
         resample(np.zeros(10_000, np.float32), 1, 48000, "a.wav")
+
+
+@given(
+    samples=st.lists(st.integers(-32768, 32767), max_size=12),
+    channels=st.integers(1, 3),
+    changes=st.dictionaries(st.integers(0, 43), st.integers(0, 255), max_size=2),
+    cut=st.integers(0, 30),
+)
+def test_a_plain_wav_file_has_the_samples_that_libsndfile_finds(samples, channels, changes, cut):
+    data = bytearray(wave(np.array(samples[: len(samples) // channels * channels], "<i2").tobytes(), channels=channels))
+    for place, value in changes.items():
+        data[place] = value
+    plain = _plain_wav(bytes(data[: len(data) - cut]))
+    if plain is not None:
+        with soundfile.SoundFile(BytesIO(data[: len(data) - cut])) as file:
+            assert (plain[0].tolist(), plain[1]) == (file.read(dtype="float32", always_2d=True).tolist(), file.samplerate)

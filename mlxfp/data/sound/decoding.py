@@ -1,8 +1,8 @@
 """Files of sound to samples, by libsndfile (soundfile), and samples to another rate, by the SoX Resampler library (soxr)."""
 
 import re
-import struct
 import threading
+import wave
 from io import BytesIO
 from typing import Any
 
@@ -16,8 +16,7 @@ SUFFIXES = (".aif", ".aiff", ".flac", ".mp3", ".oga", ".ogg", ".opus", ".wav")
 MOST_RATE = 768_000  # samples per second, the highest rate of converters: more is damage
 
 _MOST_SAMPLES = 1 << 28  # of all channels of a file, 1 GiB of floats: 4 hours at 16 kHz, or 50 minutes of stereo at 44.1 kHz
-_HEADER = struct.Struct("<4sI8s6sHIIHH4sI")  # of a WAV file with nothing but samples
-_PCM = b"\x10\0\0\0\1\0"  # the format has 16 bytes, and samples are integers
+_HEADER, _BYTES = 44, 2  # the bytes of the header of a WAV file with nothing but samples, and of a sample
 _MOST_CHANNELS = 2  # with more, libsndfile may look at other parts of the header
 _READ_AT_ONCE = 1 << 20  # samples: a header may declare more than there are, so memory is asked for as they come
 _UNKNOWN_LENGTH = (1 << 63) - 1  # what libsndfile says of a FLAC file that does not say it
@@ -72,16 +71,16 @@ def _plain_wav(data: bytes) -> tuple[Floats, int] | None:
     None for other files. libsndfile asks Python for a few bytes at a time, and in two threads these calls wait for one another: on files of
     a second, two threads were slower than one.
     """
-    if len(data) <= _HEADER.size:
+    try:
+        with wave.open(BytesIO(data)) as file:
+            channels, width, rate, frames, *_ = file.getparams()
+            samples = np.frombuffer(file.readframes(frames), "<i2") if width == _BYTES else None
+    except (wave.Error, EOFError, ValueError, RuntimeError):  # for libsndfile to judge
         return None
-    riff, size, wave, coding, channels, rate, _, width, bits, name, length = _HEADER.unpack_from(data)
-    if (riff, wave, coding, bits, name) != (b"RIFF", b"WAVEfmt ", _PCM, 16, b"data") or not 0 < channels == width / 2:
+    whole = samples is not None and 0 < len(samples) == frames * channels and len(data) == _HEADER + samples.nbytes
+    if samples is None or not whole or channels > _MOST_CHANNELS or not 0 < rate <= MOST_RATE or len(samples) > _MOST_SAMPLES:
         return None
-    whole = 0 < length <= min(size - 36, len(data) - _HEADER.size) and size + 8 <= len(data) and length % width == 0
-    if not whole or not 0 < rate <= MOST_RATE or channels > _MOST_CHANNELS or length // 2 > _MOST_SAMPLES:
-        return None
-    numbers = np.frombuffer(data, "<i2", length // 2, _HEADER.size)
-    return (numbers.astype(np.float32) / np.float32(32768)).reshape(-1, channels), rate
+    return (samples.astype(np.float32) / np.float32(32768)).reshape(-1, channels), rate
 
 
 def resample(samples: Floats, old: int, new: int, path: str) -> Floats:

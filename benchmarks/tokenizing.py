@@ -81,8 +81,7 @@ def _against_engine(row: str, package: str, name: str, prepare: Prepare, *, smal
     work = f"{sum(map(len, texts)) / 1e6:.0f} MB of natural text, a column to a column of ids, {name}"
     if not installed(package):
         return Row(row, work, "-", f"{package}: not installed", None, 0.7)
-    stage: Any = fp.tokenize(tokenizer)
-    groups = fp.pipe(fp.from_table({"text": texts}), fp.batch(_AT_ONCE), stage)
+    groups = fp.pipe(fp.from_table({"text": texts}), fp.tokenize(tokenizer), fp.select_columns(["input_ids"]), fp.batch(_AT_ONCE))
     theirs, found = prepare(tokenizer, texts)
     own = [ids for group in groups for ids in group.column("input_ids").to_pylist()]
     _check_equal(work, own, found())
@@ -111,7 +110,7 @@ def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], 
 
 
 def _pipeline(name: str, tokenizer: fp.Tokenizer, path: Path, texts: Sequence[str]) -> Row:
-    collator = fp.collators.causal(pad_id=tokenizer.pad_id or 0, packed=True)
+    collator = fp.collators.causal(pad_id=0, packed=True)
     batches = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.pack(_PACKED), fp.batch(8), fp.collate(collator))
     call = engine(tokenizer.json).encode_batch_fast
     lists = [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]

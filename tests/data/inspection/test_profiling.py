@@ -241,10 +241,11 @@ def test_stages_that_run_as_one_are_told_apart_where_they_can_be():
         ("map(function=dict)", 9),
     ]
     together = profile(pipe(rows, template("{x}"), tokenize(tokenizer), batch(2), collate(text(pad_id=0))))
-    assert together.parts[1].advice.startswith("cache(path)")
-    assert [(part.part.partition("(")[0], ", tokenize(" in part.part or ", collate(" in part.part) for part in together.parts] == [
+    assert together.parts[2].advice.startswith("cache(path)")
+    assert [(part.part.partition("(")[0], ", collate(" in part.part) for part in together.parts] == [
         ("from_table", False),
-        ("template", True),
+        ("template", False),
+        ("tokenize", False),
         ("batch", True),
         ("run loop", False),
     ]

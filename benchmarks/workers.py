@@ -1,6 +1,7 @@
 """python-map, cores, runner: what several workers gain, and what they cost where they have nothing to do."""
 
 import multiprocessing
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,20 +11,21 @@ import mlxfp as fp
 from benchmarks.first_epoch import consume, epoch, passenger_file
 from benchmarks.measuring import Row, against, best, installed
 
-_LOOPS = 2300  # of Python, some 150 us
+_MICROS = 150  # of Python for each row
 _SIZE = 32
 
 
 def python_map(*, small: bool) -> list[Row]:
     """Run Python code for each row, in one thread and in two processes, and in two of torch and of datasets."""
-    count = 500 if small else 40_000
+    count = 500 if small else 60_000
+    slow = partial(_slow, loops=_loops())
     rows = fp.from_table({"x": np.arange(count)})
-    batches = fp.pipe(rows, fp.map(_slow), fp.batch(_SIZE))
+    batches = fp.pipe(rows, fp.map(slow), fp.batch(_SIZE))
     two = fp.pipe(batches, fp.prefetch(4, workers=2, kind="processes"))
     work = f"{count:,} rows through a function of Python, 2 processes"
     ours = partial(consume, two)
     alone = against(work, "one thread", ours=ours, theirs=[partial(consume, batches)], rows=count, repeats=3)
-    peers = [partial(_torch_epoch, count), partial(_datasets_epoch, count)] if installed("torch", "datasets") else None
+    peers = [partial(_torch_epoch, slow, count), partial(_datasets_epoch, slow, count)] if installed("torch", "datasets") else None
     others = against(work, "torch, datasets with 2", ours=ours, theirs=peers, rows=count, repeats=3)
     return [Row("python-map", *alone, 1.7), Row("python-map", *others, 1.2)]
 
@@ -48,35 +50,42 @@ def runner(*, small: bool) -> list[Row]:
     return [Row("runner", "2 workers with nothing to do, batches of 32", f"{micros:.2f} us a batch", "one thread", micros, 10, "at most")]
 
 
-def _slow(row: Any) -> dict[str, int]:
+def _loops() -> int:
+    """Return how many loops of `_slow` take `_MICROS` on this machine."""
+    (seconds,) = best([partial(_slow, {"x": 0}, loops=10_000)], repeats=20)
+    return round(10_000 * _MICROS / 1e6 / seconds)
+
+
+def _slow(row: Any, *, loops: int) -> dict[str, int]:
     total = 0
-    for number in range(_LOOPS):
+    for number in range(loops):
         total += number * number
     return {"x": row["x"], "total": total % 1000}
 
 
 class _Items:
-    def __init__(self, count: int) -> None:
+    def __init__(self, slow: Callable[[Any], dict[str, int]], count: int) -> None:
+        self.slow = slow
         self.count = count
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> dict[str, int]:
-        return _slow({"x": index})
+        return self.slow({"x": index})
 
 
-def _torch_epoch(count: int) -> None:
+def _torch_epoch(slow: Callable[[Any], dict[str, int]], count: int) -> None:
     import torch
 
     context = multiprocessing.get_context("fork")
-    consume(torch.utils.data.DataLoader(_Items(count), batch_size=_SIZE, num_workers=2, multiprocessing_context=context))
+    consume(torch.utils.data.DataLoader(_Items(slow, count), batch_size=_SIZE, num_workers=2, multiprocessing_context=context))
 
 
-def _datasets_epoch(count: int) -> None:
+def _datasets_epoch(slow: Callable[[Any], dict[str, int]], count: int) -> None:
     import datasets
 
     datasets.disable_progress_bars()
     datasets.disable_caching()
     rows = datasets.Dataset.from_dict({"x": list(range(count))})
-    consume(rows.map(_slow, num_proc=2).iter(_SIZE))
+    consume(rows.map(slow, num_proc=2).iter(_SIZE))

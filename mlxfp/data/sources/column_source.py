@@ -5,7 +5,7 @@ have the same columns and types; positions, which are (file, row group, row); an
 """
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -67,25 +67,11 @@ class ColumnSource(FileSource):
 
     def whole_schema(self) -> Schema:
         """Find the columns and types of the first file, or of all where they are scanned, with the declared ones; choose those wanted."""
-        files = self.files()
-        kinds = dict(_scanned(attrs.evolve(self, kept=None), files) if self.scan else self.types_of(files[0]))
-        stated, first = dict(partition_types(tuple(file.partition for file in files))), dict(files[0].partition)
-        kinds |= {name: kind for name, kind in stated.items() if name not in kinds and (self.scan or name in first)}
-        check_names([*kinds], files[0].path)
-        for name, _ in self.types:
-            if name not in kinds and name not in stated and not any(name in self.types_of(file) for file in files):
-                raise unknown_name(f"column of {files[0].path}", name, kinds)
-        kinds |= dict(self.types)
-        for name in self.columns or ():
-            if name not in kinds:
-                raise unknown_name(f"column of {files[0].path}", name, kinds)
-        return pa.schema([(name, kinds[name]) for name in self.columns or kinds])
+        return _whole(attrs.evolve(self, kept=None), self.files())
 
-    def types_of(self, file: FileStamp) -> dict[str, pa.DataType]:
+    def types_of(self, file: FileStamp) -> Mapping[str, pa.DataType]:
         """Read the types of the columns; metadata and nullability may differ between files."""
-        schema, _ = self.header_of(file)
-        check_unique_names(schema.names, file.path)
-        return {column.name: takeable(column.type) for column in schema}
+        return _types(attrs.evolve(self, kept=None), file)
 
     def length(self) -> int:
         """Add up the rows of all files."""
@@ -101,6 +87,8 @@ class ColumnSource(FileSource):
         Declared and scanned columns may be missing. Others are ignored where the user chose some.
         """
         check_partition(file.partition, file.path)
+        if file == first:  # whose columns these are
+            return
         found, declared, known = self.types_of(file), dict(self.types), frozenset(whole.names)
         found = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | found
         needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
@@ -166,6 +154,34 @@ def _different_types(name: str, one: tuple[pa.DataType, str], other: tuple[pa.Da
     else:
         cure = f'Give {schema_code([(name, both)])}, or schema="scan" for the types that fit all files.'
     return SchemaError(f"Two files have different types: column {name!r} is {one[0]} in {one[1]} and {other[0]} in {other[1]}. {cure}")
+
+
+# A source is asked for its types several times, and there may be thousands of columns: these are kept.
+
+
+@lru_cache(maxsize=64)
+def _types(source: ColumnSource, file: FileStamp) -> Mapping[str, pa.DataType]:
+    """Return `ColumnSource.types_of`."""
+    schema, _ = source.header_of(file)
+    check_unique_names(schema.names, file.path)
+    return {column.name: takeable(column.type) for column in schema}
+
+
+@lru_cache(maxsize=64)
+def _whole(source: ColumnSource, files: tuple[FileStamp, ...]) -> Schema:
+    """Return `ColumnSource.whole_schema`."""
+    kinds = dict(_scanned(source, files) if source.scan else source.types_of(files[0]))
+    stated, first = dict(partition_types(tuple(file.partition for file in files))), dict(files[0].partition)
+    kinds |= {name: kind for name, kind in stated.items() if name not in kinds and (source.scan or name in first)}
+    check_names([*kinds], files[0].path)
+    for name, _ in source.types:
+        if name not in kinds and name not in stated and not any(name in source.types_of(file) for file in files):
+            raise unknown_name(f"column of {files[0].path}", name, kinds)
+    kinds |= dict(source.types)
+    for name in source.columns or ():
+        if name not in kinds:
+            raise unknown_name(f"column of {files[0].path}", name, kinds)
+    return pa.schema([(name, kinds[name]) for name in source.columns or kinds])
 
 
 @lru_cache(maxsize=64)

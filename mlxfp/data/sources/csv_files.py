@@ -30,7 +30,7 @@ from mlxfp.data.sources.columns import (
     rounding_columns,
     type_code,
 )
-from mlxfp.data.sources.files import Paths, blocks, packed
+from mlxfp.data.sources.files import BLOCK, Paths, blocks, packed
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.csv_quotes import filled_record_ends, last_record_end, open_quote, record_ends, split_fields
 from mlxfp.data.sources.records.line_blocks import Block, Fault, Opening, count_lines, fails, first_failure, guard, shorten
@@ -67,11 +67,11 @@ def read_csv(  # noqa: PLR0913  # all but the path have defaults and are keyword
     reads tab-separated files, and `encoding="cp1252"` those of Windows. Several files need the same columns, in any order. Remote files are
     named by an address, as in `s3://bucket/a.csv` or `https://...`, with the extra `remote` (fsspec).
 
-    Memory holds about one block, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a delimiter or
-    quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its column, a
-    record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that is not in
-    the encoding, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in `schema` that
-    is not a column; and `MissingFileError` where a path matches no file.
+    Memory holds about one block, of at most 4 MB, whatever the size of a file, and resuming starts at a block. Raises `ArgumentError` for a
+    delimiter or quote that is not one ASCII character. Reading raises `DataError` naming file and line for a value that does not fit its
+    column, a record with too many or too few fields, a header that seems to have another delimiter, a quote that is never closed, text that
+    is not in the encoding, or a file without a header; `SchemaError` for files whose columns differ; `UnknownNameError` for a name in
+    `schema` that is not a column; and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -222,7 +222,7 @@ class _ReadCsv(LineSource):
         guarded = guard(data)
         table = arrow_csv.read_csv(
             pa.BufferReader(guarded),
-            read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=False),
+            read_options=arrow_csv.ReadOptions(column_names=names, block_size=len(guarded) + 1, use_threads=len(guarded) > BLOCK),
             parse_options=arrow_csv.ParseOptions(delimiter=self.delimiter, quote_char=self.quote or False, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
                 check_utf8=False,  # the whole block has been checked

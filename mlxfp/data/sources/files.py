@@ -28,7 +28,8 @@ from mlxfp.data.sources.remote_files import FileStamp, find_remote, is_remote, i
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-BLOCK = 1 << 19  # bytes parsed at a time: CSV, JSON and text are fastest from 256 KB to 1 MB (measured: 64 KB to 4 MB)
+BLOCK = 1 << 19  # bytes of the first block of a file, so that its first rows come soon, and what a thread parses at once
+_GROWTH = 8  # times as long as the first are the longest blocks: engines and parsers then have enough for all of their threads
 LARGEST_RECORD = 1 << 28  # bytes; a longer record is probably a quote that is never closed, and must not fill the memory
 
 _PACKINGS = {".gz": "gzip", ".zst": "zstd", ".zip": "zip"}
@@ -262,19 +263,20 @@ def _damaged(error: Exception, path: str) -> DataError:
 def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> Iterator[tuple[bytes, int | None]]:
     """Yield the file from `offset` on in blocks of whole records, each with the offset after it; None after the last, which may be empty.
 
-    `cut` returns how many of the bytes read are whole records. A block holds the whole records in the `size` bytes from its offset on; if
-    there are none, those in twice as many bytes, and so on. So the end of a block depends only on where it begins. Offsets count
-    uncompressed bytes: a plain file is entered at `offset`, a compressed one (by its suffix) is decompressed from the start.
+    `cut` returns how many of the bytes read are whole records. A block holds the whole records in the bytes from its offset on: in `size`
+    bytes, and further on in the file in up to eight times as many. If there are none, it holds those in twice as many bytes, and so on. So
+    the end of a block depends only on where it begins. Offsets count uncompressed bytes: a plain file is entered at `offset`, a compressed
+    one (by its suffix) is decompressed from the start.
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)
-        rest, wanted = b"", size
+        rest, wanted = b"", _grown(size, offset)
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
             if end:
                 offset += end
                 yield rest[:end], offset
-                rest, wanted = rest[end:], size
+                rest, wanted = rest[end:], _grown(size, offset)
             elif wanted >= LARGEST_RECORD:
                 raise DataError(
                     f"A record does not end: got {wanted:,} bytes without an end, from byte {offset:,} of {path} on. Look there for a "
@@ -283,6 +285,11 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
             else:
                 wanted *= 2
         yield rest, None
+
+
+def _grown(size: int, offset: int) -> int:
+    """Return how many bytes to cut a block from: about as many as come before it in the file."""
+    return size * max(1, min(offset // size, _GROWTH))
 
 
 def _fill(stream: Any, start: bytes, size: int, path: str) -> bytes:

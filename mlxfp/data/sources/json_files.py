@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from mlxfp.data.sources.columns import (
     settled,
     shown,
 )
-from mlxfp.data.sources.files import Paths, packed
+from mlxfp.data.sources.files import BLOCK, Paths, packed
 from mlxfp.data.sources.line_files import LineSource
 from mlxfp.data.sources.records.json_lines import (
     DEEPEST,
@@ -61,10 +62,10 @@ def read_jsonl(path: Paths, *, schema: Declared = None, unknown: Unknown = "rais
     `unknown="ignore"` leaves out keys that are not columns, at any depth, instead of stopping at them. Blank lines are skipped. Remote
     files are named by an address, as in `s3://bucket/a.jsonl` or `https://...`, with the extra `remote` (fsspec).
 
-    Memory holds about one block, whatever the size of a file, and resuming starts at a block. Reading raises `DataError` naming file and
-    line for a line that is not a JSON object or has more than 64 levels, a value that does not fit its column, a key that is not a column,
-    or text that is not UTF-8; `SchemaError` naming both lines where a scan finds values that no type holds; and `MissingFileError` where a
-    path matches no file.
+    Memory holds about one block, of at most 4 MB, whatever the size of a file, and resuming starts at a block. Reading raises `DataError`
+    naming file and line for a line that is not a JSON object or has more than 64 levels, a value that does not fit its column, a key that
+    is not a column, or text that is not UTF-8; `SchemaError` naming both lines where a scan finds values that no type holds; and
+    `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -141,13 +142,13 @@ class _ReadJsonl(LineSource):
 
 def _parse_json(data: bytes, schema: Schema, other_keys: str) -> RecordBatch:
     guarded = guard(data)
-    return one_chunk(
-        arrow_json.read_json(
-            pa.BufferReader(guarded),
-            read_options=arrow_json.ReadOptions(block_size=len(guarded) + 1, use_threads=False),
-            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other_keys),
-        )
-    )
+    options = arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=other_keys)
+    if len(guarded) > BLOCK and other_keys != "infer":  # types are inferred from all lines together
+        with suppress(pa.ArrowInvalid):  # a line that is longer than a piece, or wrong: rows have their numbers in the whole then
+            reading = arrow_json.ReadOptions(block_size=BLOCK)
+            return one_chunk(arrow_json.read_json(pa.BufferReader(guarded), read_options=reading, parse_options=options))
+    reading = arrow_json.ReadOptions(block_size=len(guarded) + 1, use_threads=False)
+    return one_chunk(arrow_json.read_json(pa.BufferReader(guarded), read_options=reading, parse_options=options))
 
 
 def _in_order_of_keys(chunk: RecordBatch, data: bytes) -> RecordBatch:

@@ -40,7 +40,7 @@ from mlxfp.data.sources.columns import (
 )
 from mlxfp.data.sources.files import BLOCK, FileSource, blocks, find_place, open_bytes, packing, place, read_bytes
 from mlxfp.data.sources.partitions import check_partition, partition_types
-from mlxfp.data.sources.records.line_blocks import LF, MARK, Block, Fault, Opening, count_lines
+from mlxfp.data.sources.records.line_blocks import MARK, Block, Fault, Opening, count_lines, newlines
 from mlxfp.data.sources.records.parsing import Lines, data_error, parse, said, without_faults
 from mlxfp.data.sources.remote_files import FileStamp
 
@@ -89,7 +89,7 @@ class LineSource(FileSource):
 
     def record_ends(self, data: bytes) -> NDArray[np.int64]:
         """Return the offsets at which the records in a block end, int64[N]."""
-        return np.flatnonzero(np.frombuffer(data, np.uint8) == LF) + 1
+        return newlines(np.frombuffer(data, np.uint8)) + 1
 
     def unended(self, data: bytes) -> Fault | None:
         """Find a record that the end of the file cuts off."""

@@ -13,6 +13,8 @@ from mlxfp.core.sources import Position, Source, Tasks
 
 ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
+_FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
+_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 256  # rows of a chunk where a row has at most so many bytes: engines need some MB for all threads
 ROWS_PULLED = 256  # rows of a chunk: user code and remote streams may be slow, so the first batch should not wait for thousands
 
 
@@ -40,15 +42,16 @@ def rows_to_chunks(rows: Iterable[Example], schema: Schema, first: int) -> Itera
 
 def read_table(table: pa.Table, first: int) -> Iterator[tuple[RecordBatch, Position]]:
     """Yield the chunks of a table from a row on, as `Source.read` does."""
+    most = _MANY_ROWS if table.nbytes <= _SMALL * table.num_rows else CHUNK_ROWS
     while first < table.num_rows:
-        upto = min(chunk_end(first), table.num_rows)
+        upto = min(chunk_end(first, most), table.num_rows)
         yield from count_rows(table.slice(first, upto - first).to_batches(), first)
         first = upto
 
 
-def chunk_end(first: int) -> int:
+def chunk_end(first: int, most: int = CHUNK_ROWS) -> int:
     """Return before which row a chunk that begins at a row ends: the first chunks are short, so that the first rows come soon."""
-    size = next((size for size in (64, 256, 1024) if first < size), CHUNK_ROWS)
+    size = next((size for size in _FIRST_CHUNKS if first < size <= most), most)
     return (first // size + 1) * size
 
 

@@ -27,8 +27,8 @@ def read_text(path: Paths, *, by: Literal["line", "file"] = "line") -> Dataset[E
     does not begin another line. With `by="file"`, a row is a whole file, of at most 256 MB. A byte order mark is left out. Remote files are
     named by an address, as in `s3://bucket/a.txt` or `https://...`, with the extra `remote` (fsspec).
 
-    By line, memory holds about 1 MB, whatever the size of a file, and resuming starts at a block of lines. Reading raises `DataError`
-    naming file and line for text that is not UTF-8, and `MissingFileError` where a path matches no file.
+    By line, memory holds about one block, of at most 4 MB, whatever the size of a file, and resuming starts at a block. Reading raises
+    `DataError` naming file and line for text that is not UTF-8, and `MissingFileError` where a path matches no file.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory

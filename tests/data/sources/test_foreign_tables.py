@@ -241,6 +241,7 @@ def test_tables_of_daft():
     assert list(from_table(daft.from_pydict({"a": [1, 2]}))) == [{"a": 1}, {"a": 2}]
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated")  # Ray 2.60 says so of its own settings
 def test_datasets_of_ray():
     data = pytest.importorskip("ray.data")
     assert sorted(row["id"] for row in from_table(data.range(10))) == list(range(10))

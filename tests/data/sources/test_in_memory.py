@@ -136,3 +136,12 @@ def test_what_is_kept_in_memory_prints_by_its_size():
     assert repr(from_examples([{"x": 1}] * 1234)) == "pipe(from_examples(1,234 rows))"
     with pytest.raises(TypeError, match=r"missing 1 required positional argument"):
         from_table()  # type: ignore[call-arg]  # the mistake
+
+
+def test_chunks_are_long_where_rows_are_small():
+    small, large = from_table({"x": range(50_000)}), from_table({"x": ["x" * 300] * 50_000})
+    for dataset, most in ((small, 16_384), (large, 4_096)):
+        source: Any = dataset.source
+        sizes = [chunk.num_rows for chunk, _ in source.read(0, None)]
+        assert (sizes[0], max(sizes), sum(sizes)) == (64, most, 50_000)
+        assert [chunk.num_rows for chunk, _ in source.read(0, sum(sizes[:4]))] == sizes[4:]

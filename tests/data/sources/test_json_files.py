@@ -14,6 +14,7 @@ from mlxfp.core.cursors import Cursor
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import ArgumentTypeError, DataError, MissingFileError, MlxfpError, SchemaError
 from mlxfp.core.execution import iterate
+from mlxfp.data.sources import json_files
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.testing.laws import assert_reads, assert_repeatable, assert_resumable, assert_told_apart, assert_value
 from tests.data.written import PACKINGS, blocked, write
@@ -37,11 +38,20 @@ def whole(line: dict[str, Any]) -> dict[str, Any]:
     return {name: line.get(name) for name in SCHEMA.names}
 
 
-@given(LINES, SIZES, st.sampled_from(sorted(PACKINGS)), st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\n"]), st.booleans(), st.booleans())
+@given(
+    LINES,
+    SIZES,
+    SIZES,
+    st.sampled_from(sorted(PACKINGS)),
+    st.sampled_from(["\n", "\r\n", "\n\n", "\n \t\n"]),
+    st.booleans(),
+    st.booleans(),
+)
 def test_blocks_of_any_size_give_what_was_written(
     tmp_path_factory: pytest.TempPathFactory,
     lines: list[dict[str, Any]],
     size: int,
+    piece: int,
     packing: str,
     newline: str,
     ended: bool,
@@ -50,8 +60,10 @@ def test_blocks_of_any_size_give_what_was_written(
     text = "\ufeff" * escaped + newline.join(json.dumps(line, ensure_ascii=escaped) for line in lines) + newline * ended
     path = write(tmp_path_factory.mktemp("lines") / f"a.jsonl{packing}", text)
     dataset = blocked(read_jsonl(path, schema={field.name: field.type for field in SCHEMA}), size)
-    assert [{name: row[name] for name in SCHEMA.names} for row in dataset] == [whole(line) for line in lines]
-    assert_reads(dataset.source)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_files, "BLOCK", piece)  # of which each is parsed in a thread of its own
+        assert [{name: row[name] for name in SCHEMA.names} for row in dataset] == [whole(line) for line in lines]
+        assert_reads(dataset.source)
 
 
 @given(LINES.filter(any), SIZES)
@@ -93,16 +105,23 @@ BAD_LINES = [
 ]
 
 
-@given(st.sampled_from(BAD_LINES), st.lists(st.sampled_from(['{"n": 1}\n', "\n", '{"t": "a", "n": null}\r\n', "{}\n"]), max_size=9), SIZES)
-def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tuple[str, str], before: list[str], size: int):
+@given(
+    st.sampled_from(BAD_LINES),
+    st.lists(st.sampled_from(['{"n": 1}\n', "\n", '{"t": "a", "n": null}\r\n', "{}\n"]), max_size=9),
+    SIZES,
+    st.integers(16, 200),
+)
+def test_a_bad_line_is_named(tmp_path_factory: pytest.TempPathFactory, wrong: tuple[str, str], before: list[str], size: int, piece: int):
     bad, message = wrong
     path = tmp_path_factory.mktemp("bad") / "a.jsonl"
     write(path, '{"n": 1, "t": "", "o": {"x": 1}}\n' + "".join(before) + bad + "\n" + '{"n": 2}\n')
     declared = {"n": pa.int64(), "t": pa.string(), "o": pa.struct({"x": pa.int64()})}
     first = write(path.parent / "0.jsonl", '{"n": 1, "t": "", "o": {"x": 1}}\n')
-    for dataset in (read_jsonl([first, path]), read_jsonl([first, path], schema=declared)):
-        with pytest.raises(DataError, match=rf"{message}.*, in line {len(before) + 2} of .*a\.jsonl\. "):
-            list(blocked(dataset, size))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(json_files, "BLOCK", piece)
+        for dataset in (read_jsonl([first, path]), read_jsonl([first, path], schema=declared)):
+            with pytest.raises(DataError, match=rf"{message}.*, in line {len(before) + 2} of .*a\.jsonl\. "):
+                list(blocked(dataset, size))
 
 
 @pytest.mark.parametrize(("bad", "message"), BAD_LINES)

@@ -12,6 +12,7 @@ import pytest
 from mlxfp.core.describing import schema
 from mlxfp.data.sources.columns import settled, type_code
 from mlxfp.data.sources.csv_files import read_csv
+from mlxfp.data.sources.files import BLOCK
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.data.sources.records.line_blocks import first_failure, shorten
 from mlxfp.data.sources.text_files import read_text
@@ -31,6 +32,22 @@ for path in sys.argv[2:]:
         pass
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
 """
+
+
+@pytest.mark.parametrize("packing", ["", ".gz"])
+def test_blocks_grow_so_that_the_first_rows_come_soon(tmp_path: Path, packing: str):
+    with pa.output_stream(tmp_path / f"a.txt{packing}", compression="detect") as stream:
+        for _ in range(200):
+            stream.write((b"x" * 99 + b"\n") * 1_000)  # 20 MB in all
+    source: Any = read_text(tmp_path / f"a.txt{packing}").source
+    positions: list[Any] = []
+    sizes: list[int] = []
+    for chunk, after in source.read(0, None):
+        sizes.append(100 * chunk.num_rows)
+        positions.append(after)
+    assert sizes[0] <= BLOCK < sizes[3] < max(sizes) <= 8 * BLOCK
+    for place in (0, 2, len(sizes) - 2):  # where a block ends depends only on where it begins
+        assert [100 * chunk.num_rows for chunk, _ in source.read(0, positions[place])] == sizes[place + 1 :]
 
 
 @pytest.mark.parametrize("reader", ["read_csv", "read_jsonl", "read_text"])

@@ -10,11 +10,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mlxfp.data.sources.columns import LONGEST_EXACT
+from mlxfp.data.sources.records.line_blocks import newlines
 
 DEEPEST = 64  # levels of a line, as many as Arrow writes to files
 _SAFE = 4096  # levels that Arrow parses with 2 MB of stack; with 8 MB it overflows at about 16,000
 
-_LF, _CR, _OPENS, _CLOSES = b"\n\r{}"
+_CR, _OPENS, _CLOSES = b"\r{}"
 _FOLD = 32  # turns [ and ] into { and }, and no other byte into these
 _KEY = re.compile(r'[\s{,]*"((?:[^"\\]|\\.)*+)"\s*:\s*')
 _LONG = re.compile(rb"\d{16}")
@@ -43,7 +44,7 @@ def count_objects(data: bytes) -> int:
 def object_ends(data: bytes) -> NDArray[np.int64] | None:
     """Return the offsets at which lines end, int64[N], if each begins and ends as an object does; None if one does not, or is blank."""
     codes = np.frombuffer(data, np.uint8)
-    stops = np.flatnonzero(codes == _LF)
+    stops = newlines(codes)
     stops = stops if data.endswith(b"\n") else np.append(stops, len(codes))
     starts = np.concatenate([[0], stops[:-1] + 1])
     if not len(codes) or not (codes[starts] == _OPENS).all():

@@ -62,6 +62,12 @@ def count_lines(data: bytes) -> int:
     return sum(int(np.count_nonzero(line_ends(piece, returns=returns)[:PIECE])) for piece in pieces)
 
 
+def newlines(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return where the newlines are, int64[N]."""
+    found = [first + np.flatnonzero(codes[first : first + PIECE] == LF) for first in range(0, len(codes), PIECE)]
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
 def guard(data: bytes) -> bytes:
     """Put a blank line in front where Arrow needs it: Arrow drops a byte order mark at the start, and fails on empty data."""
     return data if data and not data.startswith(MARK) else b"\n" + data

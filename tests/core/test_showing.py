@@ -4,6 +4,7 @@ import io
 import multiprocessing
 import sys
 import threading
+import time
 
 import pytest
 import tqdm
@@ -346,3 +347,31 @@ def test_what_goes_on_knows_no_total(stderr, monkeypatch, tmp_path):
     monkeypatch.setattr(showing, "monotonic", lambda: 3.0 * next(now))
     assert write(pipe(ROWS, shuffle(seed=0)), tmp_path, rows_per_file=100) == manifest == read_manifest(tmp_path)
     assert any(bar.startswith("write: 100 rows") for bar in last_bars(screen)), last_bars(screen)
+
+
+def test_a_call_that_says_nothing_has_a_clock_that_goes_on(stderr, clock, monkeypatch):
+    monkeypatch.setattr(showing, "_TICK", 0.001)
+    screen = stderr()
+    deadline = time.monotonic() + 30
+    with Showing("count", total=lambda: 100) as shown, shown.ticking():
+        for seconds, said in ((3, "[00:03"), (4, "[00:07"), (8, "[00:15")):
+            clock(seconds)
+            while said not in screen.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.001)
+    assert [bar.rpartition("[")[2][:5] for bar in dict.fromkeys(last_bars(screen))] == ["00:03", "00:07", "00:15"]
+    before = screen.getvalue()
+    clock(100)
+    time.sleep(0.01)
+    assert screen.getvalue() == before  # the clock has stopped
+
+
+def test_ticks_lose_nothing_of_what_is_counted(stderr, clock, monkeypatch):
+    monkeypatch.setattr(showing, "_TICK", 0.0)
+    screen = stderr()
+    with Showing("count", total=lambda: 20_000) as shown, shown.ticking():
+        for _ in range(20_000):
+            clock(0.01)
+            shown.add()
+        clock(1)
+        shown.add(0)
+    assert last_bars(screen)[-1].startswith("count: 100%")

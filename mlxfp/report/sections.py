@@ -60,7 +60,7 @@ def scores(run: FinishedRun) -> Html:
         *notes,
         element("p", tuned) if tuned else "",
         element("p", "Constant and linear model are fitted to the training rows of the same folds.", class_="muted"),
-        line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric),
+        line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric, joined=False),
     )
 
 
@@ -236,8 +236,12 @@ def configuration(run: FinishedRun) -> Html:
     return section(
         "Configuration",
         element("p", f"{len(changed)} options differ from {base}.", class_="muted"),
-        table(["option", "value", base], changed) if changed else "",
-        element("details", element("summary", f"{len(same)} options as in {base}"), table(["option", "value"], [row[:2] for row in same])),
+        table(["option", "value", base], changed, cards=True) if changed else "",
+        element(
+            "details",
+            element("summary", f"{len(same)} options as in {base}"),
+            table(["option", "value"], [row[:2] for row in same], cards=True),
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """The report of a run: made of its files, the same each time, of bounded size, and safe whatever the data hold."""
 
+import re
 import shutil
 from html.parser import HTMLParser
 
@@ -169,3 +170,20 @@ def test_a_chart_of_any_numbers_has_numbers_in_it(value):
 def test_an_element_escapes_all_but_html():
     assert element("p", HOSTILE, class_='"') == element("p", Html(element("i", HOSTILE)[3:-4]), class_='"')
     assert element("p", "\ud800").encode("utf-8") == b"<p>\xef\xbf\xbd</p>"
+
+
+def test_a_report_of_many_rows_is_small(tmp_path):
+    """Nothing in it grows with the rows."""
+    rows = 20_000
+    noise = np.random.default_rng(0).random(rows)
+    run = finished(tmp_path, lambda targets: np.clip(targets + noise - 0.5, 0, 1), count=rows)
+    path = fp.report.write(run)
+    assert f"{rows:,} rows" in path.read_text("utf-8")
+    assert path.stat().st_size < 100_000  # and the bound is two million
+    assert calibration_counts(path) == rows
+
+
+def calibration_counts(path):
+    """The rows of the table of calibration, added up."""
+    section = path.read_text("utf-8").partition("<h2>Calibration</h2>")[2].partition("</section>")[0]
+    return sum(int(cell.replace(",", "")) for cell in re.findall(r'data-label="rows">([\d,]+)<', section))

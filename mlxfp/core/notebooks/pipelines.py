@@ -16,6 +16,7 @@ from mlxfp.core.notebooks.diagrams import diagram
 from mlxfp.core.notebooks.rows import ROWS, rows_html
 
 _ERROR = 300  # characters of a message
+_FEW = 50_000  # rows that are read in less than a second
 
 
 def dataset_html(dataset: Pipeline[Any]) -> str:
@@ -24,7 +25,10 @@ def dataset_html(dataset: Pipeline[Any]) -> str:
 
 
 def _gathers(dataset: Pipeline[Any]) -> bool:
-    return getattr(dataset.source, "gathers", False) or any(map(_gathers, children(dataset.source)))
+    """Tell whether the first item may need a whole epoch of many rows: of few, taking some by number is quick."""
+    source = dataset.source
+    few = source.indexable and (source.length() or _FEW + 1) <= _FEW
+    return (getattr(source, "gathers", False) and not few) or any(map(_gathers, children(source)))
 
 
 def _direct(dataset: Any) -> Any:

@@ -3,13 +3,17 @@
 import io
 import multiprocessing
 import sys
+import tarfile
 import threading
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tqdm
 
 from mlxfp.core.datasets import to_table
+from mlxfp.core.describing import length
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.running import showing
 from mlxfp.core.running.bars import Bar
@@ -23,6 +27,8 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.runners import threads
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.data.sources.tar_files import read_tar
 from mlxfp.text.tokenizers.training import train_tokenizer
 from tests.core.shown_by_workers import shown_by_a_worker
 from tests.screens import Terminal, screens, terminal
@@ -311,7 +317,27 @@ def test_a_total_that_cannot_be_found_is_left_out(stderr, clock):
 
 ROWS = from_examples([{"x": i, "text": f"row {i}"} for i in range(300)])
 STREAM = from_iterable(lambda: iter([{"x": i, "text": f"row {i}"} for i in range(300)]))
+
+
+def parquet(folder):
+    """A pipeline of five files."""
+    folder.mkdir()
+    for number in range(5):
+        pq.write_table(pa.table({"x": [number]}), folder / f"{number}.parquet")
+    return read_parquet(folder)
+
+
+def archive(path):
+    """A pipeline of an archive of a hundred files."""
+    with tarfile.open(path, "w") as made:
+        for number in range(100):
+            made.addfile(tarfile.TarInfo(f"{number}.txt"))
+    return read_tar(path)
+
+
 LONG = {
+    "count rows: 100%|": lambda folder: length(parquet(folder)),
+    "count rows: 100%|####": lambda folder: length(archive(folder.with_suffix(".tar"))),
     "load": lambda folder: len(pipe(STREAM, load()).source.table),
     "load: 100%": lambda folder: pipe(ROWS, load()).source.table,
     "load: 100%|#####": lambda folder: pipe(ROWS, batch(2), load()).source.items,

@@ -166,9 +166,8 @@ def _calibrated(scored: Scored) -> Iterable[object]:
         x="predicted probability",
         y="observed share",
     )
-    said = (
-        f"On average, probabilities are {100 * calibration_error(bins):.1f} points off (expected calibration error, {len(bins)} intervals)."
-    )
+    parts = f"{len(bins)} intervals" if len(bins) > 1 else "one interval"
+    said = f"On average, probabilities are {100 * calibration_error(bins):.1f} points off (expected calibration error, {parts})."
     yield element("p", said)
     yield table(["predicted", "observed", "rows"], [(each.predicted, each.observed, each.count) for each in bins])
 

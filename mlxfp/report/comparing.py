@@ -11,6 +11,7 @@ from attrs import frozen
 
 from mlxfp._html import clip, element, number, table
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
+from mlxfp.core.running.showing import printable
 from mlxfp.kaggle.validation.out_of_fold import Comparison, Score, check_same, compare_scores
 from mlxfp.report.diagnostics import row_losses
 from mlxfp.report.reading import FinishedRun, read_run
@@ -27,6 +28,7 @@ ASSUMPTION = (
 _SAME = ("rows", "folds")  # what runs must share to be compared row by row
 _PATHS = ("name", "output")  # differ between any two runs
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # rows that are shown, characters of a text, of a value
+_LINES, _LINE = 5, 80  # rows that are printed, and characters of the text of each
 
 
 @frozen
@@ -63,7 +65,8 @@ class Pair:
 class RunComparison:
     """Several runs next to each other: print it; made by `compare`.
 
-    `options` has the options that differ, each with its value in every run.
+    `options` has the options that differ, each with its value in every run. The rows in which runs disagree most are printed by how far
+    each run is off: 1 minus the probability of the true class, or the distance from the value.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}
@@ -87,6 +90,7 @@ class RunComparison:
         for pair in self.pairs:
             said += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
             said += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
+            said += [f"    {_disagreement(each)}" for each in pair.disagreements[:_LINES]]
         return "\n".join([*said, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
 
 
@@ -147,6 +151,10 @@ def _short(runs: Sequence[str]) -> list[str]:
         return [clip(run, _VALUE) for run in runs]
     shared = commonpath([Path(run).parent for run in runs])
     return [clip(Path(run).relative_to(shared), _VALUE) for run in runs]
+
+
+def _disagreement(row: Disagreement) -> str:
+    return printable(f"row {clip(row.id, _VALUE)}: off by {number(row.first)} and {number(row.second)}: {clip(row.text, _LINE)}")
 
 
 def _pair_section(title: str, pair: Pair) -> Any:

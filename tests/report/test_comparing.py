@@ -73,7 +73,11 @@ def test_the_page_of_a_comparison_is_whole(runs, tmp_path):
 def test_the_commands_write_and_print(runs, tmp_path, capsys):
     first, second, _ = map(str, runs)
     assert main(["compare", first, second]) == 0
-    assert "only the second is right: 2 rows" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "only the second is right: 2 rows" in said
+    assert "row r4: off by 0.9900 and 0.1000: " in said
+    assert said.count("\n    row r") == 5
+    assert "\x1b" not in said
     assert main(["report", first, second, "--out", str(tmp_path / "both.html")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "both.html")
     assert main(["report", first]) == 0

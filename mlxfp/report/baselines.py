@@ -41,7 +41,7 @@ def simple_oof(run: FinishedRun) -> OutOfFold:
     if scored is None or made is None:
         raise DataError(f"The rows of the run in {run.folder} cannot be read: {run.missing or 'it has no folds'}. Restore the data.")
     count = len(list(scored.oof.folds))
-    with warnings.catch_warnings(), Showing("linear model to compare with", unit="folds", total=lambda: count) as shown:
+    with warnings.catch_warnings(), Showing("linear model to compare with", unit="fold", total=lambda: count) as shown:
         warnings.simplefilter("ignore")  # of a linear model that has not converged: it is good enough to compare with
         return _by_fold(scored, lambda fold: _linear(scored, made.rows, fold, shown))
 

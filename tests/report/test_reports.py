@@ -160,6 +160,15 @@ def test_a_chart_is_bounded_and_leaves_gaps():
     assert scatter("s", range(10_000), range(10_000), x="a", y="b").count("<circle") == 1000
 
 
+def test_equal_points_of_folds_are_all_seen_and_not_joined():
+    equal = {name: [(fold, 0.5) for fold in (1, 2, 3)] for name in ("a", "b", "c")}
+    drawn = line_chart("accuracy", equal, x="fold", y="accuracy", joined=False)
+    places = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    assert len(set(places)) == len(places) == 9
+    assert all(56 - 10 <= float(x) <= 400 - 6 for x, _ in places)
+    assert "stroke-width" not in drawn
+
+
 @pytest.mark.parametrize("value", [1e-300, 1e308, -1e308, 0.0, 5e-324])
 def test_a_chart_of_any_numbers_has_numbers_in_it(value):
     drawn = line_chart("loss", {"a": [(0, value), (1, -value)]}, x="step", y="loss")

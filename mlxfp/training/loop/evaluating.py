@@ -164,8 +164,10 @@ def _results(  # noqa: PLR0913  # as above
     check_types(TrainState, state=state)
     check_batches(function, batches)
     calls = _calls(run, state, batches)
-    shared = ranks is not None and ranks.world.size > 1
-    return _shown(function, batches, _of_all_ranks(function, ranks, batches, calls, together=together) if shared else _computed(calls))
+    found = _computed(calls)
+    if ranks is not None and ranks.world.size > 1:
+        found = _of_all_ranks(function, ranks, batches, calls, together=together)
+    return _shown(function, batches, found)
 
 
 def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> Iterator[Any]:

@@ -74,13 +74,13 @@ def explain_picture(parts: Iterable[PartFacts]) -> str:
 def benchmarks_picture(page: str) -> str:
     """Draw how many times as fast as another library mlxfp is, from the table on the page: of each work and library, the lowest number."""
     found = speeds(page)
-    y, left, top = MARGIN + 28, 330, max(found.values())
-    scale = (WIDTH - left - 90) / (log2(top) + 1)
-    one = left + scale
+    y, left, top, least = MARGIN + 28, 380, max(found.values()), min(1.0, *found.values())
+    scale = (WIDTH - left - 90) / log2(top / least)
+    one = left - log2(least) * scale
     drawn = [_text("times as fast as the other library (logarithmic scale)", left, MARGIN + 6, "muted small")]
     for (work, peer), ratio in found.items():
-        drawn += [_text(work, MARGIN, y + 15, "bold"), _text(peer, MARGIN + 130, y + 15, "muted")]
-        end = one + max(log2(ratio), -1) * scale
+        drawn += [_text(work, MARGIN, y + 15, "bold"), _text(peer, MARGIN + 145, y + 15, "muted")]
+        end = one + log2(ratio) * scale
         bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": y + 2, "height": 18, "rx": 2}
         drawn.append(element("rect", **bar, fill=COLORS["c0" if ratio >= 1 else "c1"]))
         drawn.append(_text(f"{ratio:.3g}", max(one, end) + 8, y + 16, "bold"))
@@ -95,7 +95,7 @@ def speeds(page: str) -> dict[tuple[str, str], float]:
     found: dict[tuple[str, str], float] = {}
     for line in page.partition("<!-- written by")[2].splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        peer = re.match(r"(.*?) [\d,.]+M?\b", cells[3]) if len(cells) == 7 and "/s" in cells[2] else None
+        peer = re.match(r"(.*?) [\d,.]+M?(?: \w+/s|,|$)", cells[3]) if len(cells) == 7 and "/s" in cells[2] else None
         if peer and cells[4] != "-" and not cells[1].endswith(": fill"):
             key = (cells[0], peer[1])
             found[key] = min(found.get(key, float("inf")), float(cells[4]))

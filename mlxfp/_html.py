@@ -11,6 +11,7 @@ from html import escape
 # Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs).
 _FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 _CARDS = 3  # a table of more columns becomes cards on a phone
+_WORD, _HEADING = 16, 6  # characters of a word that the first cell of a row, often its name, and a heading do not break
 
 # Colors are those of the page around (`inherit`) or half transparent, so that a notebook may be light or dark whatever the system says.
 STYLE = """
@@ -23,6 +24,7 @@ overflow-wrap:anywhere;unicode-bidi:isolate;background:none;white-space:pre-wrap
 .mlxfp th{font-weight:600;overflow-wrap:break-word}
 .mlxfp .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap;overflow-wrap:normal}
 .mlxfp th.n{white-space:pre-wrap;overflow-wrap:anywhere}
+.mlxfp .w,.mlxfp th.n.w{overflow-wrap:normal}
 .mlxfp .muted{opacity:.75}
 .mlxfp .scroll{overflow-x:auto;max-width:100%}
 .mlxfp code{font:12.5px ui-monospace,monospace;overflow-wrap:anywhere;background:none;color:inherit}
@@ -80,8 +82,8 @@ def clip(value: object, size: int) -> str:
     return text if len(text) <= size else f"{text[:size]}… ({len(text):,} characters)"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
-    """Return a table; numbers are aligned to the right. On a phone, one of more than three columns becomes a card for each row.
+def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool = False) -> Html:
+    """Return a table; numbers are aligned to the right. On a phone, one of more than three columns, or of `cards`, has a card for each row.
 
     >>> table(["name", "size"], [["<a>", 1234]]).count("&lt;a&gt;"), table(["x"], [[0.51234]]).count("0.5123")
     (1, 1)
@@ -89,12 +91,14 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> Html:
     numeric, lines = [False] * len(head), []
     for row in rows:
         numeric = [was or isinstance(cell, int | float) for was, cell in zip(numeric, row, strict=True)]
-        lines.append(element("tr", *(_cell(name, cell) for name, cell in zip(head, row, strict=True))))
+        lines.append(element("tr", *(_cell(name, cell, first=not place) for place, (name, cell) in enumerate(zip(head, row, strict=True)))))
     titles = (
-        element("th", name, scope="col", class_="n" if right else None) if name else element("td")  # a heading says something
+        element("th", name, scope="col", class_=_classes(n=right, w=_fits(name, _HEADING)))
+        if name
+        else element("td")  # a heading says something
         for name, right in zip(head, numeric, strict=True)
     )
-    kind = "cards" if len(head) > _CARDS else None
+    kind = "cards" if cards or len(head) > _CARDS else None
     return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)
 
 
@@ -119,10 +123,18 @@ def number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if 0.001 <= abs(value) < 1000 else f"{value:.4g}"
 
 
-def _cell(name: str, value: object) -> Html:
+def _cell(name: str, value: object, *, first: bool) -> Html:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return element("td", number(value), class_="n", data_label=name)
-    return element("td", value, data_label=name)
+    return element("td", value, data_label=name, class_=_classes(w=first and not isinstance(value, Html) and _fits(value, _WORD)))
+
+
+def _fits(value: object, size: int) -> bool:
+    return all(len(word) <= size for word in str(value).split())
+
+
+def _classes(**used: bool) -> str | None:
+    return " ".join(name for name, is_used in used.items() if is_used) or None
 
 
 def _escaped(value: object) -> str:

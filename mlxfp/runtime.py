@@ -157,7 +157,7 @@ def warn_if_slow() -> None:
 
 
 def show_progress(mode: Literal["auto", "always", "never"]) -> None:
-    """Say when progress is shown on standard error: of reading, `load`, `cache`, `write`, tokenizers, folds, uploads and training.
+    """Say when progress is shown on standard error: of reading, `load`, `cache`, `write`, tokenizers, folds, trials, uploads and training.
 
     - `"auto"`, as without a call: on terminals and in notebooks, a bar for what takes longer than two seconds. Commands and
       `observers.progress` also write lines into logs.

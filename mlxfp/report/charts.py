@@ -17,14 +17,18 @@ _POINTS, _FEWEST = 4000, 10  # of all curves of a chart, and of one of very many
 _CURVE = 200  # points of a curve: a picture of 400 units shows no more
 _CURVES = 100  # curves of a chart, the first ones
 _DOTS = 1000  # of a scatter plot
+_MARKED = 20  # points of a curve that are drawn as dots, too
+_ASIDE = 18  # width of the place in which points of several curves stand side by side: equal ones would hide each other
 _COLORS = 8
 _LEAST = 1e-290  # a range that can still be divided
 _LABEL = 40  # characters of the name of an axis
 _TICKS = 4
 
 
-def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str) -> Html:
+def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, joined: bool = True) -> Html:
     """Draw curves over each other, with a legend where there are several; points that are not finite leave a gap.
+
+    Points that are not `joined`, such as those of folds, have no line between them, and those of several curves stand side by side.
 
     >>> chart = line_chart("loss", {"fold 1": [(0, 1.0), (1, 0.5)], "fold 2": [(0, 0.9), (1, float("nan"))]}, x="step", y="loss")
     >>> chart.count("stroke-width"), "fold 2" in chart
@@ -38,10 +42,12 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str) -> H
     axes = _Axes.around(every)
     lines = []
     for place, points in enumerate(thin.values()):
-        lines.append(element("path", d=_path(axes, points), fill="none", stroke=_color(place), stroke_width=1.5))
+        if joined:
+            lines.append(element("path", d=_path(axes, points), fill="none", stroke=_color(place), stroke_width=1.5))
         finite = [point for point in points if isfinite(point[1])]
-        if len(finite) <= 20:
-            lines += [element("circle", cx=axes.x(a), cy=axes.y(b), r=2.5, fill=_color(place)) for a, b in finite]
+        if not joined or len(finite) <= _MARKED:
+            size, aside = (2.5, 0.0) if joined else (4, _ASIDE * (place / max(1, len(thin) - 1) - 0.5))
+            lines += [element("circle", cx=round(axes.x(a) + aside, 2), cy=axes.y(b), r=size, fill=_color(place)) for a, b in finite]
     legend = [
         element("span", element("i", style=f"background:{_color(place)}"), clip(name, 2 * _LABEL), class_="key")
         for place, name in enumerate(thin)

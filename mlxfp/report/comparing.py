@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from os import PathLike, fspath
+from os.path import commonpath
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,8 @@ from attrs import frozen
 
 from mlxfp._html import clip, element, number, table
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
-from mlxfp.kaggle.validation.out_of_fold import Comparison, Score
-from mlxfp.kaggle.validation.out_of_fold import compare as compare_oofs
+from mlxfp.core.running.showing import printable
+from mlxfp.kaggle.validation.out_of_fold import Comparison, Score, check_same, compare_scores
 from mlxfp.report.diagnostics import row_losses
 from mlxfp.report.reading import FinishedRun, read_run
 from mlxfp.report.sections import section
@@ -27,6 +28,7 @@ ASSUMPTION = (
 _SAME = ("rows", "folds")  # what runs must share to be compared row by row
 _PATHS = ("name", "output")  # differ between any two runs
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # rows that are shown, characters of a text, of a value
+_LINES, _LINE = 5, 80  # rows that are printed, and characters of the text of each
 
 
 @frozen
@@ -63,7 +65,8 @@ class Pair:
 class RunComparison:
     """Several runs next to each other: print it; made by `compare`.
 
-    `options` has the options that differ, each with its value in every run.
+    `options` has the options that differ, each with its value in every run. The rows in which runs disagree most are printed by how far
+    each run is off: 1 minus the probability of the true class, or the distance from the value.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}
@@ -78,13 +81,16 @@ class RunComparison:
         lines = [["", *self.runs], *([path, *(clip(value, _VALUE) for value in values)] for path, values in self.options.items())]
         lines.append(["score", *("-" if each is None else number(each.overall) for each in self.scores)])
         folds = max((len(each.folds) for each in self.scores if each is not None), default=0)
-        lines += [[f"fold {place + 1}", *(_in_fold(each, place) for each in self.scores)] for place in range(folds if folds > 1 else 0)]
+        for place in range(folds if folds > 1 else 0):
+            values = (_in_fold(each, place) for each in self.scores)
+            lines.append([f"fold {place + 1}", *(value if isinstance(value, str) else number(value) for value in values)])
         widths = [max(len(line[place]) for line in lines) for place in range(len(self.runs) + 1)]
         said = ["  ".join([f"{name:<{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(cells, widths[1:], strict=True))])
                 for name, *cells in lines]  # fmt: skip
         for pair in self.pairs:
             said += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
             said += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
+            said += [f"    {_disagreement(each)}" for each in pair.disagreements[:_LINES]]
         return "\n".join([*said, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
 
 
@@ -125,22 +131,33 @@ def write_comparison(runs: Sequence[str | PathLike[str]], out: str | PathLike[st
 
 def comparison_page(found: RunComparison) -> str:
     """Return a comparison as HTML."""
-    names = [clip(name, _VALUE) for name in found.runs]
+    names = _short(found.runs)
     folds = max((len(each.folds) for each in found.scores if each is not None), default=0)
-    scores = [("overall", *("" if each is None else each.overall for each in found.scores))]
+    scores: list[tuple[object, ...]] = [("overall", *("" if each is None else each.overall for each in found.scores))]
     scores += [(f"fold {place + 1}", *(_in_fold(each, place) for each in found.scores)) for place in range(folds if folds > 1 else 0)]
     options = [(element("code", path), *(clip(value, _VALUE) for value in values)) for path, values in found.options.items()]
     metrics = ", ".join(dict.fromkeys(each.metric for each in found.scores if each is not None))
     return page(
         f"Comparison of {len(names)} runs",
         section("Scores", element("p", metrics, class_="muted"), table(["", *names], scores)),
-        section("Options that differ", table(["option", *names], options) if options else element("p", "None.")),
-        *(_pair_section(found.runs[0], pair) for pair in found.pairs),
+        section("Options that differ", table(["option", *names], options, cards=True) if options else element("p", "None.")),
+        *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], found.pairs, strict=True)),
     )
 
 
-def _pair_section(first: str, pair: Pair) -> Any:
-    title = f"{clip(pair.run, _VALUE)} against {clip(first, _VALUE)}"
+def _short(runs: Sequence[str]) -> list[str]:
+    """Name runs by their paths, without the folder that holds them all."""
+    if len({Path(run).is_absolute() for run in runs}) > 1:
+        return [clip(run, _VALUE) for run in runs]
+    shared = commonpath([Path(run).parent for run in runs])
+    return [clip(Path(run).relative_to(shared), _VALUE) for run in runs]
+
+
+def _disagreement(row: Disagreement) -> str:
+    return printable(f"row {clip(row.id, _VALUE)}: off by {number(row.first)} and {number(row.second)}: {clip(row.text, _LINE)}")
+
+
+def _pair_section(title: str, pair: Pair) -> Any:
     content = [element("p", pair.difference)]
     if isinstance(pair.difference, Comparison):
         content.append(element("p", ASSUMPTION, class_="muted"))
@@ -153,8 +170,8 @@ def _pair_section(first: str, pair: Pair) -> Any:
     return section(title, *content)
 
 
-def _in_fold(each: Score | None, place: int) -> str:
-    return number(each.folds[place]) if each is not None and place < len(each.folds) else "-"
+def _in_fold(each: Score | None, place: int) -> float | str:
+    return each.folds[place] if each is not None and place < len(each.folds) else "-"
 
 
 def _score(run: FinishedRun) -> Score | None:
@@ -174,9 +191,12 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
     if differ or one.metric.name != two.metric.name:
         what = " and ".join(differ) or "metrics"
         return Pair(name, f"The runs have other {what}, so their scores and rows are not compared.", {}, ())
-    difference: Comparison | str
+    difference: Comparison | str = f"{one.metric.name} is undefined for one of the runs."
+    own, their = _score(first), _score(other)
     try:
-        difference = compare_oofs(two.oof, one.oof, one.metric)
+        check_same((one.oof, two.oof))
+        if own is not None and their is not None:  # as each run was scored: where a threshold was tuned, with it
+            difference = compare_scores(their, own, one.metric, one.oof.folds)
     except (DataError, MissingExtraError) as error:
         difference = str(error)
     losses = row_losses(one), row_losses(two)

@@ -60,7 +60,7 @@ def scores(run: FinishedRun) -> Html:
         *notes,
         element("p", tuned) if tuned else "",
         element("p", "Constant and linear model are fitted to the training rows of the same folds.", class_="muted"),
-        line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric),
+        line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric, joined=False),
     )
 
 
@@ -166,9 +166,8 @@ def _calibrated(scored: Scored) -> Iterable[object]:
         x="predicted probability",
         y="observed share",
     )
-    said = (
-        f"On average, probabilities are {100 * calibration_error(bins):.1f} points off (expected calibration error, {len(bins)} intervals)."
-    )
+    parts = f"{len(bins)} intervals" if len(bins) > 1 else "one interval"
+    said = f"On average, probabilities are {100 * calibration_error(bins):.1f} points off (expected calibration error, {parts})."
     yield element("p", said)
     yield table(["predicted", "observed", "rows"], [(each.predicted, each.observed, each.count) for each in bins])
 
@@ -236,8 +235,12 @@ def configuration(run: FinishedRun) -> Html:
     return section(
         "Configuration",
         element("p", f"{len(changed)} options differ from {base}.", class_="muted"),
-        table(["option", "value", base], changed) if changed else "",
-        element("details", element("summary", f"{len(same)} options as in {base}"), table(["option", "value"], [row[:2] for row in same])),
+        table(["option", "value", base], changed, cards=True) if changed else "",
+        element(
+            "details",
+            element("summary", f"{len(same)} options as in {base}"),
+            table(["option", "value"], [row[:2] for row in same], cards=True),
+        ),
     )
 
 

@@ -1,5 +1,6 @@
 """Reports, comparisons and charts in a real browser, on a phone and a screen, light and dark."""
 
+import numpy as np
 import pytest
 
 import mlxfp as fp
@@ -9,21 +10,44 @@ from tests.browser.conftest import Seen
 from tests.report.finished import HOSTILE, finished
 from tests.report.test_reports import sure_of_yes
 
+OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"  # also what is folded must fit
+
+
+def rolled(targets):
+    """Probabilities of fourteen classes, all of them wrong."""
+    return np.roll(np.eye(14), 1, axis=1)[targets.astype(int)] * 0.9 + 0.1 / 14
+
+
+KINDS = {
+    "classes": {"predict": sure_of_yes},
+    "values": {"predict": lambda targets: targets + np.sin(targets) * 3, "classes": ()},
+    "many": {"predict": rolled, "classes": tuple(f"class of kind {place}" for place in range(14)), "count": 42},
+}
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    return [finished(folder, sure_of_yes, name=name) for name in ("first", "second")]
+    others = {"name": "second, with a name that is long", "overrides": ["training.epochs=7", "text.form=key_value"]}
+    return [finished(folder, sure_of_yes, name="first"), finished(folder, lambda targets: np.where(targets == 1, 0.9, 0.6), **others)]
 
 
-def test_a_report_is_readable(runs, look, tab):
-    assert look(fp.report.write(runs[0]).as_uri()) == Seen()
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_is_readable(kind, look, tab, tmp_path_factory):
+    run = finished(tmp_path_factory.mktemp(kind), **KINDS[kind])
+    assert look(fp.report.write(run).as_uri(), lambda tab: tab.evaluate(OPEN)) == Seen()
     dark = tab.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
     assert (tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)") == dark
 
 
-def test_a_comparison_is_readable(runs, look, tmp_path):
+def test_a_comparison_is_readable(runs, look, tab, tmp_path):
     assert look(fp.report.write_comparison(runs, tmp_path / "comparison.html").as_uri()) == Seen()
+    assert tab.get_by_text("Rows in which they disagree most").is_visible()
+
+
+def test_a_report_of_logs_is_readable(runs, look, tmp_path):
+    logs = [run / "fold-01/log.jsonl" for run in runs]
+    assert look(fp.report.write_logs(logs, tmp_path / "logs.html").as_uri()) == Seen()
 
 
 def test_charts_of_any_names_are_readable(look, tmp_path):

@@ -3,8 +3,10 @@
 import re
 import threading
 from functools import partial
+from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from attrs import evolve
@@ -28,6 +30,35 @@ def address():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+class Links(HTMLParser):
+    """The links of a page, what it loads, and the places in it that links can lead to."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.loaded, self.anchors = [], [], set()
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        given = dict(attrs)
+        self.anchors.add(given.get("id"))
+        (self.links if tag == "a" else self.loaded).extend(given[name] for name in ("href", "src") if given.get(name))
+
+
+def test_every_link_of_the_site_leads_somewhere_and_nothing_is_loaded_from_elsewhere():
+    pages = {path: Links(path) for path in SITE.rglob("*.html")}
+    assert len(pages) > 100
+    dead = []
+    for path, page in pages.items():
+        assert [address for address in page.loaded if re.match(r"https?:|//", address)] == []
+        for link in (each for each in map(urlsplit, page.links) if not each.scheme):
+            place = (SITE / link.path.lstrip("/") if link.path.startswith("/") else path.parent / unquote(link.path)).resolve()
+            target = path if not link.path else place / "index.html" if place.is_dir() else place
+            anchored = target not in pages or link.fragment.startswith("__") or unquote(link.fragment) in {""} | pages[target].anchors
+            if not target.is_file() or not anchored:
+                dead.append((path.relative_to(SITE).as_posix(), link.geturl()))
+    assert dead == []
 
 
 @pytest.mark.parametrize("place", ["index.html", "how-to/coming-from.html", "reference/shuffle.html", "benchmarks.html"])

@@ -181,6 +181,22 @@ def test_a_whole_epoch_is_never_read_to_show_a_few_rows():
     for dataset in (shuffled, concat([shuffled, shuffled])):
         assert "a whole epoch would be read" in html(dataset)
     assert len(read) < 1000  # the first rows, for their types
+    assert "a whole epoch would be read" in html(pipe(from_table({"x": range(50_001)}), shuffle(seed=0)))
+
+
+def test_few_rows_that_are_taken_by_number_are_shown_in_their_order():
+    shuffled = pipe(from_table({"x": range(100, 1_000)}), map(lambda row: {"x": row["x"] * 10}), shuffle(seed=0), batch(4))
+    shown = html(concat([shuffled, shuffled]))
+    assert re.findall(r"<td[^>]*>([\d,]+)</td>", shown) == [f"{row['x']:,}" for row in next(iter(shuffled))]
+
+
+def test_what_is_kept_before_a_shuffle_is_not_read_to_show_a_few_rows():
+    made = []
+    slow = pipe(from_table({"x": range(10_000)}), map(lambda row: made.append(row["x"]) or row), load(), shuffle(seed=0), batch(4))
+    shown = html(slow)
+    assert len(made) < 10_000
+    assert "The first group:" in shown
+    assert re.findall(r"<td[^>]*>([\d,]+)</td>", shown) == [f"{row['x']:,}" for row in next(iter(slow))]
 
 
 TEXTS = from_examples([{"text": "to be or not", "late": 1}, {"text": "to be", "late": 0}])

@@ -3,12 +3,17 @@
 import io
 import multiprocessing
 import sys
+import tarfile
 import threading
+import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import tqdm
 
 from mlxfp.core.datasets import to_table
+from mlxfp.core.describing import length
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.running import showing
 from mlxfp.core.running.bars import Bar
@@ -22,6 +27,8 @@ from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.runners import threads
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
+from mlxfp.data.sources.parquet_files import read_parquet
+from mlxfp.data.sources.tar_files import read_tar
 from mlxfp.text.tokenizers.training import train_tokenizer
 from tests.core.shown_by_workers import shown_by_a_worker
 from tests.screens import Terminal, screens, terminal
@@ -310,7 +317,27 @@ def test_a_total_that_cannot_be_found_is_left_out(stderr, clock):
 
 ROWS = from_examples([{"x": i, "text": f"row {i}"} for i in range(300)])
 STREAM = from_iterable(lambda: iter([{"x": i, "text": f"row {i}"} for i in range(300)]))
+
+
+def parquet(folder):
+    """A pipeline of five files."""
+    folder.mkdir()
+    for number in range(5):
+        pq.write_table(pa.table({"x": [number]}), folder / f"{number}.parquet")
+    return read_parquet(folder)
+
+
+def archive(path):
+    """A pipeline of an archive of a hundred files."""
+    with tarfile.open(path, "w") as made:
+        for number in range(100):
+            made.addfile(tarfile.TarInfo(f"{number}.txt"))
+    return read_tar(path)
+
+
 LONG = {
+    "count rows: 100%|": lambda folder: length(parquet(folder)),
+    "count rows: 100%|####": lambda folder: length(archive(folder.with_suffix(".tar"))),
     "load": lambda folder: len(pipe(STREAM, load()).source.table),
     "load: 100%": lambda folder: pipe(ROWS, load()).source.table,
     "load: 100%|#####": lambda folder: pipe(ROWS, batch(2), load()).source.items,
@@ -346,3 +373,31 @@ def test_what_goes_on_knows_no_total(stderr, monkeypatch, tmp_path):
     monkeypatch.setattr(showing, "monotonic", lambda: 3.0 * next(now))
     assert write(pipe(ROWS, shuffle(seed=0)), tmp_path, rows_per_file=100) == manifest == read_manifest(tmp_path)
     assert any(bar.startswith("write: 100 rows") for bar in last_bars(screen)), last_bars(screen)
+
+
+def test_a_call_that_says_nothing_has_a_clock_that_goes_on(stderr, clock, monkeypatch):
+    monkeypatch.setattr(showing, "_TICK", 0.001)
+    screen = stderr()
+    deadline = time.monotonic() + 30
+    with Showing("count", total=lambda: 100) as shown, shown.ticking():
+        for seconds, said in ((3, "[00:03"), (4, "[00:07"), (8, "[00:15")):
+            clock(seconds)
+            while said not in screen.getvalue() and time.monotonic() < deadline:
+                time.sleep(0.001)
+    assert [bar.rpartition("[")[2][:5] for bar in dict.fromkeys(last_bars(screen))] == ["00:03", "00:07", "00:15"]
+    before = screen.getvalue()
+    clock(100)
+    time.sleep(0.01)
+    assert screen.getvalue() == before  # the clock has stopped
+
+
+def test_ticks_lose_nothing_of_what_is_counted(stderr, clock, monkeypatch):
+    monkeypatch.setattr(showing, "_TICK", 0.0)
+    screen = stderr()
+    with Showing("count", total=lambda: 20_000) as shown, shown.ticking():
+        for _ in range(20_000):
+            clock(0.01)
+            shown.add()
+        clock(1)
+        shown.add(0)
+    assert last_bars(screen)[-1].startswith("count: 100%")

@@ -39,6 +39,26 @@ def test_scores_have_a_paired_test_on_the_same_folds(runs):
     assert "normally distributed" in repr(found)
 
 
+def test_differences_are_those_of_the_scores_that_the_runs_have_with_their_thresholds(tmp_path):
+    pytest.importorskip("scipy")
+    low = finished(tmp_path, lambda targets: np.where(targets == 1, 0.4, 0.1), name="low")
+    tuned = finished(tmp_path, lambda targets: np.where(targets == 1, 0.4, 0.1), name="tuned", overrides=["competition.threshold=true"])
+    found = fp.report.compare([low, tuned])
+    assert [each.overall for each in found.scores] == [0.5, 1.0]
+    assert found.pairs[0].difference.mean == pytest.approx(0.5)
+    assert "accuracy better by 0.5000" in repr(found)
+    assert "accuracy worse by 0.5000 (95 %: -0.5000 to -0.5000, above 0 is better)" in repr(fp.report.compare([tuned, low]))
+    assert "accuracy neither better nor worse" in repr(fp.report.compare([low, low]))
+
+
+def test_a_page_names_runs_without_the_folder_that_they_share(runs, tmp_path, monkeypatch):
+    page = Page(fp.report.write_comparison(runs[:2], tmp_path / "c.html").read_text("utf-8"))
+    assert "second against first" in page.words
+    monkeypatch.chdir(runs[0].parent)
+    mixed = Page(fp.report.write_comparison([runs[0], "second"], tmp_path / "c.html").read_text("utf-8"))
+    assert any(words.startswith("second against /") for words in mixed.words)
+
+
 def test_runs_on_other_folds_are_not_compared_row_by_row(runs):
     pair = fp.report.compare([runs[0], runs[2]]).pairs[0]
     assert pair == fp.report.Pair(str(runs[2]), "The runs have other folds, so their scores and rows are not compared.", {}, ())
@@ -53,7 +73,11 @@ def test_the_page_of_a_comparison_is_whole(runs, tmp_path):
 def test_the_commands_write_and_print(runs, tmp_path, capsys):
     first, second, _ = map(str, runs)
     assert main(["compare", first, second]) == 0
-    assert "only the second is right: 2 rows" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "only the second is right: 2 rows" in said
+    assert "row r4: off by 0.9900 and 0.1000: " in said
+    assert said.count("\n    row r") == 5
+    assert "\x1b" not in said
     assert main(["report", first, second, "--out", str(tmp_path / "both.html")]) == 0
     assert capsys.readouterr().out.strip() == str(tmp_path / "both.html")
     assert main(["report", first]) == 0

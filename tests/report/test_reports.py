@@ -1,5 +1,6 @@
 """The report of a run: made of its files, the same each time, of bounded size, and safe whatever the data hold."""
 
+import re
 import shutil
 from html.parser import HTMLParser
 
@@ -159,6 +160,15 @@ def test_a_chart_is_bounded_and_leaves_gaps():
     assert scatter("s", range(10_000), range(10_000), x="a", y="b").count("<circle") == 1000
 
 
+def test_equal_points_of_folds_are_all_seen_and_not_joined():
+    equal = {name: [(fold, 0.5) for fold in (1, 2, 3)] for name in ("a", "b", "c")}
+    drawn = line_chart("accuracy", equal, x="fold", y="accuracy", joined=False)
+    places = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)"', drawn)
+    assert len(set(places)) == len(places) == 9
+    assert all(56 - 10 <= float(x) <= 400 - 6 for x, _ in places)
+    assert "stroke-width" not in drawn
+
+
 @pytest.mark.parametrize("value", [1e-300, 1e308, -1e308, 0.0, 5e-324])
 def test_a_chart_of_any_numbers_has_numbers_in_it(value):
     drawn = line_chart("loss", {"a": [(0, value), (1, -value)]}, x="step", y="loss")
@@ -169,3 +179,20 @@ def test_a_chart_of_any_numbers_has_numbers_in_it(value):
 def test_an_element_escapes_all_but_html():
     assert element("p", HOSTILE, class_='"') == element("p", Html(element("i", HOSTILE)[3:-4]), class_='"')
     assert element("p", "\ud800").encode("utf-8") == b"<p>\xef\xbf\xbd</p>"
+
+
+def test_a_report_of_many_rows_is_small(tmp_path):
+    """Nothing in it grows with the rows."""
+    rows = 20_000
+    noise = np.random.default_rng(0).random(rows)
+    run = finished(tmp_path, lambda targets: np.clip(targets + noise - 0.5, 0, 1), count=rows)
+    path = fp.report.write(run)
+    assert f"{rows:,} rows" in path.read_text("utf-8")
+    assert path.stat().st_size < 100_000  # and the bound is two million
+    assert calibration_counts(path) == rows
+
+
+def calibration_counts(path):
+    """The rows of the table of calibration, added up."""
+    section = path.read_text("utf-8").partition("<h2>Calibration</h2>")[2].partition("</section>")[0]
+    return sum(int(cell.replace(",", "")) for cell in re.findall(r'data-label="rows">([\d,]+)<', section))

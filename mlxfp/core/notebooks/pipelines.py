@@ -16,6 +16,7 @@ from mlxfp.core.notebooks.diagrams import diagram
 from mlxfp.core.notebooks.rows import ROWS, rows_html
 
 _ERROR = 300  # characters of a message
+_FEW = 50_000  # rows that are read in less than a second
 
 
 def dataset_html(dataset: Pipeline[Any]) -> str:
@@ -24,14 +25,23 @@ def dataset_html(dataset: Pipeline[Any]) -> str:
 
 
 def _gathers(dataset: Pipeline[Any]) -> bool:
-    return getattr(dataset.source, "gathers", False) or any(map(_gathers, children(dataset.source)))
+    """Tell whether the first item may need a whole epoch of many rows: of few, taking some by number is quick."""
+    source = dataset.source
+    few = _permutes(dataset) and source.indexable and (source.length() or _FEW + 1) <= _FEW
+    return (getattr(source, "gathers", False) and not few) or any(map(_gathers, children(source)))
+
+
+def _permutes(dataset: Pipeline[Any]) -> bool:
+    return getattr(dataset.source, "permutes", False)
 
 
 def _direct(dataset: Any) -> Any:
-    """Return a dataset with the same items in epoch 0, without what is behind the last stages: they are neither kept nor made ahead."""
+    """Return a dataset with the same items in epoch 0 that neither keeps rows nor makes them ahead, at the end and before a shuffle."""
     while getattr(dataset.source, "same_items", False):
         held = dataset.source.dataset
         dataset = attrs.evolve(held, stages=(*held.stages, *dataset.stages))
+    if _permutes(dataset):
+        dataset = attrs.evolve(dataset, source=attrs.evolve(dataset.source, dataset=_direct(dataset.source.dataset)))
     return dataset
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from math import inf
 from shutil import get_terminal_size
-from threading import current_thread, main_thread
+from threading import Event, Lock, Thread, current_thread, main_thread
 from time import monotonic
 from typing import Any, Self, TextIO
 
@@ -20,6 +20,7 @@ _LINES: ContextVar[bool] = ContextVar("_LINES", default=False)  # whether logs g
 _AFTER = 2.0  # seconds of work that is not shown: who waits longer wonders
 _REDRAW = 0.1  # seconds between two drawings of a bar: ten a second look live, and cost nothing
 _LINE = 30.0  # seconds between two lines in a log
+_TICK = 0.5  # seconds between two looks at the clock in a call that says nothing: a bar whose time goes on is not taken for dead
 _WIDEST = 100  # characters: longer bars say no more
 _RANKS = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")  # set by mlx.launch and by MPI
 
@@ -121,6 +122,7 @@ class Showing:
         self._told = -1  # what the last line said
         self._console: Console | None = None
         self._here, self._logs = current_thread() is main_thread(), _LINES.get()  # of who began it: trainers of tokenizers read in a thread
+        self._drawing = Lock()
         self._began = monotonic()
         self._next = self._began + _AFTER
 
@@ -136,9 +138,24 @@ class Showing:
     def add(self, count: int = 1) -> None:
         """Say that more is done: once a chunk, never once a row."""
         self._done += count
-        now = monotonic()
-        if now >= self._next:
-            self._show(now)
+        self._look()
+
+    @contextmanager
+    def ticking(self) -> Iterator[None]:
+        """Show that time goes by also during calls that do not say how far they are, and let other threads run."""
+        ended = Event()
+
+        def tick() -> None:
+            while not ended.wait(_TICK):
+                self._look()
+
+        clock = Thread(target=tick, name="mlxfp-ticking", daemon=True)
+        clock.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            clock.join()
 
     def over(self, items: Iterable[Any]) -> Iterator[Any]:
         """Yield chunks, groups or batches, and count their rows or them."""
@@ -151,7 +168,15 @@ class Showing:
         """Change the text, for what comes next, if anything is shown."""
         self._text = text
         if self._console is not None:
-            self._show(monotonic())
+            with self._drawing:
+                self._show(monotonic())
+
+    def _look(self) -> None:
+        now = monotonic()
+        if now >= self._next:
+            with self._drawing:
+                if now >= self._next:  # of two threads that look at once, one draws
+                    self._show(now)
 
     @property
     def _lines(self) -> bool:

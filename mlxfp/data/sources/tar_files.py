@@ -25,6 +25,7 @@ from mlxfp.core.chunks import HIDDEN, Example, RecordBatch, Schema
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError, MlxfpError, SchemaError, listed, suggest
 from mlxfp.core.planning import SAMPLE_ROWS
+from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Position, Source
 from mlxfp.data.sources.files import FileSource, Paths, find_place, open_bytes, packing, place
 from mlxfp.data.sources.remote_files import FileStamp, is_remote
@@ -114,7 +115,9 @@ class _ReadTar(FileSource):
     @cached_property
     def index(self) -> tuple[tuple["_Archive", ...], NDArray[np.int64]]:
         """All archives, and where the rows of each end, int64[N]. Found once: `take` is called too often to look each time."""
-        archives = tuple(map(_read_archive, self.files()))
+        files = self.files()
+        with Showing("count rows", unit="files", total=lambda: len(files)) as shown, shown.ticking():
+            archives = tuple(map(_read_archive, shown.over(files)))
         for archive in archives:
             self._check(archive.file, archive.firsts())
         return archives, np.cumsum([len(archive.keys) for archive in archives])

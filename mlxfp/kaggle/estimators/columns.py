@@ -1,6 +1,7 @@
 """The columns of a table as numbers for estimators, fitted on training rows: numbers, categories, and texts as counts of words."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -82,8 +83,8 @@ class Columns:
         return np.concatenate([numbers, *texts], axis=1)
 
 
-def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: int = 0) -> tuple[Columns, Any]:
-    """Fit the columns of a spec on training rows, and return what they give for these rows as well.
+def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: int = 0, parts: bool = True) -> tuple[Columns, Any]:
+    """Fit the columns of a spec on training rows, and return what they give for these rows as well; `parts` is that of `fit_word_counts`.
 
     Raises `SchemaError` for rows without a column of the spec, and `DataError` where the columns say nothing: no row, or no value.
     """
@@ -95,8 +96,8 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
     }
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
     made = Columns(layout, numbers, tuple(_categories(batch, name) for name in kinds["categorical"]))
-    components = 0 if layout == "sparse" else _COMPONENTS
-    fitted = [(name, each) for name in kinds["text"] for each in fit_word_counts(_texts(batch, name), components=components, seed=seed)]
+    count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
+    fitted = [(name, each) for name in kinds["text"] for each in count(_texts(batch, name))]
     table = made.table(batch)
     scaler = None if layout == "codes" or not table.shape[1] else _scaler(made).fit(table)
     made = Columns(layout, made.numbers, made.categories, tuple((name, counts) for name, (counts, _) in fitted), scaler)

@@ -77,6 +77,7 @@ class Estimator:
     weight: str | None = None
     patience: int = 50
     seed: int = 0
+    parts_of_words: bool = True  # whether texts are counted by these, too, which takes several times as long
 
     @property
     def library(self) -> Library:
@@ -103,7 +104,7 @@ class Estimator:
                 f"{type(self.model).__name__} cannot stop early by rows that are set aside. Leave stopping out (observers.patience)."
             )
         with one_decides():
-            columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed)
+            columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words)
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
             held = None if parts.valid is None else columns(parts.valid)
             fitted = []

@@ -61,13 +61,13 @@ class WordCounts:
         return f"WordCounts({self.analyzer}: {len(self.kept):,} n-grams)"
 
 
-def fit_word_counts(texts: Sequence[str], *, components: int = 0, seed: int = 0) -> tuple[tuple[WordCounts, Any], ...]:
-    """Fit the counts of words, and of parts of words where the texts are not too long, with what they give for these texts.
+def fit_word_counts(texts: Sequence[str], *, components: int = 0, seed: int = 0, parts: bool = True) -> tuple[tuple[WordCounts, Any], ...]:
+    """Fit the counts of words, and of `parts` of words where the texts are not too long, with what they give for these texts.
 
     With `components`, at most so many singular vectors are fitted, to n-grams of at least two rows. An analyzer is left out where the
     texts have nothing to count.
     """
-    analyzers: tuple[Analyzer, ...] = ("words", "characters") if sum(map(len, texts)) <= _PARTS else ("words",)
+    analyzers: tuple[Analyzer, ...] = ("words", "characters") if parts and sum(map(len, texts)) <= _PARTS else ("words",)
     fit = partial(_fit, texts=texts, components=components, seed=seed)
     return tuple(found for found in map(fit, analyzers) if found is not None)
 

@@ -187,7 +187,7 @@ class Comparison:
     """How much better one run is than another, in the metric's units: mean and standard deviation over folds, and an interval.
 
     >>> Comparison("accuracy", (0.02, 0.0), 0.01, 0.014, -0.1, 0.12)
-    accuracy better by +0.0100 (95 %: -0.1000 to +0.1200), SD 0.0140 over 2 folds
+    accuracy better by 0.0100 (95 %: -0.1000 to +0.1200), SD 0.0140 over 2 folds
     """
 
     metric: str
@@ -198,10 +198,9 @@ class Comparison:
     high: float
 
     def __repr__(self) -> str:
-        return (
-            f"{self.metric} better by {self.mean:+.4f} (95 %: {self.low:+.4f} to {self.high:+.4f}), "
-            f"SD {self.sd:.4f} over {len(self.differences)} folds"
-        )
+        how = f"{'better' if self.mean > 0 else 'worse'} by {abs(self.mean):.4f}" if self.mean else "neither better nor worse"
+        interval = f"95 %: {self.low:+.4f} to {self.high:+.4f}{', above 0 is better' if self.mean <= 0 else ''}"
+        return f"{self.metric} {how} ({interval}), SD {self.sd:.4f} over {len(self.differences)} folds"
 
 
 def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
@@ -219,12 +218,17 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
     ...     for values in (targets, np.where(np.arange(40) < 8, 1 - targets, targets))
     ... )
     >>> compare(good, poor, METRICS["accuracy"])
-    accuracy better by +0.2000 (95 %: ... to ...), SD ... over 4 folds
+    accuracy better by 0.2000 (95 %: ... to ...), SD ... over 4 folds
     """
     check_types(Metric, metric=metric)
     check_same((run, baseline))
+    return compare_scores(score(run, metric), score(baseline, metric), metric, run.folds)
+
+
+def compare_scores(run: Score, baseline: Score, metric: Metric, folds: Folds) -> Comparison:
+    """Compare the scores of two runs in the same folds, as `compare` does."""
     sign = 1 if metric.greater_is_better else -1
-    differences = np.subtract(score(run, metric).folds, score(baseline, metric).folds) * sign
+    differences = np.subtract(run.folds, baseline.folds) * sign
     count = len(differences)
     if np.isnan(differences).any():
         place = int(np.argmax(np.isnan(differences)))
@@ -233,7 +237,7 @@ def compare(run: OutOfFold, baseline: OutOfFold, metric: Metric) -> Comparison:
         )
     if count < 2:
         raise DataError("A comparison needs at least two folds, got one. Use more folds.")
-    shared = np.mean([len(fold.valid) / len(fold.train) for fold in run.folds])
+    shared = np.mean([len(fold.valid) / len(fold.train) for fold in folds])
     t = optional("scipy.stats", extra="kaggle", needed_by="compare").t.ppf(0.975, count - 1)
     mean, sd = float(differences.mean()), float(differences.std(ddof=1))
     half = float(t * sd * np.sqrt(1 / count + shared))

@@ -1,6 +1,7 @@
 """The search: trials of one study, each of which trains the folds of a run with other values."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic
@@ -10,6 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from mlxfp.core.errors import MlxfpError
+from mlxfp.core.running.showing import Showing
 from mlxfp.kaggle.validation.out_of_fold import score
 from mlxfp.runs.events import FoldEnded, RunEvent
 from mlxfp.runs.files import read_array
@@ -43,12 +45,22 @@ def search(plan: Plan, space: Space, folder: Path, limits: Limits, note: Callabl
         return end is not None and monotonic() >= end
 
     with opened(folder, space, values_of(plan, space), note, **how) as study:
-        while (task := study.next(limits.trials, late=late())) is not None:
-            if isinstance(task, Trial):
-                yield from _run(study, task, plan, late)
-            else:
-                _wait(task, None if end is None or late() else end - monotonic())
+        with Showing("trials", unit="trial", total=lambda: limits.trials, done=study.ended, steady=True) as shown:
+            while (task := study.next(limits.trials, late=late())) is not None:
+                if isinstance(task, Trial):
+                    with closing(_run(study, task, plan, late)) as events:
+                        yield from _shown(events, shown) if plan.config.observers.progress else events
+                else:
+                    _wait(task, None if end is None or late() else end - monotonic())
         return study.best()
+
+
+def _shown(events: Iterator[RunEvent], shown: Showing) -> Iterator[RunEvent]:
+    """Yield the events of a trial, and show how far the search is when a fold or the trial has ended."""
+    for event in events:
+        yield event
+        if isinstance(event, FoldEnded | TrialEnded):
+            shown.add(int(isinstance(event, TrialEnded)))
 
 
 def _wait(lock: Any, seconds: float | None) -> None:

@@ -66,6 +66,12 @@ class Study:
     optuna: Any = field(repr=False)
     inner: Any = field(repr=False)
 
+    @property
+    def ended(self) -> int:
+        """How many trials have ended."""
+        with claiming(self.folder):
+            return len(self._in("COMPLETE", "PRUNED"))
+
     def next(self, trials: int | None, *, late: bool) -> Any:
         """Begin a trial, up to this many in all: return it; or the lock of one that must end before it is known what to do; or None.
 

@@ -68,7 +68,7 @@ def train_tokenizer(
     check_text_column(dataset.resolved.schemas[-1], column, "train_tokenizer")
     train = {"bpe": _train_bpe, "wordpiece": _train_wordpiece, "unigram": _train_unigram}[kind]
     check_ends(dataset, "train_tokenizer")
-    with showing(dataset, "train_tokenizer", epochs=2 if kind == "wordpiece" else 1) as shown:
+    with showing(dataset, "train_tokenizer", epochs=2 if kind == "wordpiece" else 1) as shown, shown.ticking():
         model, parts = train(lambda: _texts(dataset, column, shown), vocab_size, lowercase=lowercase)
     built = parts.around(model)
     built.add_special_tokens(_SPECIAL)
@@ -102,6 +102,7 @@ class _Parts:
 
 def _texts(dataset: Dataset[Any], column: str, shown: Showing) -> Iterator[list[str]]:
     found = False
+    shown.say("train_tokenizer")
     with closing(run(dataset, beginning(dataset))) as items:
         for chunk in shown.over(item for item, _ in items):
             found = found or chunk.num_rows > 0

@@ -14,7 +14,9 @@ from mlxfp.core.checks import check_callable, check_types, explain_call
 from mlxfp.core.cursors import Cursor
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
+from mlxfp.core.execution import showing
 from mlxfp.core.identity import comparable
+from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import check_ends
 from mlxfp.core.trees import TreeDef, flatten, unflatten
 from mlxfp.distributed import Ranks
@@ -161,9 +163,17 @@ def _results(  # noqa: PLR0913  # as above
 ) -> Iterator[Any]:
     check_types(TrainState, state=state)
     check_batches(function, batches)
+    calls = _calls(run, state, batches)
+    found = _computed(calls)
     if ranks is not None and ranks.world.size > 1:
-        return _of_all_ranks(function, ranks, batches, _calls(run, state, batches), together=together)
-    return _computed(_calls(run, state, batches))
+        found = _of_all_ranks(function, ranks, batches, calls, together=together)
+    return _shown(function, batches, found)
+
+
+def _shown(function: str, batches: Iterable[Batch], results: Iterator[Any]) -> Iterator[Any]:
+    """Yield results, and show how far that is."""
+    with showing(batches, function) if isinstance(batches, Dataset) else Showing(function, unit="batches") as shown:
+        yield from shown.over(results)
 
 
 def _of_all_ranks(

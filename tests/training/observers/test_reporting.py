@@ -7,13 +7,17 @@ import sys
 import pytest
 
 from mlxfp.core.pipelines import pipe
+from mlxfp.core.running import showing
 from mlxfp.core.running.showing import SETTING
+from mlxfp.evaluation.metrics import accuracy
+from mlxfp.training.loop.evaluating import evaluate, predict
 from mlxfp.training.loop.events import CheckpointSaved, EpochEnded, Evaluated, RunStarted, StateChanged, Stepped, Stopped, Warned
 from mlxfp.training.observers import reporting
 from mlxfp.training.observers.evaluating import evaluate_every
 from mlxfp.training.observers.reporting import progress
 from tests.screens import Terminal, screens
 from tests.training.observers.runs import run, state
+from tests.training.samples import dataset, net, setting
 
 
 def shown(file, **options):
@@ -211,3 +215,20 @@ def test_a_run_with_few_readings_shows_its_speed_as_soon_as_it_is_known(monkeypa
 def test_where_every_step_is_compiled_there_is_no_speed(monkeypatch):
     lines = watched(monkeypatch, *((1.0, step(number, loss=0.5, compiled=True)) for number in range(1, 5)))
     assert (len(lines), speeds(lines)) == (4, [])
+
+
+def test_evaluating_and_predicting_say_how_far_they_are(monkeypatch):
+    now = iter(range(1_000_000))
+    monkeypatch.delenv(SETTING, raising=False)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(showing, "monotonic", lambda: 3.0 * next(now))  # every look at the clock is seconds later
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    model, (_, first) = net(), setting()
+    check = evaluate(model, lambda model, batch: {"accuracy": accuracy(model(batch["x"]), batch["label"])})
+    answers = predict(model, lambda model, batch: model(batch["x"]))
+    check(first, dataset())
+    list(answers(first, iter(list(dataset()))))  # how many there are is not known
+    bars = [lines[0] for lines in screens(screen.getvalue()) if lines[0]]
+    assert any(bar.startswith("evaluate: 100%|") and " 3/3 [" in bar for bar in bars)
+    assert any(bar.startswith("predict: 3 batches [") for bar in bars)
+    assert [*screens(screen.getvalue())][-1] == [""]

@@ -21,7 +21,7 @@ from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
 from mlxfp.runs.from_config import AUTO
 from mlxfp.runs.joining import check_ranks, following, leading
-from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
+from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.tracking import score_metrics, track
@@ -107,7 +107,9 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        yield from run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks)
+        for event in run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks):
+            yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
+            yield event
 
 
 def _run_member(made: Plan) -> Iterator[RunEvent]:

@@ -52,6 +52,7 @@ class Chosen:
 
     choice: Choice
     oof: OutOfFold
+    scored: OutOfFold
     score: Score
     single: str | None
     blend: Score | None
@@ -88,26 +89,27 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
 class _Stage:
     choice: Choice
     oof: OutOfFold
+    scored: OutOfFold
     score: Score
 
 
 def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mapping[str, float], adds: Mapping[str, float]) -> Chosen:
-    return Chosen(stage.choice, stage.oof, stage.score, single, blend, parts, adds)
+    return Chosen(stage.choice, stage.oof, stage.scored, stage.score, single, blend, parts, adds)
 
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
     """Learn weights and what comes after them; calibration only if it is better on rows that it has not seen."""
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
-    found = _Stage(plain.combine, plain.oof, score(plain.oof, metric))
+    found = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
     if after is None:
         return found
     more = second_stage(partial(_learn, metric, learn, after), *oofs)
     assert isinstance(more.combine, Choice)
     scored = score(more.oof, metric)
     if isinstance(more.combine.after, Threshold):
-        return _Stage(more.combine, plain.oof, scored)
-    return _Stage(more.combine, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
+        return _Stage(more.combine, plain.oof, more.oof, scored)
+    return _Stage(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
 
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:

@@ -114,7 +114,7 @@ def _finish(made: Plan, record: Record) -> Iterator[RunEvent]:
     chosen = choose(made.data.spec, made.metric, {name: _oof(made, files[name]) for name in names}, tune=made.config.competition.threshold)
     write_oof(folder / folders.OOF, made, chosen.oof)
     after = chosen.choice.after
-    numbers = metrics_of(made, chosen.oof, chosen.score, after.value if isinstance(after, Threshold) else None)
+    numbers = metrics_of(made, chosen.oof, chosen.scored, chosen.score, after.value if isinstance(after, Threshold) else None)
     write_json(folder / folders.METRICS, numbers | _about(record, chosen))
     submission: Path | None = None
     if made.data.test is not None:

@@ -179,6 +179,8 @@ def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
     if not alike.any():
         return {}
     rows = [(assigned >= 0) & ~alike for assigned in scored.folds.assignments]
+    if not all(kept.any() for kept in rows):
+        return {"without_duplicates": None}
     try:
         each = [plan.metric(scored.targets[kept], made[kept]) for kept, made in zip(rows, scored.predictions, strict=True)]
     except DataError:  # of the rows that are left

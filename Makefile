@@ -32,7 +32,7 @@ help:  ## show this list
 demo: $(VENV)/installed-run  ## install and run the main job: a folder of synthetic passengers to a blend of models to a submission
 	@$(PYTHON) -m mlxfp.runtime
 	@$(PYTHON) -m mlxfp data synthetic titanic --out runs/passengers
-	@$(PYTHON) -m mlxfp run --data runs/passengers --minutes 1 name=demo $(ARGS)
+	@$(PYTHON) -m mlxfp run --data runs/passengers --minutes 0.5 name=demo $(ARGS)
 
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
 ifeq ($(strip $(ARGS)),)

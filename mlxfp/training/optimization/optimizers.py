@@ -127,9 +127,7 @@ def vectors(path: str, array: mx.array) -> bool:
 
 
 @explain_call
-def layerwise(
-    name: str, learning_rate: float | Schedule, params: Any, *, decay: float, weight_decay: float = 0.0
-) -> optimizers.Optimizer:
+def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay: float, weight_decay: float = 0.0) -> optimizers.Optimizer:
     """Make an optimizer of `OPTIMIZERS` for pretrained weights: each block of the body learns `decay` times as fast as the one above it.
 
     Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018: lower layers hold what is general. The head and

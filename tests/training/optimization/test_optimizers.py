@@ -382,7 +382,9 @@ def _moved(optimizer, params):
     """How far one update moves each parameter, with gradients of 1."""
     gradients = tree_map(mx.ones_like, params)
     after, _ = update(optimizer, gradients, start(optimizer, params), params)
-    return {name: float(mx.abs(one - other).max()) for (name, one), (_, other) in zip(tree_flatten(after), tree_flatten(params), strict=True)}
+    return {
+        name: float(mx.abs(one - other).max()) for (name, one), (_, other) in zip(tree_flatten(after), tree_flatten(params), strict=True)
+    }
 
 
 @pytest.mark.parametrize("weight_decay", [0.0, 0.5])
@@ -405,7 +407,9 @@ def test_layers_with_one_rate_are_those_of_the_plain_optimizer():
     assert _moved(plain, params) == pytest.approx(_moved(layered, params), rel=1e-6)
 
 
-@pytest.mark.parametrize(("decay", "message"), [(0.0, "decay must be above 0 and at most 1"), (0.9, "a model with blocks, and these have none")])
+@pytest.mark.parametrize(
+    ("decay", "message"), [(0.0, "decay must be above 0 and at most 1"), (0.9, "a model with blocks, and these have none")]
+)
 def test_a_model_without_layers_has_no_rates_by_layers(decay, message):
     with pytest.raises(ArgumentError, match=message):
         layerwise("adamw", 1e-3, {"weight": mx.zeros((2, 2))}, decay=decay)

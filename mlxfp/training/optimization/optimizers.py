@@ -135,7 +135,8 @@ def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay:
     such as `model.trainable_parameters()`; its body has its blocks in a list `blocks`, as all of `models` do. As in `by_name`, matrices
     alone decay. Raises `ArgumentError` for parameters without blocks, and for a decay that is not above 0 and at most 1.
 
-    >>> params = {"body": {"tokens": {"weight": mx.zeros((9, 2))}, "blocks": [{"weight": mx.zeros((2, 2))}] * 2}, "output": mx.zeros((2, 2))}
+    >>> blocks = [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]
+    >>> params = {"body": {"tokens": {"weight": mx.zeros((9, 2))}, "blocks": blocks}, "output": mx.zeros((2, 2))}
     >>> made = layerwise("adamw", 1.0, params, decay=0.5)
     >>> [round(each.learning_rate.item(), 3) for each in made.optimizers]
     [0.5, 0.25, 0.125, 1.0]

@@ -82,8 +82,8 @@ clean:  ## remove .venv, the site and the caches of the tools
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
-	@echo "Installing mlxfp[$(BACKEND),config,plots,fast,boosting] into $(VENV) ..."
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,fast,boosting]"
+	@echo "Installing mlxfp[$(BACKEND),config,plots,boosting] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,boosting]"
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)

@@ -218,8 +218,8 @@ def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
     """Return the correlation of out-of-fold predictions, of all classes or targets; None where one run predicts the same for all rows."""
     if one.predictions.shape != two.predictions.shape:
         return None
-    pair = [each.predictions[each.folds.assignments >= 0].ravel() for each in (one, two)]
-    return float(np.corrcoef(*pair)[0, 1]) if min(each.std() for each in pair) > 0 else None
+    first, second = (each.predictions[each.folds.assignments >= 0].ravel() for each in (one, two))
+    return float(np.corrcoef(first, second)[0, 1]) if first.std() > 0 < second.std() else None
 
 
 def _blended(every: Sequence[FinishedRun]) -> Score | None:

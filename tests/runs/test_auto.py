@@ -190,6 +190,30 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     assert json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text()) == numbers
 
 
+def test_the_data_are_warned_of_once(binary, monkeypatch):
+    rows = [{**row, "same": 1} for row in table(binary / "train.csv")]
+    write(binary / "train.csv", rows)
+    write(binary / "test.csv", [{**row, "same": 1} for row in table(binary / "test.csv")])
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    said = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
+    assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
+    """Labels and values of several columns have predictions [N, T]."""
+    known = [{"id": place, "n": place * 7 % 11, "m": place * 5 % 13} for place in range(66)]
+    scale = (lambda value, limit: int(value > limit)) if kind == "multilabel" else (lambda value, limit: value * 1.5 + limit)
+    train = [{**row, "low": scale(row["n"], 5), "high": scale(row["m"] + row["n"], 11)} for row in known[:60]]
+    data = competition(tmp_path / "ship", train, known[60:], [{"id": row["id"], "low": 0.5, "high": 0.5} for row in known[60:]])
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR if kind == "multilabel" else RIDGE))
+    *_, end = fp.runs.run(auto(data))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    better = max if kind == "multilabel" else min
+    assert end.score.overall == better([end.score.overall, *(each["oof"] for each in numbers["members"].values())])
+    assert fp.kaggle.check_submission(end.submission, sample=data / "sample_submission.csv") == ()
+
+
 @pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (70.0, False)])
 def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
     small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}

@@ -199,6 +199,27 @@ def test_the_data_are_warned_of_once(binary, monkeypatch):
     assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
 
 
+def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["a", "b", "c"], 240, p=[0.75, 0.15, 0.1])
+    known = [{"id": place, "n": round(rng.normal() + 1.2 * "abc".index(kind), 2), "y": kind} for place, kind in enumerate(kinds)]
+    test = [{"id": row["id"], "n": row["n"]} for row in known[220:]]
+    data = competition(tmp_path / "ship", known[:220], test, [{"id": row["id"], "y": "a"} for row in test])
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(data, "competition.metric=f1_macro", "validation.folds=4"))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    common, *rarer = numbers["class_weights"]
+    assert max(rarer) > common
+    said = table(tmp_path / "out" / "test_predictions.csv")
+    again = fp.runs.predict(tmp_path / "out", data / "test.csv")
+    assert [[float(row[name]) for name in "abc"] for row in said] == np.stack([again[name] for name in "abc"], axis=1).tolist()
+    _, *plain = fp.runs.run(auto(data, "competition.metric=accuracy", "validation.folds=4", "name=plain"))
+    assert "class_weights" not in json.loads((tmp_path / "plain" / "metrics.json").read_text())
+    submitted = [row["y"] for row in table(end.submission)]
+    assert len({*submitted} - {"a"}) > 0
+    assert submitted.count("a") < [row["y"] for row in table(plain[-1].submission)].count("a")
+
+
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
 def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
     """Labels and values of several columns have predictions [N, T]."""

@@ -100,7 +100,7 @@ def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mappi
 
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
-    """Learn weights and what comes after them; calibration and weights of classes only if they are better on rows that they have not seen."""
+    """Learn weights and what comes after them: other than a threshold, only if it is better on rows that it has not seen."""
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
     found = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))

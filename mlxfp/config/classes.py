@@ -137,6 +137,12 @@ class OptimizerConfig:
     weight_decay: float = option(
         0.01, "Weight decay of matrices; norms and biases have none. Adam and SGD add it to the gradient.", at_least=0
     )
+    layer_decay: float = option(
+        1.0,
+        "With pretrained weights, the learning rate of a block as a multiple of that of the block above it; the head has the whole rate.",
+        above=0,
+        at_most=1,
+    )
     clip_norm: float | None = option(1.0, "The largest norm of the gradients; larger ones are scaled down. Null: no clipping.", above=0)
 
 

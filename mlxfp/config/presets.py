@@ -42,6 +42,13 @@ PRESETS: Registry[Mapping[str, Any]] = Registry(
             "competition": {"views": 4},
             "observers": {"mlflow": "sqlite:///mlflow.db"},
         },
+        # Howard and Ruder, 2018 (rates by layers); Mosbach et al., "On the Stability of Fine-tuning BERT", 2021 (warmup, more epochs).
+        "fine_tune": {
+            "name": "fine_tune",
+            "text": {"form": "key_value", "max_length": 256, "overflow": "cut"},
+            "optimizer": {"learning_rate": 5e-5, "layer_decay": 0.9},
+            "training": {"epochs": 5, "size": 16, "compute_dtype": "bfloat16"},
+        },
         "images": {"name": "images", "task": "images", "model": {"size": "mini"}, "training": {"epochs": 20}},
         "audio": {"name": "audio", "task": "audio", "model": {"size": "mini"}, "training": {"epochs": 20}},
         "language_model": {

@@ -1,7 +1,7 @@
 """Competitions: specs of data sets, rows as text, folds and out-of-fold scores, ensembles, submissions."""
 
 from mlxfp.kaggle.ensembling import ensembles
-from mlxfp.kaggle.ensembling.calibration import Threshold, isotonic, platt, threshold
+from mlxfp.kaggle.ensembling.calibration import ClassWeights, Threshold, class_weights, isotonic, platt, threshold
 from mlxfp.kaggle.ensembling.stacking import SecondStage, second_stage
 from mlxfp.kaggle.estimators.files import load_estimator, save_estimator
 from mlxfp.kaggle.estimators.fitting import Estimator, FittedEstimator, estimator
@@ -28,6 +28,7 @@ from mlxfp.kaggle.validation.small_models import SmallFit, small_fit
 __all__ = [
     "METRICS",
     "SPECS",
+    "ClassWeights",
     "ColumnSpec",
     "ColumnTokens",
     "Comparison",
@@ -51,6 +52,7 @@ __all__ = [
     "Verdict",
     "check_spec",
     "check_submission",
+    "class_weights",
     "column_values",
     "compare",
     "credentials_in",

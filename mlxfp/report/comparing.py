@@ -12,7 +12,9 @@ from attrs import frozen
 from mlxfp._html import clip, element, number, table
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
 from mlxfp.core.running.showing import printable
-from mlxfp.kaggle.validation.out_of_fold import Comparison, Score, check_same, compare_scores
+from mlxfp.kaggle.ensembling.ensembles import greedy
+from mlxfp.kaggle.ensembling.stacking import second_stage
+from mlxfp.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, check_same, compare_scores, score
 from mlxfp.report.diagnostics import row_losses
 from mlxfp.report.reading import FinishedRun, read_run
 from mlxfp.report.sections import section
@@ -25,6 +27,7 @@ ASSUMPTION = (
     "The interval assumes that the differences of the folds are about normally distributed; its variance is corrected for the training "
     "rows that folds share (Nadeau and Bengio, 2003). An interval with 0 in it does not tell the runs apart."
 )
+_BLEND = "A blend with weights that are learned for each fold from the others"
 _SAME = ("rows", "folds")  # what runs must share to be compared row by row
 _PATHS = ("name", "output")  # differ between any two runs
 _ROWS, _TEXT, _VALUE = 20, 300, 60  # rows that are shown, characters of a text, of a value
@@ -49,7 +52,8 @@ class Disagreement:
 class Pair:
     """A run against the first: the paired difference of their scores, or why there is none, and the rows in which they disagree.
 
-    `rows` counts rows by which run is right, for classes, or closer, for values.
+    `rows` counts rows by which run is right, for classes, or closer, for values. `correlation` is that of their out-of-fold predictions:
+    the lower it is, the more a blend of good runs gains.
 
     >>> Pair("runs/second", "They have other folds.", {}, ()).difference
     'They have other folds.'
@@ -59,6 +63,7 @@ class Pair:
     difference: Comparison | str
     rows: dict[str, int]
     disagreements: tuple[Disagreement, ...]
+    correlation: float | None = None
 
 
 @frozen(repr=False)
@@ -66,7 +71,8 @@ class RunComparison:
     """Several runs next to each other: print it; made by `compare`.
 
     `options` has the options that differ, each with its value in every run. The rows in which runs disagree most are printed by how far
-    each run is off: 1 minus the probability of the true class, or the distance from the value.
+    each run is off: 1 minus the probability of the true class, or the distance from the value. `blend` is the score of a blend of all runs,
+    with weights that are learned for each fold from the others, as `runs.blend(method="greedy")` makes it; None where it cannot be made.
 
     >>> RunComparison(("a", "b"), {"training.epochs": (2, 3)}, (None, None), ()).options
     {'training.epochs': (2, 3)}
@@ -76,6 +82,7 @@ class RunComparison:
     options: dict[str, tuple[Any, ...]]
     scores: tuple[Score | None, ...]
     pairs: tuple[Pair, ...]
+    blend: Score | None = None
 
     def __repr__(self) -> str:
         lines = [["", *self.runs], *([path, *(clip(value, _VALUE) for value in values)] for path, values in self.options.items())]
@@ -90,7 +97,9 @@ class RunComparison:
         for pair in self.pairs:
             said += ["", f"{pair.run} against {self.runs[0]}: {pair.difference}"]
             said += [f"    {name}: {count:,} rows" for name, count in pair.rows.items()]
+            said += [] if pair.correlation is None else [f"    correlation of their predictions: {pair.correlation:.3f}"]
             said += [f"    {_disagreement(each)}" for each in pair.disagreements[:_LINES]]
+        said += [] if self.blend is None else ["", f"{_BLEND}: {self.blend}"]
         return "\n".join([*said, *(["", ASSUMPTION] if any(isinstance(pair.difference, Comparison) for pair in self.pairs) else [])])
 
 
@@ -115,7 +124,8 @@ def compare(runs: Sequence[str | PathLike[str]], *, code: Code = None) -> RunCom
     options = {path: tuple(each.get(path) for each in values) for path in values[0]}
     differing = {path: found for path, found in options.items() if any(value != found[0] for value in found)}
     pairs = tuple(_pair(name, every[0], run) for name, run in zip(names[1:], every[1:], strict=True))
-    return RunComparison(names, differing, tuple(map(_score, every)), pairs)
+    alike = all(pair.correlation is not None for pair in pairs)
+    return RunComparison(names, differing, tuple(map(_score, every)), pairs, _blended(every) if alike else None)
 
 
 def write_comparison(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, code: Code = None) -> Path:
@@ -140,6 +150,7 @@ def comparison_page(found: RunComparison) -> str:
     return page(
         f"Comparison of {len(names)} runs",
         section("Scores", element("p", metrics, class_="muted"), table(["", *names], scores)),
+        *([] if found.blend is None else [section("A blend", element("p", f"{_BLEND}: {found.blend}"))]),
         section("Options that differ", table(["option", *names], options, cards=True) if options else element("p", "None.")),
         *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], found.pairs, strict=True)),
     )
@@ -161,6 +172,8 @@ def _pair_section(title: str, pair: Pair) -> Any:
     content = [element("p", pair.difference)]
     if isinstance(pair.difference, Comparison):
         content.append(element("p", ASSUMPTION, class_="muted"))
+    if pair.correlation is not None:
+        content.append(element("p", f"Correlation of their predictions: {pair.correlation:.3f}"))
     if pair.rows:
         content.append(table(["rows", "count"], list(pair.rows.items())))
     if pair.disagreements:
@@ -218,4 +231,22 @@ def _pair(name: str, first: FinishedRun, other: FinishedRun) -> Pair:
         Disagreement(one.ids[row], text, float(losses[0][place]), float(losses[1][place]))
         for row, text, place in zip(numbers, texts, places, strict=True)
     )
-    return Pair(name, difference, rows, shown)
+    return Pair(name, difference, rows, shown, _correlation(one.oof, two.oof))
+
+
+def _correlation(one: OutOfFold, two: OutOfFold) -> float | None:
+    """Return the correlation of out-of-fold predictions, of all classes or targets; None where one run predicts the same for all rows."""
+    if one.predictions.shape != two.predictions.shape:
+        return None
+    first, second = (each.predictions[each.folds.assignments >= 0].ravel() for each in (one, two))
+    return float(np.corrcoef(first, second)[0, 1]) if first.std() > 0 < second.std() else None
+
+
+def _blended(every: Sequence[FinishedRun]) -> Score | None:
+    """Score a greedy blend of runs on the same folds."""
+    scored = [run.scored for run in every]
+    known = [each for each in scored if each is not None]
+    try:
+        return score(second_stage(greedy(known[0].metric), *(each.oof for each in known)).oof, known[0].metric)
+    except DataError:  # the metric is undefined
+        return None

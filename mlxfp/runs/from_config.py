@@ -146,8 +146,11 @@ def estimator_of(config: RunConfig, spec: DatasetSpec, own: OwnParts = _NONE, *,
     return estimator(model, spec, patience=config.observers.patience or 1, seed=seed)
 
 
-def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int) -> Optimizer:
-    """Make the optimizer and its schedule for this many updates; only matrices have weight decay."""
+def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int, params: Any = None) -> Optimizer:
+    """Make the optimizer and its schedule for this many updates; only matrices have weight decay.
+
+    `params` are those of the model, for rates by layers.
+    """
     optimizer, schedule = config.optimizer, config.schedule
     peak = optimizer.learning_rate or _REALMLP_RATES[getattr(goal, "answer", "class")]
     rate: float | schedules.Schedule = peak
@@ -155,6 +158,8 @@ def optimizer_of(config: RunConfig, goal: Goal | None = None, *, updates: int) -
         rate = schedules.by_name(schedule.name, peak, steps=updates, warmup=schedule.warmup)
     if optimizer.name == REALMLP:
         return optimizers.realmlp(rate, steps=updates, weight_decay=optimizer.weight_decay)
+    if optimizer.layer_decay < 1:
+        return optimizers.layerwise(optimizer.name, rate, params, decay=optimizer.layer_decay, weight_decay=optimizer.weight_decay)
     return optimizers.by_name(optimizer.name, rate, weight_decay=optimizer.weight_decay)
 
 

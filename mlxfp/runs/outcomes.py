@@ -27,7 +27,7 @@ from mlxfp.runs.events import Ended, Noted, RunEvent
 from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_text
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.from_config import ENSEMBLES, is_estimator
-from mlxfp.runs.plans import Plan
+from mlxfp.runs.plans import Plan, duplicated
 from mlxfp.runs.pseudo_labels import teacher_files
 from mlxfp.runs.submission import make_submission, submission_files
 from mlxfp.training.observers.plotting import plot_run
@@ -100,7 +100,7 @@ def finish(plan: Plan, files: Sequence[FoldFolder]) -> Iterator[RunEvent]:
         found = score(scored, plan.metric)
     except DataError as error:
         yield Noted(folder, f"{plan.metric.name} is undefined on the out-of-fold predictions: {error}")
-    write_json(folder / folders.METRICS, metrics_of(plan, oof, found, limit))
+    write_json(folder / folders.METRICS, metrics_of(plan, oof, scored, found, limit))
     submission: Path | None = None
     if plan.data.test is not None:
         made = combine([read_array(each / folders.FOLD_TEST) for each in files], competition.ensemble, limit)
@@ -162,15 +162,38 @@ def prediction_columns(spec: DatasetSpec, predictions: Numbers) -> dict[str, Num
     return dict(zip(names, predictions.T, strict=True))
 
 
-def metrics_of(plan: Plan, oof: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
-    """Return scores as they are written to a run's folder."""
+def metrics_of(plan: Plan, oof: OutOfFold, scored: OutOfFold, found: Score | None, limit: float | None) -> dict[str, Any]:
+    """Return scores as they are written to a run's folder; `scored` are the predictions that the score is of, after a threshold."""
     numbers: dict[str, Any] = {}
     if found is not None:
         mean, sd, *folds = (None if isnan(value) else value for value in (found.mean, found.sd, *found.folds))
-        numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd}
+        numbers = {"oof": found.overall, "folds": folds, "mean": mean, "sd": sd, **_without_duplicates(plan, scored)}
     if limit is not None:
         numbers |= {"threshold": limit, "oof_at_one_half": score(oof, plan.metric).overall}
     return {"metric": plan.metric.name, "greater_is_better": plan.metric.greater_is_better, **numbers}
+
+
+def _without_duplicates(plan: Plan, scored: OutOfFold) -> dict[str, Any]:
+    """Return the score of the rows that are equal to no row in another fold, if there are others."""
+    alike = duplicated(plan)
+    if not alike.any():
+        return {}
+    rows = [(assigned >= 0) & ~alike for assigned in scored.folds.assignments]
+    if not all(kept.any() for kept in rows):
+        return {"without_duplicates": None}
+    try:
+        each = [plan.metric(scored.targets[kept], made[kept]) for kept, made in zip(rows, scored.predictions, strict=True)]
+    except DataError:  # of the rows that are left
+        return {"without_duplicates": None}
+    return {"without_duplicates": float(np.mean(each))}
+
+
+def duplicates_said(folder: Path) -> Iterator[RunEvent]:
+    """Say how much rows that are equal to rows in other folds change the score of a finished run."""
+    numbers = read_json(folder / folders.METRICS)
+    if (others := numbers.get("without_duplicates")) is not None:
+        alone = f"{numbers['metric']} {others:.4f} without the rows that are equal to a row in another fold"
+        yield Noted(folder, f"The score is {alone}, and {numbers['oof']:.4f} with them.")
 
 
 def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:

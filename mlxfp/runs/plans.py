@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import field, frozen
+from numpy.typing import NDArray
 
 from mlxfp.config.classes import RunConfig
 from mlxfp.core.datasets import Dataset, to_table
@@ -18,6 +19,7 @@ from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
+from mlxfp.kaggle.validation.suspicious_columns import column_warnings
 from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import run_folder
 from mlxfp.runs.from_config import CHOICES, competition_data
@@ -27,7 +29,7 @@ from mlxfp.runs.submission import make_submission
 from mlxfp.settings.structuring import structure, unstructure
 from mlxfp.tasks.competition_data import CompetitionData, make_folds
 
-_FOLD = "__fold__"  # a name that no column of data has
+_FOLD, _ROW = "__fold__", "__place__"  # names that no column of data has
 
 
 @frozen
@@ -96,24 +98,42 @@ def run_warnings(made: Plan) -> Iterator[str]:
     if made.data.mismatches:
         yield made.data.mismatches
     yield from _missing_classes(made)
-    texts = [column.name for column in made.data.spec.columns if not (column.kind.is_number or column.kind.has_names)]
-    if made.config.model.name in TABLE_MODELS and texts:
-        yield f"{made.config.model.name} reads numbers and categories, so the columns of text are left out: {', '.join(texts)}."
+    yield from model_warnings(made)
     first = made.folds.assignments[0]
     if made.folds.forward:
         yield (
             f"Folds go forward in time, by {made.data.spec.time!r}: the first {int((first < 0).sum()):,} rows are only trained on. "
             "For random folds: validation.method=kfold."
         )
-    names = [column.name for column in made.data.spec.columns]
-    table = to_table(select_columns(names)(made.rows)).append_column(_FOLD, pa.array(first))
-    kinds = table.group_by(names).aggregate([(_FOLD, "count_distinct"), (_FOLD, "count")])
-    counts = kinds.column(f"{_FOLD}_count").filter(pc.greater(kinds.column(f"{_FOLD}_count_distinct"), 1))
-    if len(counts):
+    yield from column_warnings(made.data.spec, made.rows)
+    if count := int(duplicated(made).sum()):
         yield (
-            f"{pc.sum(counts).as_py():,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
+            f"{count:,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
             "if these are duplicates. A group column in the spec keeps such rows together."
         )
+
+
+def model_warnings(made: Plan) -> Iterator[str]:
+    """Return what the model of a run does not read."""
+    texts = [column.name for column in made.data.spec.columns if not (column.kind.is_number or column.kind.has_names)]
+    if made.config.model.name in TABLE_MODELS and texts:
+        yield f"{made.config.model.name} reads numbers and categories, so the columns of text are left out: {', '.join(texts)}."
+
+
+def duplicated(made: Plan) -> NDArray[np.bool_]:
+    """Return which training rows are equal to a row in another fold, in all columns that a model sees: bool[N]."""
+    names = [column.name for column in made.data.spec.columns]
+    first = made.folds.assignments[0]
+    table = (
+        to_table(select_columns(names)(made.rows))
+        .append_column(_FOLD, pa.array(first))
+        .append_column(_ROW, pa.array(np.arange(len(first))))
+    )
+    kinds = table.group_by(names).aggregate([(_FOLD, "count_distinct"), (_ROW, "list")])
+    several = kinds.filter(pc.greater(kinds.column(f"{_FOLD}_count_distinct"), 1)).column(f"{_ROW}_list")
+    found = np.zeros(len(first), bool)
+    found[pc.list_flatten(several).to_numpy()] = True
+    return found
 
 
 def _missing_classes(made: Plan) -> Iterator[str]:

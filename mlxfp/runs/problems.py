@@ -63,6 +63,8 @@ def _model_problems(config: RunConfig) -> Iterator[Problem]:
         yield "optimizer.name", f"{REALMLP} is for model.name={REALMLP}; take adamw"
     if optimizer.learning_rate is None and optimizer.name != REALMLP:
         yield "optimizer.learning_rate", f"null is for optimizer.name={REALMLP}; give a number"
+    if optimizer.layer_decay < 1 and model.path is None:
+        yield "optimizer.layer_decay", "it is for pretrained weights; give their folder, model.path=FOLDER, or leave it out"
     if name == AUTO:
         yield from ((path, "model.name=auto chooses it for each of its models; leave it out") for path in _chosen_by_auto(config))
     if name in TABLE_MODELS:

@@ -1,6 +1,6 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,9 @@ from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
 from mlxfp.runs.from_config import AUTO
 from mlxfp.runs.joining import check_ranks, following, leading
-from mlxfp.runs.outcomes import claim_environment, draw, finish, identities, outcome, write_folds
+from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
-from mlxfp.runs.plans import Plan, plan, run_warnings
+from mlxfp.runs.plans import Plan, model_warnings, plan, run_warnings
 from mlxfp.runs.tracking import score_metrics, track
 
 
@@ -107,14 +107,16 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        yield from run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks)
+        for event in run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks):
+            yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
+            yield event
 
 
 def _run_member(made: Plan) -> Iterator[RunEvent]:
     """Run what is planned in a folder of its own."""
     with folders.locked(made.folder):
         folders.claim(made.folder, made.config)
-        yield from _write_inputs(made)
+        yield from _write_inputs(made, model_warnings)  # what is to be said of the data has been said
         yield from _run_folds(made)
 
 
@@ -158,7 +160,7 @@ def _absolute(path: str | None) -> Any:
     return None if path is None else str(Path(path).resolve())
 
 
-def _write_inputs(made: Plan) -> Iterator[RunEvent]:
+def _write_inputs(made: Plan, warnings: Callable[[Plan], Iterator[str]] = run_warnings) -> Iterator[RunEvent]:
     """Write what identifies the run's inputs, or make sure that they have not changed."""
     folder = made.folder
     folders.claim_data(folder, identities(made))
@@ -167,6 +169,6 @@ def _write_inputs(made: Plan) -> Iterator[RunEvent]:
     if not (folder / folders.FOLDS).is_file():
         write_folds(made)
     yield from claim_environment(folder)
-    for message in run_warnings(made):
+    for message in warnings(made):
         yield Noted(folder, message)
     folders.update_paths(folder, made.config)

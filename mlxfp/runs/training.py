@@ -65,7 +65,7 @@ class _Training:
         """Make the step, and the state before the first."""
         work, training = self.work, self.config.training
         updates = max(2, training.epochs * (length(work.batches) or 0) // training.accumulate)
-        optimizer = optimizer_of(self.config, work.goal, updates=updates)
+        optimizer = optimizer_of(self.config, work.goal, updates=updates, params=work.model.trainable_parameters())
         step = step_of(self.config, work.model, work.goal, optimizer, self.ranks)
         return step, step.start(train_state(work.model, optimizer, seed=work.seed))
 

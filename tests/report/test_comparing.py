@@ -7,6 +7,7 @@ import mlxfp as fp
 from mlxfp.cli import main
 from tests.report.finished import finished
 from tests.report.test_reports import Page, sure_of_yes
+from tests.runs.competitions import competition, configured, table
 
 
 @pytest.fixture(scope="module")
@@ -84,3 +85,28 @@ def test_the_commands_write_and_print(runs, tmp_path, capsys):
     assert (runs[0] / "report.html").is_file()
     assert main(["compare", first]) == 1
     assert "at least two runs" in capsys.readouterr().err
+
+
+def test_what_a_blend_would_give_and_how_alike_runs_are_is_said(runs, tmp_path):
+    found = fp.report.compare(runs[:2])
+    one, two = (np.array([float(row["prediction"]) for row in table(run / "oof.csv")]) for run in runs[:2])
+    assert found.pairs[0].correlation == pytest.approx(np.corrcoef(one, two)[0, 1])
+    # The two rows that the first has wrong are in one fold: the weights for that fold are learned from the other, where both are right.
+    assert found.blend.overall == found.scores[0].overall == 0.95
+    said = repr(found)
+    assert f"correlation of their predictions: {found.pairs[0].correlation:.3f}" in said
+    assert "A blend with weights that are learned for each fold from the others: accuracy 0.9500" in said
+    page = fp.report.write_comparison(runs[:2], tmp_path / "c.html").read_text("utf-8")
+    assert "<h2>A blend</h2>" in page
+    assert fp.report.compare([*runs[:2], runs[2]]).blend is None  # one of them has other folds
+
+
+def test_the_blend_that_is_said_is_the_one_that_is_made(tmp_path):
+    made = [{"id": place, "n": place * 7 % 11, "text": f"a {'cat' if place % 3 else 'dog'} of {place}"} for place in range(60)]
+    rows = [{**row, "y": int(row["n"] > 5 or (row["id"] % 3 == 0 and row["id"] % 4 > 0))} for row in made]
+    data = competition(tmp_path / "data", rows, made[:4])
+    for name in ("lightgbm", "tfidf"):
+        pytest.importorskip(name.replace("tfidf", "sklearn"))
+        list(fp.runs.run(configured(data, f"model.name={name}", f"name={name}", "competition.metric=log_loss", "validation.folds=3")))
+    runs = [tmp_path / "lightgbm", tmp_path / "tfidf"]
+    assert fp.report.compare(runs).blend == fp.runs.blend(runs, tmp_path / "both", method="greedy").score

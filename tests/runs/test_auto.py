@@ -14,6 +14,7 @@ from attrs import evolve
 
 import mlxfp as fp
 from mlxfp.cli import main
+from mlxfp.config.presets import MODEL_DEFAULTS
 from mlxfp.kaggle import METRICS, DatasetSpec
 from mlxfp.kaggle.specs.catalogue import SPECS
 from mlxfp.kaggle.validation.out_of_fold import fold_predictions, out_of_fold
@@ -72,7 +73,8 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
         return [member.name for member in members(evolve(TABLE, **changes))]
 
     assert names() == ["lightgbm", "linear", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "large", "linear", "realmlp", "tabm"]
+    assert names(rows=50_000) == ["lightgbm", "large", "linear", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "linear", "realmlp", "tabm"]
     assert names(rows=10**6) == ["lightgbm", "large", "linear"]
     assert names(texts=2) == ["lightgbm", "words", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm"]
@@ -82,6 +84,20 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     assert names(packages=frozenset({*TABLE.packages, "catboost"}))[3] == "catboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
+
+
+def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_rows_there_are():
+    def networks(**changes):
+        found = {member.name: member.values for member in members(evolve(TABLE, **changes))}
+        epochs = found["realmlp"]["training"]["epochs"]
+        assert found["realmlp"]["observers"]["patience"] == epochs  # the best of all
+        return epochs, found.get("tabm", {}).get("model", {}).get("size")
+
+    assert networks() == (256, "tiny")
+    assert networks(rows=20_000) == (51, None)
+    assert networks(rows=200_000) == (16, None)
+    assert networks(rows=20_000, gpu=True) == (256, "base")
+    assert MODEL_DEFAULTS["realmlp"]["training"]["epochs"] == 256
 
 
 @pytest.mark.parametrize("changes", [{}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}])
@@ -172,6 +188,65 @@ def test_a_member_without_time_or_with_an_error_is_left_out_and_said(binary, tmp
     monkeypatch.setattr(running, "monotonic", time.monotonic)  # what was decided stays decided, however quick the machine is now
     assert main(["resume", str(tmp_path / "runs" / "ship")]) == 0
     assert json.loads((tmp_path / "runs" / "ship" / "metrics.json").read_text()) == numbers
+
+
+def test_the_data_are_warned_of_once(binary, monkeypatch):
+    rows = [{**row, "same": 1} for row in table(binary / "train.csv")]
+    write(binary / "train.csv", rows)
+    write(binary / "test.csv", [{**row, "same": 1} for row in table(binary / "test.csv")])
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    said = [event.message for event in fp.runs.run(auto(binary)) if isinstance(event, fp.runs.Noted)]
+    assert sum("one value in all training rows, which say nothing: same" in message for message in said) == 1
+
+
+def test_rare_classes_win_more_often_where_the_metric_asks_for_it(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(["a", "b", "c"], 240, p=[0.75, 0.15, 0.1])
+    known = [{"id": place, "n": round(rng.normal() + 1.2 * "abc".index(kind), 2), "y": kind} for place, kind in enumerate(kinds)]
+    test = [{"id": row["id"], "n": row["n"]} for row in known[220:]]
+    data = competition(tmp_path / "ship", known[:220], test, [{"id": row["id"], "y": "a"} for row in test])
+    monkeypatch.setattr(running, "members", lambda facts: (LINEAR,))
+    *_, end = fp.runs.run(auto(data, "competition.metric=f1_macro", "validation.folds=4"))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    common, *rarer = numbers["class_weights"]
+    assert max(rarer) > common
+    said = table(tmp_path / "out" / "test_predictions.csv")
+    again = fp.runs.predict(tmp_path / "out", data / "test.csv")
+    assert [[float(row[name]) for name in "abc"] for row in said] == np.stack([again[name] for name in "abc"], axis=1).tolist()
+    _, *plain = fp.runs.run(auto(data, "competition.metric=accuracy", "validation.folds=4", "name=plain"))
+    assert "class_weights" not in json.loads((tmp_path / "plain" / "metrics.json").read_text())
+    submitted = [row["y"] for row in table(end.submission)]
+    assert len({*submitted} - {"a"}) > 0
+    assert submitted.count("a") < [row["y"] for row in table(plain[-1].submission)].count("a")
+
+
+@pytest.mark.parametrize("kind", ["multilabel", "regression"])
+def test_several_targets_are_blended(kind, tmp_path, monkeypatch):
+    """Labels and values of several columns have predictions [N, T]."""
+    known = [{"id": place, "n": place * 7 % 11, "m": place * 5 % 13} for place in range(66)]
+    scale = (lambda value, limit: int(value > limit)) if kind == "multilabel" else (lambda value, limit: value * 1.5 + limit)
+    train = [{**row, "low": scale(row["n"], 5), "high": scale(row["m"] + row["n"], 11)} for row in known[:60]]
+    data = competition(tmp_path / "ship", train, known[60:], [{"id": row["id"], "low": 0.5, "high": 0.5} for row in known[60:]])
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR if kind == "multilabel" else RIDGE))
+    *_, end = fp.runs.run(auto(data))
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    better = max if kind == "multilabel" else min
+    assert end.score.overall == better([end.score.overall, *(each["oof"] for each in numbers["members"].values())])
+    assert fp.kaggle.check_submission(end.submission, sample=data / "sample_submission.csv") == ()
+
+
+@pytest.mark.parametrize(("compiling", "kept"), [(50.0, True), (70.0, False)])
+def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kept, binary, monkeypatch):
+    small = {"model": {"name": "realmlp", "size": "tiny"}, "training": {"epochs": 2, "size": 8}, "observers": {"every": 1}}
+    network = Member("network", {**MODEL_DEFAULTS["realmlp"], **small})
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, network))
+    clock, out = 0.0, []
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    for event in fp.runs.run(auto(binary, "observers.minutes=1")):
+        starts = isinstance(event, fp.runs.Trained) and isinstance(event.event, fp.events.RunStarted)
+        clock += compiling if starts and event.fold == 1 else 0.0
+        out += [event.member] if isinstance(event, fp.runs.LeftOut) else []
+    assert out == ([] if kept else ["network"])
 
 
 def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):

@@ -1,5 +1,8 @@
 """What a person should know of a run's folds is said before anything is trained."""
 
+import json
+
+import numpy as np
 import pytest
 
 import mlxfp as fp
@@ -67,3 +70,31 @@ def test_a_file_with_a_header_only_is_refused(tmp_path, spec):
     (data / "train.csv").write_text("id,day,x,y\n")
     with pytest.raises(fp.DataError, match=r"train\.csv' has no rows, only the names of columns\. Give a file with rows to learn from\."):
         fp.runs.plan(configured(data))
+
+
+def test_what_duplicates_change_is_said_at_the_end(tmp_path):
+    """Copies of rows whose answers are noise: a model that remembers rows is right about them, and about nothing else."""
+    rng = np.random.default_rng(0)
+    noise = [{"x": f"{rng.integers(10**6)} {rng.integers(10**6)}", "y": int(rng.integers(2))} for _ in range(40)]
+    train = [{"id": place, **row} for place, row in enumerate([*noise, *noise[:30]])]
+    config = configured(competition(tmp_path / "data", train, spec=SPEC), "model.name=tfidf", "validation.folds=5")
+    *events, end = fp.runs.run(config)
+    numbers = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert numbers["without_duplicates"] < end.score.overall - 0.2
+    said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
+    assert said[-1] == (
+        f"The score is accuracy {numbers['without_duplicates']:.4f} without the rows that are equal to a row in another fold, and "
+        f"{end.score.overall:.4f} with them."
+    )
+    alone = configured(competition(tmp_path / "other", train[:40], spec=SPEC), "model.name=tfidf", "name=alone")
+    assert not any("equal to a row" in event.message for event in fp.runs.run(alone) if isinstance(event, fp.runs.Noted))
+
+
+def test_columns_to_look_at_are_named_before_anything_is_trained(tmp_path):
+    train = [{**row, "x": f"some text {row['x']}", "paid": 3 * row["y"] + row["id"] % 3, "same": 1} for row in rows(60)]
+    columns = "columns: [{name: x, type: text}, {name: paid, type: numerical}, {name: same, type: numerical}]"
+    messages = said(tmp_path, train, SPEC.replace("columns: [{name: x, type: text}]", columns))
+    assert [message.split(":")[0].split(" alone")[0] for message in messages] == [
+        "Columns with one value in all training rows, which say nothing",
+        "The column 'paid'",
+    ]

@@ -16,6 +16,9 @@ from mlxfp.kaggle.validation.scoring import Metric, Numbers
 Curve = Callable[[Numbers], Any]  # gives numbers, too
 
 _CANDIDATES = 200
+_FACTORS = tuple(2.0**power for power in (-2, -1, -0.5, 0.5, 1, 2))  # that the factor of a class is multiplied by
+_PASSES = 2
+_ROWS = 5000  # that factors of classes are learned from, evenly spaced: metrics of labels take milliseconds each time
 
 
 def platt() -> Learn:
@@ -77,6 +80,64 @@ class Threshold:
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
         """Turn probabilities of class 1 into labels, float64[n]."""
         return (_positive(predictions) > self.value).astype(np.float64)
+
+
+def class_weights(metric: Metric) -> Learn:
+    """Find a factor for the probabilities of each class, so that `metric`, a metric of labels, is best; for `second_stage`.
+
+    The likeliest class is the best answer for accuracy; for macro F1, for example, rare classes must win more often. Starting from 1, the
+    factor of one class after the other is halved, doubled, and so on, as long as that helps, in two passes over the classes.
+
+    >>> from mlxfp.kaggle.validation.scoring import METRICS
+    >>> chances = np.array([[0.5, 0.3, 0.2], [0.5, 0.2, 0.3], [0.6, 0.4, 0.0], [0.7, 0.1, 0.2]])
+    >>> learned = class_weights(METRICS["f1_macro"])(np.array([1.0, 2.0, 1.0, 0.0]), (chances,))
+    >>> learned((chances,)).argmax(axis=1).tolist()
+    [1, 2, 1, 0]
+
+    See also: `threshold`, for two classes.
+    """
+    check_types(Metric, metric=metric)
+    if metric.needs != "labels":
+        raise ArgumentError(f"Factors of classes change metrics of labels, got {metric.name}, a metric of {metric.needs}. Leave them out.")
+    return partial(_weigh, metric)
+
+
+@frozen
+class ClassWeights:
+    """Factors of the probabilities of classes; learned by `class_weights`.
+
+    >>> ClassWeights((1.0, 3.0, 1.0))((np.array([[0.5, 0.25, 0.25]]),)).round(3).tolist()
+    [[0.333, 0.5, 0.167]]
+    """
+
+    factors: tuple[float, ...]
+
+    def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
+        """Weigh the probabilities of one model, float64[n, C]; they sum to 1."""
+        weighed = _of_classes(predictions) * np.array(self.factors)
+        total = weighed.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, weighed / np.where(total > 0, total, 1), 1 / weighed.shape[1]))
+
+
+def _of_classes(predictions: tuple[Numbers, ...]) -> Numbers:
+    chances = _only("Class weights", predictions)
+    if chances.ndim != 2:
+        raise ArgumentError(f"Class weights need probabilities of every class, [N, C], got {list(chances.shape)}.")
+    return chances
+
+
+def _weigh(metric: Metric, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
+    chances = _of_classes(predictions)
+    rows = np.unique(np.linspace(0, len(chances) - 1, min(len(chances), _ROWS)).astype(np.int64))
+    known, truth, factors = chances[rows], targets[rows], np.ones(chances.shape[1])
+    best = metric(truth, known.argmax(axis=1))
+    for kind in [*range(len(factors))] * _PASSES:
+        tried = np.repeat(factors[None], len(_FACTORS), axis=0)
+        tried[:, kind] *= _FACTORS
+        for each in tried:
+            if metric.better(found := metric(truth, (known * each).argmax(axis=1)), best):
+                best, factors = found, each
+    return ClassWeights(tuple(factors.tolist()))
 
 
 def _only(function: str, predictions: tuple[Numbers, ...]) -> Numbers:

@@ -76,7 +76,7 @@ def second_stage(learn: Learn, *oofs: OutOfFold) -> SecondStage:
         rows = fold.train[validated[fold.repeat, fold.train]]
         combine = learn(targets[rows], tuple(oof.predictions[fold.repeat, rows] for oof in oofs))
         parts.append(fold_predictions(fold, combined(combine, [oof.predictions[fold.repeat, fold.valid] for oof in oofs])))
-    repeated = np.broadcast_to(targets, validated.shape)
+    repeated = np.broadcast_to(targets, (len(validated), *targets.shape))
     return SecondStage(learn(repeated[validated], tuple(oof.predictions[validated] for oof in oofs)), out_of_fold(scored, targets, parts))
 
 

@@ -1,4 +1,4 @@
-"""The columns of a table as numbers for estimators, fitted on training rows: numbers, categories, and texts as counts of words."""
+"""The columns of a table as numbers for estimators, fitted on training rows: numbers, dates, categories, and texts as counts of words."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -17,6 +17,7 @@ from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.kaggle.estimators.dates import PARTS, are_dates, date_numbers
 from mlxfp.kaggle.estimators.word_counts import WordCounts, fit_word_counts
 from mlxfp.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.kaggle.specs.specs import DatasetSpec
@@ -26,6 +27,7 @@ from mlxfp.kaggle.specs.specs import DatasetSpec
 Layout = Literal["codes", "scaled", "sparse"]
 
 _COMPONENTS = 16  # of each kind of counts of a text column, where estimators take dense numbers; 8 to 32 score alike
+_LARGEST = 1e30  # larger numbers are cut off here: squares must be finite, and trees of scikit-learn read float32
 _RARE = 2  # rows that a category needs for a one-hot column of its own; rarer ones share one
 
 
@@ -50,9 +52,10 @@ class Columns:
     categories: tuple[Categories, ...]
     texts: tuple[tuple[str, WordCounts], ...] = field(default=())
     scaler: Any = field(default=None, repr=False)
+    dates: tuple[str, ...] = ()
 
     def __call__(self, rows: Dataset[Any]) -> Any:
-        """Return float64[N, F], or a sparse matrix: numbers, then categories, then texts."""
+        """Return float64[N, F], or a sparse matrix: numbers, then dates, then categories, then texts."""
         batch = _read(rows, self.names)
         texts = {name: _texts(batch, name) for name, _ in self.texts}
         return self.joined(self.table(batch), [counts(texts[name]) for name, counts in self.texts])
@@ -60,19 +63,27 @@ class Columns:
     @property
     def names(self) -> tuple[str, ...]:
         """The columns that are read."""
-        return tuple(dict.fromkeys((*self.numbers, *(each.column for each in self.categories), *(name for name, _ in self.texts))))
+        coded = (each.column for each in self.categories)
+        return tuple(dict.fromkeys((*self.numbers, *self.dates, *coded, *(name for name, _ in self.texts))))
+
+    @property
+    def measured(self) -> int:
+        """How many numbers of a row come before its categories."""
+        return len(self.numbers) + PARTS * len(self.dates)
 
     @property
     def coded(self) -> tuple[int, ...]:
         """The places of the categories among the numbers of a row, in the layout codes."""
-        return tuple(range(len(self.numbers), len(self.numbers) + len(self.categories)))
+        return tuple(range(self.measured, self.measured + len(self.categories)))
 
     def table(self, batch: RecordBatch) -> NDArray[np.float64]:
-        """Return numbers and codes of categories, float64[N, F] with NaN for missing values and unknown categories."""
+        """Return numbers, parts of dates and codes of categories, float64[N, F]; NaN for missing, infinite and unknown ones."""
         numbers = [as_floats(batch.column(name)) for name in self.numbers]
         codes = [as_floats(pc.index_in(spell(batch, each.column), pa.array(each.values, pa.string()))) for each in self.categories]
-        made = np.stack([*numbers, *codes], axis=1) if numbers or codes else np.empty((batch.num_rows, 0))
-        return np.where(np.isinf(made), np.nan, made)
+        dates = [column for name in self.dates for column in date_numbers(spell(batch, name)).T]
+        every = [*numbers, *dates, *codes]
+        made = np.stack(every, axis=1) if every else np.empty((batch.num_rows, 0))
+        return np.where(np.isinf(made), np.nan, np.clip(made, -_LARGEST, _LARGEST))
 
     def joined(self, table: NDArray[np.float64], texts: Sequence[Any]) -> Any:
         """Join what `table` gives, scaled if needed, and the numbers of the texts."""
@@ -95,12 +106,16 @@ def fit_columns(spec: DatasetSpec, rows: Dataset[Any], layout: Layout, *, seed: 
         kind: [column.name for column in spec.columns if column.type == kind] for kind in ("numerical", "categorical", "text")
     }
     numbers = tuple(name for name in kinds["numerical"] if batch.column(name).null_count < batch.num_rows)
-    made = Columns(layout, numbers, tuple(_categories(batch, name) for name in kinds["categorical"]))
+    # Where all counts of words are taken, those of dates say the same: 2024-, 2024-05.
+    dated = () if layout == "sparse" else (*kinds["categorical"], *kinds["text"])
+    dates = tuple(name for name in dated if are_dates(spell(batch, name)))
+    named, texts = ([name for name in kinds[kind] if name not in dates] for kind in ("categorical", "text"))
+    made = Columns(layout, numbers, tuple(_categories(batch, name) for name in named), dates=dates)
     count = partial(fit_word_counts, components=0 if layout == "sparse" else _COMPONENTS, seed=seed, parts=parts)
-    fitted = [(name, each) for name in kinds["text"] for each in count(_texts(batch, name))]
+    fitted = [(name, each) for name in texts for each in count(_texts(batch, name))]
     table = made.table(batch)
     scaler = None if layout == "codes" or not table.shape[1] else _scaler(made).fit(table)
-    made = Columns(layout, made.numbers, made.categories, tuple((name, counts) for name, (counts, _) in fitted), scaler)
+    made = Columns(layout, made.numbers, made.categories, tuple((name, counts) for name, (counts, _) in fitted), scaler, dates)
     joined = made.joined(table, [weighted for _, (_, weighted) in fitted])
     if 0 in joined.shape:
         raise DataError(f"An estimator needs rows with values to learn from, got {rows!r}, which have none in {', '.join(names)}.")
@@ -127,7 +142,7 @@ def _scaler(columns: Columns) -> Any:
         optional(f"sklearn.{name}", extra="kaggle", needed_by="estimator") for name in ("compose", "impute", "preprocessing", "pipeline")
     )
     known = impute.SimpleImputer(strategy="median", add_indicator=True)
-    parts = [("numbers", pipeline.make_pipeline(known, preprocessing.StandardScaler()), list(range(len(columns.numbers))))]
+    parts = [("numbers", pipeline.make_pipeline(known, preprocessing.StandardScaler()), list(range(columns.measured)))]
     if columns.categories:
         coded = impute.SimpleImputer(strategy="constant", fill_value=-1)
         one_hot = preprocessing.OneHotEncoder(handle_unknown="infrequent_if_exist", min_frequency=_RARE, sparse_output=False)

@@ -40,6 +40,7 @@ class _Recipe:
     texts: tuple[_Texts, ...]
     classes: tuple[tuple[int, ...], ...]
     packages: tuple[str, ...]
+    dates: tuple[str, ...] = ()
 
 
 def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None:
@@ -86,6 +87,7 @@ def save_estimator(fitted: FittedEstimator, folder: str | PathLike[str]) -> None
         tuple(_Texts(name, counts.analyzer) for name, counts in columns.texts),
         tuple(target.classes for target in fitted.targets),
         tuple(target.package for target in fitted.targets),
+        columns.dates,
     )
     text = json.dumps(unstructure(about), indent=2, ensure_ascii=False) + "\n"
     write_whole(place / RECIPE, text.encode("utf-8"))  # last: a folder with it is whole
@@ -109,8 +111,8 @@ def load_estimator(folder: str | PathLike[str]) -> FittedEstimator:
         raise DataError(f"{place / RECIPE} is damaged: {error}. Save the estimator again.") from error
     about = structure(values, _Recipe, what=str(place / RECIPE))
     texts = _read_texts(about, place / _ARRAYS) if about.texts else ()
-    columns = Columns(about.layout, about.numbers, about.categories, texts)
-    if about.layout != "codes" and (about.numbers or about.categories):
+    columns = Columns(about.layout, about.numbers, about.categories, texts, dates=about.dates)
+    if about.layout != "codes" and (about.numbers or about.categories or about.dates):
         columns = evolve(columns, scaler=load(place / _SCALER))
     targets = []
     for number, (package, classes) in enumerate(zip(about.packages, about.classes, strict=True), 1):

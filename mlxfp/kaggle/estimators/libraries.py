@@ -4,6 +4,7 @@ A fitted model is kept in the library's own format that holds data and no code: 
 for scikit-learn that of skops, which builds only types that it trusts.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -95,7 +96,8 @@ def _predict_lightgbm(fitted: Any, numbers: Any, *, classed: bool) -> NDArray[An
 
 
 def _save_lightgbm(fitted: Any, path: Path) -> None:
-    path.write_text(fitted.model_to_string(), encoding="utf-8")
+    # The number of threads is that of the moment, and has no effect on a model: a run that goes on later has the same bytes.
+    path.write_text(re.sub(r"(?m)^\[num_threads: \d+\]$", "[num_threads: 0]", fitted.model_to_string()), encoding="utf-8")
 
 
 def _load_lightgbm(path: Path, *, classed: bool) -> Any:

@@ -26,6 +26,7 @@ NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # the kinds of a column that says whether a number is there
 _CLIP = 3.0  # what scaled numbers come near to, and never reach: as published
 _LARGEST = 1e60  # larger and infinite numbers are cut off here, so that their squares are finite
+_NARROWEST = 1e-6  # of a bin of scaled numbers: narrower ones, of values of all magnitudes, would make outputs of any size
 _CATEGORIES = 1000  # the most frequent ones are kept of a column, and all others count as unseen
 
 
@@ -183,6 +184,7 @@ def _fit_number(name: str, values: NDArray[np.float64], bins: int) -> NumberColu
     if not bins:
         return column
     edges = np.unique(np.quantile(column.scale(known), np.linspace(0, 1, bins + 1)).astype(np.float32))
+    edges = edges[np.concatenate([[True], np.diff(edges) > _NARROWEST])]
     edges = edges if len(edges) > 1 else np.concatenate([edges, edges + 1])
     return NumberColumn(name, column.median, column.factor, column.flag, tuple(map(float, edges)))
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from attrs import evolve, field, frozen
 
-from mlxfp.kaggle.ensembling.calibration import Calibrated, Logistic, Threshold, platt, threshold
+from mlxfp.kaggle.ensembling.calibration import Calibrated, ClassWeights, Logistic, Threshold, class_weights, platt, threshold
 from mlxfp.kaggle.ensembling.ensembles import Weighted, fixed, greedy, weighted
 from mlxfp.kaggle.ensembling.stacking import Combine, Learn, second_stage
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
@@ -14,7 +14,9 @@ from mlxfp.kaggle.validation.out_of_fold import OutOfFold, Score, score
 from mlxfp.kaggle.validation.scoring import METRICS, Metric, Numbers
 
 _ROUNDS = 25  # of the greedy selection: weights in steps of at least a twenty-fifth
-_AT_ONE_HALF = ("accuracy", "f1_micro")  # a threshold that is tuned for these is worse on new rows
+After = Threshold | ClassWeights | Calibrated
+
+_AT_ONE_HALF = ("accuracy", "f1_micro")  # for these the likeliest class is the best answer: a tuned threshold is worse on new rows
 
 
 @frozen
@@ -25,7 +27,7 @@ class Choice:
     """
 
     weights: tuple[float, ...]
-    after: Threshold | Calibrated | None = None
+    after: After | None = None
     logarithmic: bool = False
 
     def __call__(self, predictions: tuple[Numbers, ...]) -> Numbers:
@@ -52,6 +54,7 @@ class Chosen:
 
     choice: Choice
     oof: OutOfFold
+    scored: OutOfFold
     score: Score
     single: str | None
     blend: Score | None
@@ -88,26 +91,27 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
 class _Stage:
     choice: Choice
     oof: OutOfFold
+    scored: OutOfFold
     score: Score
 
 
 def _chosen(stage: _Stage, single: str | None, blend: Score | None, parts: Mapping[str, float], adds: Mapping[str, float]) -> Chosen:
-    return Chosen(stage.choice, stage.oof, stage.score, single, blend, parts, adds)
+    return Chosen(stage.choice, stage.oof, stage.scored, stage.score, single, blend, parts, adds)
 
 
 def _stage(learn: Learn, after: Learn | None, oofs: tuple[OutOfFold, ...], metric: Metric) -> _Stage:
-    """Learn weights and what comes after them; calibration only if it is better on rows that it has not seen."""
+    """Learn weights and what comes after them: other than a threshold, only if it is better on rows that it has not seen."""
     plain = second_stage(partial(_learn, metric, learn, None), *oofs)
     assert isinstance(plain.combine, Choice)
-    found = _Stage(plain.combine, plain.oof, score(plain.oof, metric))
+    found = _Stage(plain.combine, plain.oof, plain.oof, score(plain.oof, metric))
     if after is None:
         return found
     more = second_stage(partial(_learn, metric, learn, after), *oofs)
     assert isinstance(more.combine, Choice)
     scored = score(more.oof, metric)
     if isinstance(more.combine.after, Threshold):
-        return _Stage(more.combine, plain.oof, scored)
-    return _Stage(more.combine, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
+        return _Stage(more.combine, plain.oof, more.oof, scored)
+    return _Stage(more.combine, more.oof, more.oof, scored) if metric.better(scored.overall, found.score.overall) else found
 
 
 def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, predictions: tuple[Numbers, ...]) -> Combine:
@@ -118,7 +122,7 @@ def _learn(metric: Metric, learn: Learn, after: Learn | None, targets: Numbers, 
     if after is None:
         return choice
     found = after(targets, (choice(predictions),))
-    assert isinstance(found, Threshold | Calibrated)
+    assert isinstance(found, After)
     return evolve(choice, after=found)
 
 
@@ -136,6 +140,8 @@ def _learned_by(spec: DatasetSpec, metric: Metric) -> Metric:
 def _after(spec: DatasetSpec, metric: Metric, *, tune: bool) -> Learn | None:
     if metric.needs == "labels" and spec.kind == "binary" and (tune or metric.name not in _AT_ONE_HALF):
         return threshold(metric)
+    if metric.needs == "labels" and spec.kind in ("multiclass", "ordinal") and len(spec.classes) > 2 and metric.name not in _AT_ONE_HALF:
+        return class_weights(metric)
     return platt() if metric.name == "log_loss" and spec.kind in CLASSED and spec.kind != "multilabel" else None
 
 
@@ -143,15 +149,19 @@ def after_numbers(choice: Choice) -> dict[str, object]:
     """Return what comes after the mean as plain numbers, of which `after_of` makes it again."""
     if isinstance(choice.after, Threshold):
         return {"threshold": choice.after.value}
+    if isinstance(choice.after, ClassWeights):
+        return {"class_weights": list(choice.after.factors)}
     if isinstance(choice.after, Calibrated):
         curves = [curve for curve in choice.after.curves if isinstance(curve, Logistic)]
         return {"calibration": [[curve.slope, curve.intercept] for curve in curves]}
     return {}
 
 
-def after_of(numbers: Mapping[str, object]) -> Threshold | Calibrated | None:
+def after_of(numbers: Mapping[str, object]) -> After | None:
     """Return what comes after the mean, from plain numbers."""
-    limit, curves = numbers.get("threshold"), numbers.get("calibration")
+    limit, factors, curves = (numbers.get(name) for name in ("threshold", "class_weights", "calibration"))
     if isinstance(limit, float):
         return Threshold(limit)
+    if isinstance(factors, list):
+        return ClassWeights(tuple(factors))
     return Calibrated(tuple(Logistic(*pair) for pair in curves)) if isinstance(curves, list) else None

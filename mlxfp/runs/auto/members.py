@@ -5,6 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 from attrs import evolve, frozen
 
 from mlxfp.config.classes import ObserversConfig, RunConfig
@@ -29,11 +30,12 @@ _LARGE = {
     "reg_lambda": 5.0,
 }
 _MOST_TRAINED = 200_000  # rows beyond which networks do not finish in minutes
+_UPDATES, _EPOCHS = 4000, 16  # of a fold of realmlp without a GPU: at most so many, half a minute on one core, and at least so many
 
 
 @frozen
 class Facts:
-    """What the choice of members depends on: the number of training rows, and of columns of each kind; the task; installed packages."""
+    """What the choice of members depends on: the number of training rows, and of columns of each kind; the task; packages; the device."""
 
     rows: int
     numbers: int
@@ -42,6 +44,7 @@ class Facts:
     classes: int  # 0: values
     errors: Errors
     packages: frozenset[str]
+    gpu: bool = False
 
 
 @frozen
@@ -78,7 +81,7 @@ def facts_of(spec: DatasetSpec, rows: int) -> Facts:
     found = frozenset(name for name in PACKAGES if find_spec(name) is not None)
     classes = len(spec.classes) if spec.kind in CLASSED else 0
     counts = (kinds.count("numerical"), kinds.count("categorical"), kinds.count("text"))
-    return Facts(rows, *counts, classes, METRICS[spec.metric].errors, found)
+    return Facts(rows, *counts, classes, METRICS[spec.metric].errors, found, mx.default_device() == mx.gpu)
 
 
 def members(facts: Facts) -> tuple[Member, ...]:
@@ -91,15 +94,29 @@ def members(facts: Facts) -> tuple[Member, ...]:
     ['words', 'lightgbm']
     """
     columns = facts.numbers + facts.categories
-    networks = [Member(name, _network(name)) for name in MODEL_DEFAULTS if columns and facts.rows <= _MOST_TRAINED]
+    networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if columns else []
     fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
     return (*fitted, *networks) or (Member("text", {}),)
 
 
-def _network(name: str) -> Values:
-    return {section: {**values} for section, values in MODEL_DEFAULTS[name].items()} | {
-        "model": {**MODEL_DEFAULTS[name]["model"], "name": name}
-    }
+def _networks(facts: Facts) -> Iterator[str]:
+    """Yield the networks that end within minutes: without a GPU, a TabM takes that long for a fold of many rows."""
+    if facts.rows <= _MOST_TRAINED:
+        yield "realmlp"
+        yield from ("tabm",) if facts.gpu or facts.rows <= _FEW else ()
+
+
+def _network(name: str, facts: Facts) -> Values:
+    """Return the training of the authors; without a GPU, that of smaller layers or fewer epochs."""
+    sections = {section: {**values} for section, values in MODEL_DEFAULTS[name].items()}
+    sections["model"] |= {"name": name}
+    if not facts.gpu and name == "tabm":
+        sections["model"] |= {"size": "tiny"}
+    if not facts.gpu and name == "realmlp":
+        training = sections["training"]
+        epochs = max(_EPOCHS, min(training["epochs"], _UPDATES * training["size"] // facts.rows))
+        sections["training"], sections["observers"] = training | {"epochs": epochs}, sections["observers"] | {"patience": epochs}
+    return sections
 
 
 def _estimators(facts: Facts, columns: int) -> Iterator[Member]:

@@ -17,12 +17,13 @@ from mlxfp.runs import folders
 from mlxfp.runs.auto.choosing import Choice, Chosen, after_numbers, after_of, choose
 from mlxfp.runs.auto.members import facts_of, members
 from mlxfp.runs.auto.records import Entry, Record, begin_record, read_record
-from mlxfp.runs.events import Ended, FoldEnded, LeftOut, Noted, RunEvent, Weighed
+from mlxfp.runs.events import Ended, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
 from mlxfp.runs.files import read_array, read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.from_config import ENSEMBLES
 from mlxfp.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, write_test
 from mlxfp.runs.plans import Plan
+from mlxfp.training.loop.events import Stepped
 
 RunPlan = Callable[[Plan], Iterator[RunEvent]]
 
@@ -66,16 +67,21 @@ def _run_entry(made: Plan, record: Record, place: int, run_member: RunPlan) -> I
 
 
 def _members_events(made: Plan, record: Record, entry: Entry, left: float | None, run_member: RunPlan) -> Any:
-    """Yield the events of a member and return its last entry in the record; its first fold may take its share of the time that is left."""
+    """Yield the events of a member and return its last entry in the record; its first fold may take its share of the time that is left.
+
+    What comes before the first steps of a network, such as the compilation of its kernels, is done once for all folds.
+    """
     if entry.kept is None and left is not None and left <= 0:
         return _decided(record, entry, "no time was left")
-    share = None if left is None else left / len(list(made.folds))
+    count, ready = len(list(made.folds)), 0.0
     began, before = monotonic(), entry.seconds
     events = run_member(evolve(made, config=_config_of(made, entry)))
     try:
         for event in events:
             took = monotonic() - began
-            if entry.kept is None and share is not None and took > share:
+            if not ready and isinstance(event, Trained) and isinstance(event.event, Stepped):
+                ready = took
+            if entry.kept is None and left is not None and ready + count * (took - ready) > left:
                 return _decided(record, evolve(entry, seconds=before + took), "its first fold took more than its share of the time")
             if isinstance(event, FoldEnded):
                 entry = evolve(entry, kept=True, seconds=before + took)
@@ -114,7 +120,7 @@ def _finish(made: Plan, record: Record) -> Iterator[RunEvent]:
     chosen = choose(made.data.spec, made.metric, {name: _oof(made, files[name]) for name in names}, tune=made.config.competition.threshold)
     write_oof(folder / folders.OOF, made, chosen.oof)
     after = chosen.choice.after
-    numbers = metrics_of(made, chosen.oof, chosen.score, after.value if isinstance(after, Threshold) else None)
+    numbers = metrics_of(made, chosen.oof, chosen.scored, chosen.score, after.value if isinstance(after, Threshold) else None)
     write_json(folder / folders.METRICS, numbers | _about(record, chosen))
     submission: Path | None = None
     if made.data.test is not None:

@@ -5,6 +5,7 @@ optimizer in configurations, add an entry to `OPTIMIZERS`.
 """
 
 import copy
+import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from io import StringIO
@@ -24,7 +25,7 @@ from mlxfp.settings.registries import Registry
 from mlxfp.training.optimization.learning_rates import learning_rates
 from mlxfp.training.optimization.schedules import Schedule, check_rate, flat_cosine
 
-__all__ = ["OPTIMIZERS", "adamw", "by_name", "frozen", "grouped", "matching", "realmlp", "start", "update", "vectors"]
+__all__ = ["OPTIMIZERS", "adamw", "by_name", "frozen", "grouped", "layerwise", "matching", "realmlp", "start", "update", "vectors"]
 
 
 def __dir__() -> list[str]:
@@ -32,6 +33,8 @@ def __dir__() -> list[str]:
 
 
 Where = Callable[[str, mx.array], bool]
+_BLOCK = re.compile(r"\bblocks\.(\d+)\.")
+_EMBEDDINGS = ("tokens", "positions", "types")  # of the bodies in models
 
 
 @explain_call
@@ -121,6 +124,41 @@ def vectors(path: str, array: mx.array) -> bool:
     (True, False)
     """
     return array.ndim < 2
+
+
+@explain_call
+def layerwise(name: str, learning_rate: float | Schedule, params: Any, *, decay: float, weight_decay: float = 0.0) -> optimizers.Optimizer:
+    """Make an optimizer of `OPTIMIZERS` for pretrained weights: each block of the body learns `decay` times as fast as the one above it.
+
+    Howard and Ruder, "Universal Language Model Fine-tuning for Text Classification", 2018: lower layers hold what is general. The head and
+    all that is in no block learn with the whole rate, and embeddings one step below the lowest block. `params` are those of the model,
+    such as `model.trainable_parameters()`; its body has its blocks in a list `blocks`, as all of `models` do. As in `by_name`, matrices
+    alone decay. Raises `ArgumentError` for parameters without blocks, and for a decay that is not above 0 and at most 1.
+
+    >>> blocks = [{"weight": mx.zeros((2, 2))}, {"weight": mx.zeros((2, 2))}]
+    >>> params = {"body": {"tokens": {"weight": mx.zeros((9, 2))}, "blocks": blocks}, "output": mx.zeros((2, 2))}
+    >>> made = layerwise("adamw", 1.0, params, decay=0.5)
+    >>> [round(each.learning_rate.item(), 3) for each in made.optimizers]
+    [0.5, 0.25, 0.125, 1.0]
+    """
+    if not 0 < decay <= 1:
+        raise ArgumentError(f"decay must be above 0 and at most 1, got decay={decay!r}. A usual one is 0.9.")
+    flat: Any = tree_flatten(params)
+    count = 1 + max((int(found[1]) for name, _ in flat if (found := _BLOCK.search(name))), default=-1)
+    if not count:
+        raise ArgumentError("layerwise needs the parameters of a model with blocks, and these have none. Use by_name.")
+    below = [(matching(f"*blocks.{count - 1 - place}.*"), decay ** (place + 1)) for place in range(count)]
+    below.append((matching(*(f"*{part}.weight" for part in _EMBEDDINGS)), decay ** (count + 1)))
+    groups, left = list[tuple[Where, optimizers.Optimizer]](), flat
+    for where, factor in (*below, (matching("*"), 1.0)):
+        rate, own = _times(learning_rate, factor), [each for each in left if where(*each)]
+        left = [each for each in left if not where(*each)]
+        if weight_decay and any(vectors(*each) for each in own):
+            groups.append((_Both(where, vectors), OPTIMIZERS[name](rate, 0.0)))
+            own = [each for each in own if not vectors(*each)]
+        if own:
+            groups.append((where, OPTIMIZERS[name](rate, weight_decay)))
+    return grouped(*groups[:-1], rest=groups[-1][1])
 
 
 @explain_call
@@ -263,6 +301,15 @@ class _Matching(Part):
 
     def __call__(self, path: str, array: mx.array) -> bool:
         return any(fnmatchcase(path, pattern) for pattern in self.patterns)
+
+
+@attrs.frozen
+class _Both:
+    first: Where
+    second: Where
+
+    def __call__(self, path: str, array: mx.array) -> bool:
+        return self.first(path, array) and self.second(path, array)
 
 
 def _is_same(new: mx.array, old: mx.array) -> bool:

@@ -7,7 +7,7 @@ from sklearn.calibration import calibration_curve
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, DataError
-from mlxfp.kaggle.ensembling.calibration import Threshold, isotonic, platt, threshold
+from mlxfp.kaggle.ensembling.calibration import ClassWeights, Threshold, class_weights, isotonic, platt, threshold
 from mlxfp.kaggle.ensembling.ensembles import Weighted, fixed, greedy, mean, rank, stacking, vote, weighted
 from mlxfp.kaggle.ensembling.stacking import second_stage
 from mlxfp.kaggle.validation import folds as ways
@@ -143,6 +143,39 @@ def test_a_threshold_is_at_least_as_good_as_any_other_on_what_it_saw(seed: int, 
     assert own == pytest.approx(max(METRICS[name](targets, chances > each) for each in chances[chances < chances.max()]))
 
 
+def rare(seed: int, size: int = 600):
+    """Draw classes of which the last are rare, and what a good model says of them: the rarest never wins."""
+    chance = np.random.default_rng(seed)
+    shares = np.array([0.8, 0.15, 0.05])
+    targets = chance.choice(3, size, p=shares)
+    evidence = chance.normal(size=(size, 3)) + 1.5 * np.eye(3)[targets]
+    odds = shares * np.exp(1.5 * evidence)
+    return targets.astype(float), odds / odds.sum(axis=1, keepdims=True)
+
+
+@given(st.integers(0, 99), st.sampled_from(["f1_macro", "qwk", "mcc", "accuracy"]))
+def test_weights_of_classes_are_at_least_as_good_as_none_on_what_they_saw_and_probabilities_stay_some(seed: int, name: str):
+    targets, chances = rare(seed, 120)
+    made = class_weights(METRICS[name])(targets, (chances,))((chances,))
+    assert METRICS[name](targets, made) >= METRICS[name](targets, chances)
+    assert np.allclose(made.sum(axis=1), 1)
+    assert (made >= 0).all()
+
+
+def test_weights_of_classes_let_rare_classes_win_on_rows_that_they_have_not_seen():
+    gains = []
+    for seed in range(8):
+        targets, chances = rare(seed)
+        before = made(kfold(600, count=5, seed=0), targets, chances)
+        after = second_stage(class_weights(METRICS["f1_macro"]), before).oof
+        gains.append(score(after, METRICS["f1_macro"]).overall - score(before, METRICS["f1_macro"]).overall)
+    assert np.mean(gains) > 0.01
+
+
+def test_weights_of_classes_keep_rows_without_any_probability():
+    assert ClassWeights((1.0, 2.0, 1.0))((np.zeros((1, 3)),)).tolist() == [[1 / 3] * 3]
+
+
 def test_a_threshold_takes_both_shapes_of_two_classes():
     wide = np.array([[0.6, 0.4], [0.9, 0.1]])
     assert Threshold(0.3)((wide,)).tolist() == Threshold(0.3)((wide[:, 1],)).tolist() == [1, 0]
@@ -184,6 +217,8 @@ def test_calibration_keeps_order_and_gives_probabilities(learn, seed: int):
         (lambda: second_stage(fixed(mean), made(custom([0, -1]), [0, 1], [0, 1])), ArgumentError, "there is only one"),
         (lambda: second_stage(5, made(custom([0, 1]), [0, 1], [0, 1])), ArgumentTypeError, "learn must be a function"),
         (lambda: threshold(METRICS["roc_auc"]), ArgumentError, "A threshold changes metrics of labels, got roc_auc"),
+        (lambda: class_weights(METRICS["log_loss"]), ArgumentError, "Factors of classes change metrics of labels, got log_loss"),
+        (lambda: ClassWeights((1.0, 1.0))((np.ones(2),)), ArgumentError, r"need probabilities of every class, \[N, C\], got \[2\]"),
         (lambda: threshold("f1"), ArgumentTypeError, "metric must be Metric, got str"),
         (lambda: Threshold(0.5)((np.ones((2, 3)),)), ArgumentError, "A threshold is for two classes, got 3"),
         (lambda: Threshold(0.5)((np.array([2.0]),)), ArgumentError, "A threshold needs probabilities, got values from 2 to 2"),

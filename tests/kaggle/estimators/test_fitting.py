@@ -172,6 +172,24 @@ def test_a_column_without_values_in_a_fold_is_left_out():
     assert len(fitted(without(rows, "y"))) == 4
 
 
+@pytest.mark.parametrize("model", [LogisticRegression(), ExtraTreesClassifier(5)])
+def test_numbers_of_all_magnitudes_are_fitted_and_predicted(model):
+    sizes = [10.0**power for power in range(-300, 300, 5)] + [float("inf"), None]
+    rows = fp.from_table({"size": sizes, "y": [float(place % 2) for place in range(len(sizes))]})
+    fitted = estimator(model, spec_of("binary", columns=COLUMNS[:1]))(fp.Splits(rows))
+    assert np.isfinite(fitted(without(rows, "y"))).all()
+
+
+def test_a_model_of_lightgbm_has_the_same_bytes_on_any_number_of_threads(tmp_path):
+    lightgbm = pytest.importorskip("lightgbm")
+    spec, rows = spec_of("binary"), table_of("binary")
+    for threads in (1, 2):
+        save_estimator(estimator(lightgbm.LGBMClassifier(n_estimators=3, n_jobs=threads), spec)(fp.Splits(rows)), tmp_path / str(threads))
+    one, two = ((tmp_path / name / "model-1.txt").read_bytes() for name in "12")
+    assert one == two
+    assert len(load_estimator(tmp_path / "1")(without(rows, "y"))) == 60
+
+
 def test_names_make_the_classes_of_known_packages_and_nothing_else():
     spec = spec_of("binary")
     model = make_named("sklearn.linear_model:LogisticRegression", Task(spec, 60), {"C": 3.0})

@@ -124,3 +124,10 @@ def test_no_rows_and_other_columns_are_refused():
 
 def test_a_column_without_known_categories_is_all_unseen():
     assert [row["categories"][0] for row in TableColumns((), (CategoryColumn("x", ()),))(from_table({"x": ["a"]}))] == [0]
+
+
+def test_numbers_of_all_magnitudes_have_bins_that_networks_can_use():
+    sizes = [10.0**power for power in range(-300, 300, 2)]
+    (column,) = fit_columns(from_examples([{"size": size} for size in sizes]), numbers=["size"], bins=48).numbers
+    assert np.diff(column.bins).min() > 1e-7
+    assert np.isfinite(column.scale(np.array(sizes))).all()

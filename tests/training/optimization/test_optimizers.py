@@ -11,9 +11,22 @@ from mlx.utils import tree_flatten
 
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError, UnknownNameError
 from mlxfp.core.trees import flatten, tree_map
+from mlxfp.models.catalogue import create
 from mlxfp.training.loop.checkpoints import load_state, save_state
 from mlxfp.training.losses import mse
-from mlxfp.training.optimization.optimizers import OPTIMIZERS, adamw, by_name, frozen, grouped, matching, realmlp, start, update, vectors
+from mlxfp.training.optimization.optimizers import (
+    OPTIMIZERS,
+    adamw,
+    by_name,
+    frozen,
+    grouped,
+    layerwise,
+    matching,
+    realmlp,
+    start,
+    update,
+    vectors,
+)
 from mlxfp.training.optimization.schedules import by_name as schedule_by_name
 from mlxfp.training.optimization.schedules import constant, cosine_decay, coslog, flat_cosine, linear_decay, one_cycle, polynomial_decay
 from mlxfp.training.steps.state import TrainState, same_arrays, train_state
@@ -363,3 +376,40 @@ def test_the_optimizer_of_realmlp_is_adam_with_rates_and_decays_by_groups():
             wanted[name] = kept - rate * factor * first / (second**0.5 + 1e-8)
     found = {name: array.item() for name, array in tree_flatten(params)}
     assert found == pytest.approx(wanted, rel=1e-4)
+
+
+def _moved(optimizer, params):
+    """How far one update moves each parameter, with gradients of 1."""
+    gradients = tree_map(mx.ones_like, params)
+    after, _ = update(optimizer, gradients, start(optimizer, params), params)
+    return {
+        name: float(mx.abs(one - other).max()) for (name, one), (_, other) in zip(tree_flatten(after), tree_flatten(params), strict=True)
+    }
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.5])
+def test_layers_learn_the_slower_the_deeper_they_are(weight_decay):
+    model = create("bert", size="tiny", head="classifier", labels=2, vocab_size=20)
+    params = model.trainable_parameters()
+    rate, decay, depth = 1e-3, 0.5, len(model.body.blocks)
+    made = layerwise("adamw", rate, params, decay=decay, weight_decay=weight_decay)
+    zeros = tree_map(mx.zeros_like, params)  # nothing to decay
+    for name, moved in _moved(made, zeros).items():
+        block = name.partition("blocks.")[2].partition(".")[0]
+        embedding = name in ("body.tokens.weight", "body.positions.weight", "body.types.weight")
+        below = depth - int(block) if block else depth + 1 if embedding else 0
+        assert moved == pytest.approx(rate * decay**below, rel=1e-3), name
+
+
+def test_layers_with_one_rate_are_those_of_the_plain_optimizer():
+    params = create("encoder", size="tiny", head="classifier", labels=2, vocab_size=20).trainable_parameters()
+    plain, layered = by_name("adamw", 1e-2, weight_decay=0.1), layerwise("adamw", 1e-2, params, decay=1.0, weight_decay=0.1)
+    assert _moved(plain, params) == pytest.approx(_moved(layered, params), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("decay", "message"), [(0.0, "decay must be above 0 and at most 1"), (0.9, "a model with blocks, and these have none")]
+)
+def test_a_model_without_layers_has_no_rates_by_layers(decay, message):
+    with pytest.raises(ArgumentError, match=message):
+        layerwise("adamw", 1e-3, {"weight": mx.zeros((2, 2))}, decay=decay)

@@ -1,5 +1,6 @@
 """Training one model with several machines or processes: the only file that calls `mx.distributed`."""
 
+import ctypes
 import os
 import sys
 import threading
@@ -306,12 +307,15 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
     if world.tensor in (1, world.size):
         return None, None
     try:
-        return group.split(world.copy), group.split(world.rank % world.tensor)
+        groups = group.split(world.copy), group.split(world.rank % world.tensor)
     except RuntimeError as error:
         raise ArgumentError(
             f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
             f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
         ) from error
+    for each in groups:  # so that they are never freed: MLX 0.32 does so when the process ends, after MPI has ended, which aborts it
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    return groups
 
 
 def _answered(backend: str, size: int) -> str | None:

@@ -11,9 +11,11 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
+from mlxfp._blas import free_cores
 from mlxfp.cli.parsing import say
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, MissingFileError
+from mlxfp.runtime import VARIABLES
 
 if TYPE_CHECKING:
     from mlxfp.distributed import Ranks
@@ -23,6 +25,13 @@ _LIMIT = (
     6 * 3600.0
 )  # seconds that ranks wait for rank 0, which evaluates and predicts alone after a training; mlx.launch ends all if one dies
 _PORTS = range(20_000, 60_000)
+_PORTS_OF_A_FILE = 256  # a rank needs one for each of its addresses; of the other machines nobody knows which are free
+# The program mlx.launch, of this Python. That of MLX 0.32 keeps a core busy, as it waits until it can write to the inputs of the ranks,
+# which is always so. Nothing is written to them here.
+START = (
+    "from mlx._distributed_utils import launch; ready = launch.select; "
+    "launch.select = lambda read, write, *rest: ready(read, [], *rest); launch.main()"
+)
 
 
 def add_ranks(command: ArgumentParser) -> None:
@@ -47,14 +56,12 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
     if options.hostfile is None:
         check_positive(ranks=options.ranks)
     token = f"ranks {token_hex(16)} have ended well"
-    where = (
-        ["--hostfile", options.hostfile] if options.hostfile else ["-n", str(options.ranks), "--starting-port", str(_free(options.ranks))]
-    )
-    start = "from mlx._distributed_utils.launch import main; main()"  # the program mlx.launch, of this Python
-    arguments = ["--backend", "ring", *where, "--env", f"{_TOKEN}={token}", "--", sys.executable, "-m", "mlxfp", *command]
+    where = ["--hostfile", options.hostfile] if options.hostfile else ["-n", str(options.ranks), *_threads(options.ranks)]
+    ports = ["--starting-port", str(_free(options.ranks or _PORTS_OF_A_FILE))]
+    arguments = ["--backend", "ring", *where, *ports, "--env", f"{_TOKEN}={token}", "--", sys.executable, "-m", "mlxfp", *command]
     ended_well = False
-    # Its standard input is a pipe that says nothing: at the end of a file, mlx.launch would keep a core busy.
-    program = [sys.executable, "-c", start, *arguments]
+    # Its standard input is a pipe that says nothing: at the end of a file, mlx.launch would keep a core busy, too.
+    program = [sys.executable, "-c", START, *arguments]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # ours
         assert process.stdout is not None
         for line in process.stdout:
@@ -79,6 +86,16 @@ def end_well(ranks: "Ranks | None") -> None:
     token = os.environ.get(_TOKEN)
     if token is not None and (ranks is None or (ranks.gather([]) and ranks.world.rank == 0)):
         say(token)
+
+
+def _threads(count: int) -> list[str]:
+    """Divide the cores of this machine between the ranks, unless the environment says how many threads a program has.
+
+    OpenBLAS would take all of them in each rank, and its threads wait by spinning.
+    """
+    if any(os.environ.get(name) for name in VARIABLES):
+        return []
+    return ["--env", f"{VARIABLES[0]}={max(1, free_cores()[1] // count)}"]
 
 
 def _free(count: int) -> int:

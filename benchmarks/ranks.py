@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any
 
 from benchmarks.measuring import Row
-from mlxfp.cli.ranks import START
+from mlxfp.cli.ranks import start
 
 _WIDTH, _ROWS = 1792, 256  # of a perceptron of 10 million parameters, and its batch
 _VOCABULARY, _LENGTH, _TEXTS = 8192, 128, 32  # of a language model of 10 million parameters, and its batch
@@ -50,8 +50,7 @@ def _fastest(work: str, kind: str, *, steps: int, repeats: int) -> float:
 def _timed(work: str, kind: str, steps: int) -> float:
     with TemporaryDirectory() as folder:
         program = [sys.executable, "-c", _RUN, work, kind, str(steps), folder]
-        start = [] if kind == "one" else [sys.executable, "-c", START, "-n", "2", "--backend", "ring", "--"]
-        with subprocess.Popen([*start, *program], stdin=subprocess.PIPE) as process:
+        with subprocess.Popen(program) if kind == "one" else start(["-n", "2", "--backend", "ring", "--", *program]) as process:
             process.wait()
         return max(float(file.read_text()) for file in Path(folder).iterdir())
 

@@ -7,13 +7,14 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
 
 from mlxfp._blas import free_cores
 from mlxfp.cli.commands import main
-from mlxfp.cli.ranks import START, _free, _threads
+from mlxfp.cli.ranks import _free, _threads, start
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.running.writing import write
 from mlxfp.distributed import connect
@@ -37,16 +38,8 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MLX_DISABLE_COMPILE": "1"
 def launched(size, *command):
     """Run a command in so many processes of mlx.launch; return what they print."""
     where = ["--backend", "ring", "-n", str(size), "--starting-port", str(_free(size))]
-    # A pipe as its standard input: at the end of a file, mlx.launch would keep a core busy.
-    with subprocess.Popen(
-        [sys.executable, "-c", START, *where, "--", sys.executable, *command],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    arguments = [*where, "--", sys.executable, *command]
+    with start(arguments, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         return process.stdout.read()
 
 
@@ -97,12 +90,11 @@ def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
         assert "Traceback" not in printed, printed
         found = [json.loads((tmp_path / f"{size}-{rank}.json").read_text()) for rank in range(size)]
         assert all(each == found[0] for each in found), found
-        steps, sent, asked, said = found[0].pop("profiled")
+        steps, sent, asked, said = found[0]["profiled"]
         assert steps == 4
         # 8 numbers of a model, and 4 of the loss and its weight, in float32: a rank sends 2 (n - 1) / n of them.
         assert sent == asked == 2 * (size - 1) * 4 * (8 + 4) // size
-        assert said.endswith(f"It sends {sent / 1e6:.3g} MB to other ranks for each.")
-        assert all(each.pop("profiled", None) for each in found[1:])
+        assert said == f"{sent} bytes to other ranks."
         assert found[0]["measured"] == alone
         assert found[0]["refused"]
         assert found[0]["trained"][:2] == ([0, 5] if size == 2 else [5, 20])
@@ -147,6 +139,7 @@ def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
     failed = run_titanic(tmp_path, "--ranks", "2", "name=other", "training.size=7")
     assert failed.returncode == 1
     assert "training.size: batches of 7 rows cannot be divided among 2 ranks" in failed.stderr + failed.stdout
+    assert "Not all ranks have ended well, so the run has not. What they print says why.\n" in failed.stderr
 
 
 # Does what ssh does with the options and the command that mlx.launch gives it, on this machine and without this environment.
@@ -173,21 +166,53 @@ def test_a_run_on_the_machines_of_a_hostfile(tmp_path):
     assert "is ready to submit" in done.stdout
     assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == ["first-machine"]
     hosts["hosts"][0]["ssh"] = "lost-machine"
-    ssh.write_text("#!/bin/sh\necho 'ssh: Could not resolve hostname' >&2; exit 255\n", encoding="utf-8")
+    ssh.write_text("#!/bin/sh\nexit 255\n", encoding="utf-8")
     hostfile.write_text(json.dumps(hosts), encoding="utf-8")
     failed = run_titanic(tmp_path, "--hostfile", str(hostfile), "name=other", PATH=path)
     assert failed.returncode == 1
-    assert "Could not resolve hostname" in failed.stderr
+    assert "Not all ranks have ended well, so the run has not." in failed.stderr
+    assert "Exit code 255 is that of ssh, which could not reach a machine" in failed.stderr
 
 
 def test_who_starts_ranks_leaves_the_cores_to_them():
     before = os.times()
-    ranks = [sys.executable, "-c", START, "-n", "2", "--backend", "ring", "--", "sleep", "3"]
-    with subprocess.Popen(ranks, stdin=subprocess.PIPE) as process:
+    with start(["-n", "2", "--backend", "ring", "--", "sleep", "3"]) as process:
         assert process.wait(60) == 0
     used = os.times()
     # It imports MLX in half a second; that of MLX alone works all the time.
     assert used.children_user + used.children_system - before.children_user - before.children_system < 2
+
+
+STARTS = """
+import sys, time
+from mlxfp.cli.ranks import start
+with start(["-n", "2", "--backend", "ring", "--", sys.executable, "-c", sys.argv[1]]) as process:
+    process.wait()
+"""
+
+
+def test_ranks_end_where_the_process_that_started_them_is_killed(tmp_path):
+    sleeps = f"import os, time; open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w').close(); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", STARTS, sleeps], cwd=ROOT, env=ENVIRONMENT) as process:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        process.kill()
+    for path in tmp_path.iterdir():
+        wait_until(lambda path=path: not is_running(int(path.name)))
+
+
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(condition):
+    deadline = monotonic() + 60
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.05)
 
 
 def test_ranks_on_one_machine_share_its_cores(monkeypatch):

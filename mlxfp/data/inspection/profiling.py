@@ -135,7 +135,7 @@ class Profile:
         ]
         rate = f"{self.count:,} items in {self.seconds:.3g} s ({self.count / self.seconds:,.0f}/s), the first after {self.first:.3g} s."
         waits = f" From then on the consumer waits {self.stall:.1%} of the time." if self.consumed else ""
-        sends = f" It sends {self.sent / 1e6:,.3g} MB to other ranks for each." if self.sent else ""
+        sends = f" For each, it sends {self.sent:,} bytes to other ranks." if self.sent else ""
         return "\n".join([*table, rate + waits + sends, self.verdict])
 
     def _repr_html_(self) -> str:

@@ -128,7 +128,7 @@ class Sends:
 def test_what_a_consumer_sends_to_other_ranks_is_shown():
     found = profile(pipe(numbers(4), batch(2)), consume=Sends())
     assert found.sent == 3_000_000
-    assert "It sends 3 MB to other ranks for each." in str(found)
+    assert "For each, it sends 3,000,000 bytes to other ranks." in str(found)
     assert "other ranks" not in str(profile(numbers(4), consume=lambda item: None))
 
 

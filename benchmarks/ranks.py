@@ -125,7 +125,7 @@ def _language(size: int) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
     )
     model = fp.models.CausalLM(fp.models.Decoder(config, seed=0))
     ids = mx.random.randint(0, _VOCABULARY, (_TEXTS // size, _LENGTH))
-    return model, {"input_ids": ids, "labels": ids}, fp.losses.causal_lm
+    return model, {"input_ids": ids, "attention_mask": mx.ones_like(ids), "labels": ids}, fp.losses.causal_lm
 
 
 _WORKS = {"perceptron": _perceptron, "language": _language}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -192,12 +193,16 @@ with start(["-n", "2", "--backend", "ring", "--", sys.executable, "-c", sys.argv
 
 
 def test_ranks_end_where_the_process_that_started_them_is_killed(tmp_path):
-    sleeps = f"import os, time; open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w').close(); time.sleep(60)"
+    sleeps = f"import os, time; open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w').close(); time.sleep(200)"
     with subprocess.Popen([sys.executable, "-c", STARTS, sleeps], cwd=ROOT, env=ENVIRONMENT) as process:
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         process.kill()
-    for path in tmp_path.iterdir():
-        wait_until(lambda path=path: not is_running(int(path.name)))
+    ranks = [int(path.name) for path in tmp_path.iterdir()]
+    try:
+        wait_until(lambda: not any(map(is_running, ranks)))
+    finally:
+        for each in filter(is_running, ranks):
+            os.kill(each, signal.SIGKILL)
 
 
 def is_running(process):

@@ -83,8 +83,9 @@ def main() -> None:
         options.json.write_text(json.dumps({"machine": machine, "rows": written}, indent=1), "utf-8")
     if options.write:
         _write(machine, rows)
-    missed = [row for row in rows if row.verdict != "met"]
-    print(f"\n{len(rows) - len(missed)} of {len(rows)} lines meet their bar.")
+    judged = [row for row in rows if row.verdict != "no bar"]
+    missed = [row for row in judged if row.verdict != "met"]
+    print(f"\n{len(judged) - len(missed)} of {len(judged)} lines meet their bar.")
     sys.exit(bool(missed))
 
 
@@ -119,7 +120,7 @@ _HEAD = (
 
 def _line(row: Row) -> str:
     number = "-" if row.number is None else f"{row.number:.2f}"
-    bar = f"{'>=' if row.sense == 'at least' else '<='} {row.bar:g}"
+    bar = "-" if row.bar is None else f"{'>=' if row.sense == 'at least' else '<='} {row.bar:g}"
     return f"| {row.id:14} | {row.work:58} | {row.ours:24} | {row.peer:38} | {number:>7} | {bar:>8} | {row.verdict} |"
 
 

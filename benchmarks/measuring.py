@@ -17,7 +17,7 @@ class Row:
     """A line of the table: the work, our result and that of the other library, the number to judge, and the bar that it should meet.
 
     The number is the ratio of the two results, or our result if there is no other library; None if nothing could be measured, and `peer`
-    says why.
+    says why. Without a bar, the line is there for what it says.
     """
 
     id: str
@@ -25,7 +25,7 @@ class Row:
     ours: str
     peer: str
     number: float | None
-    bar: float
+    bar: float | None
     sense: Literal["at least", "at most"] = "at least"
 
     @property
@@ -33,6 +33,8 @@ class Row:
         """Say whether the bar is met."""
         if self.number is None:
             return "not measured"
+        if self.bar is None:
+            return "no bar"
         met = self.number >= self.bar if self.sense == "at least" else self.number <= self.bar
         return "met" if met else "MISSED"
 

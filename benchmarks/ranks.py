@@ -3,62 +3,129 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
-
-from benchmarks.measuring import Row
-
-_LAUNCH = "from mlx._distributed_utils.launch import main; main()"
-_SIZE, _ROWS = 1792, 256  # 10 million parameters, and rows of a batch of all ranks together
-_TRAIN = f"""
-import json, sys
+from collections.abc import Callable
 from itertools import islice, repeat
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
-import mlxfp as fp
+from typing import Any
 
-ranks, folder, steps = int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-fp.runtime.use_fast_blas(threads=2 // ranks)
-import mlx.core as mx
-from mlx import nn, optimizers
+from benchmarks.measuring import Row
+from mlxfp.cli.ranks import start
 
-connected = fp.distributed.connect()
-mx.random.seed(0)
-layers = [layer for _ in range(3) for layer in (nn.Linear({_SIZE}, {_SIZE}), nn.GELU())]
-model = nn.Sequential(*layers, nn.Linear({_SIZE}, 10))
-rows = {_ROWS} // ranks
-batch = {{"x": mx.random.normal((rows, {_SIZE})), "label": mx.arange(rows) % 10}}
-mx.eval(batch)
-optimizer = optimizers.AdamW(1e-4)
-loss = lambda model, batch: fp.losses.cross_entropy(model(batch["x"]), batch["label"])
-step = fp.train_step(model, loss, optimizer, ranks=connected)
-times, began = [], perf_counter()
-for event in islice(fp.fit(step, fp.train_state(model, optimizer), repeat(batch)), steps):
-    mx.synchronize()
-    times.append(perf_counter() - began)
-    began = perf_counter()
-if connected.world.rank == 0:
-    folder.joinpath(f"{{ranks}}.json").write_text(json.dumps(median(times[3:])))
-"""
+_WIDTH, _ROWS = 1792, 256  # of a perceptron of 10 million parameters, and its batch
+_VOCABULARY, _LENGTH, _TEXTS = 8192, 128, 32  # of a language model of 10 million parameters, and its batch
+_RUN = "import sys; from benchmarks.ranks import run; run(*sys.argv[1:])"
+_WARM = 3  # steps that are not counted: the first one compiles
 
 
 def rows(*, small: bool) -> list[Row]:
-    """Train a perceptron of 10 million parameters, in two processes of one core each, and in one process of two."""
-    steps = 8 if small else 60
+    """Train models of 10 million parameters: in two processes of one core each, and in one process of two."""
+    found = {
+        (work, kind): _fastest(work, kind, steps=2 if small else steps, repeats=1 if small else 3)
+        for work, steps, kinds in (("language", 8, ("together", "apart", "one")), ("perceptron", 40, ("together", "apart", "one", "sum")))
+        for kind in kinds
+    }
+    made = []
+    for work, said, bar in (
+        ("language", f"a language model of 10M parameters, {_TEXTS} x {_LENGTH} tokens", 1.1),
+        ("perceptron", f"a perceptron of 10M parameters, {_ROWS} rows", None),
+    ):
+        together, apart, one = (found[work, kind] for kind in ("together", "apart", "one"))
+        ours = f"{together * 1000:,.0f} ms a step"
+        ring = f", all_sum alone {found[work, 'sum'] * 1000:,.0f} ms" if (work, "sum") in found else ""
+        made += [
+            Row("ranks", f"{said}, 2 ranks", ours, f"one process, 2 cores {one * 1000:,.0f} ms", together / one, bar, "at most"),
+            Row("ranks", "the same", ours, f"2 that send nothing {apart * 1000:,.0f} ms{ring}", together / apart, bar, "at most"),
+        ]
+    return made
+
+
+def _fastest(work: str, kind: str, *, steps: int, repeats: int) -> float:
+    """Run several times; return the least of the median times of a step, in seconds, each of the slower rank."""
+    return min(_timed(work, kind, steps) for _ in range(repeats))
+
+
+def _timed(work: str, kind: str, steps: int) -> float:
     with TemporaryDirectory() as folder:
-        times: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(1 if small else 3):
-            for count, found in times.items():
-                found.append(_train(count, Path(folder), steps))
-    one, two = (min(found) for found in times.values())
-    work = f"a step of 10M parameters, {_ROWS} rows, 2 ranks"
-    return [Row("ranks", work, f"{two * 1000:.1f} ms", f"one process, 2 cores {one * 1000:.1f} ms", two / one, 1.1, "at most")]
+        program = [sys.executable, "-c", _RUN, work, kind, str(steps), folder]
+        with subprocess.Popen(program) if kind == "one" else start(["-n", "2", "--backend", "ring", "--", *program]) as process:
+            process.wait()
+        return max(float(file.read_text()) for file in Path(folder).iterdir())
 
 
-def _train(count: int, folder: Path, steps: int) -> float:
-    program = [sys.executable, "-c", _TRAIN, str(count), str(folder), str(steps)]
-    launch = [sys.executable, "-c", _LAUNCH, "-n", str(count), "--backend", "ring", "--", *program]
-    with subprocess.Popen(launch if count > 1 else program, stdin=subprocess.PIPE) as process:
-        process.wait()
-    return float(json.loads(folder.joinpath(f"{count}.json").read_text()))
+# --- in the processes that train
+
+
+def run(work: str, kind: str, steps: str, folder: str) -> None:
+    """Train, and write the median time of a step into a folder."""
+    from mlxfp.runtime import use_fast_blas
+
+    use_fast_blas(threads=2 if kind == "one" else 1)  # before MLX is imported
+    import mlx.core as mx
+
+    import mlxfp as fp
+
+    ranks = fp.distributed.connect()
+    size = 1 if kind == "one" else 2
+    mx.random.seed(0)
+    step = _all_sum(ranks) if kind == "sum" else _step(*_WORKS[work](size), ranks if kind == "together" else None)
+    times, began = [], perf_counter()
+    for _ in islice(step, int(steps) + _WARM):
+        mx.synchronize()
+        times.append(perf_counter() - began)
+        began = perf_counter()
+    Path(folder, str(ranks.world.rank)).write_text(json.dumps(median(times[_WARM:])))
+
+
+def _step(model: Any, batch: dict[str, Any], loss: Callable[..., Any], ranks: Any) -> Any:
+    import mlx.core as mx
+    from mlx import optimizers
+
+    import mlxfp as fp
+
+    mx.eval(batch)
+    optimizer = optimizers.AdamW(1e-4)
+    step = fp.train_step(model, loss, optimizer, ranks=ranks)
+    return fp.fit(step, fp.train_state(model, optimizer), repeat(batch), epochs=1)
+
+
+def _all_sum(ranks: Any) -> Any:
+    """Add up as many numbers as the model has parameters, and do nothing else."""
+    import mlx.core as mx
+
+    numbers = mx.random.normal((10_000_000,))
+    mx.eval(numbers)
+    while True:
+        mx.eval(ranks.add_up_all(numbers))
+        yield
+
+
+def _perceptron(size: int) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
+    import mlx.core as mx
+    from mlx import nn
+
+    import mlxfp as fp
+
+    layers = [layer for _ in range(3) for layer in (nn.Linear(_WIDTH, _WIDTH), nn.GELU())]
+    model = nn.Sequential(*layers, nn.Linear(_WIDTH, 10))
+    rows = _ROWS // size
+    batch = {"x": mx.random.normal((rows, _WIDTH)), "label": mx.arange(rows) % 10}
+    return model, batch, lambda model, batch: fp.losses.cross_entropy(model(batch["x"]), batch["label"])
+
+
+def _language(size: int) -> tuple[Any, dict[str, Any], Callable[..., Any]]:
+    import mlx.core as mx
+
+    import mlxfp as fp
+
+    config = fp.models.DecoderConfig(
+        vocab_size=_VOCABULARY, hidden_size=320, num_hidden_layers=6, num_attention_heads=5, num_key_value_heads=5, intermediate_size=864
+    )
+    model = fp.models.CausalLM(fp.models.Decoder(config, seed=0))
+    ids = mx.random.randint(0, _VOCABULARY, (_TEXTS // size, _LENGTH))
+    return model, {"input_ids": ids, "attention_mask": mx.ones_like(ids), "labels": ids}, fp.losses.causal_lm
+
+
+_WORKS = {"perceptron": _perceptron, "language": _language}

@@ -1,10 +1,12 @@
 """Training one model with several machines or processes: the only file that calls `mx.distributed`."""
 
+import ctypes
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from hashlib import blake2b
 from itertools import accumulate
 from pathlib import Path
 from time import monotonic, sleep
@@ -31,6 +33,7 @@ Backend = Literal["any", "ring", "mpi", "nccl", "jaccl"]
 
 _LIMIT = 1800.0  # seconds: as other libraries wait for ranks
 _MESSAGE = 32 * 1024**2  # bytes: arrays are joined up to this size, as MLX's own `average_gradients` joins them
+_OF_BACKENDS = ("[ring]", "[mpi]", "[nccl]", "[jaccl]")  # what errors of MLX begin with that are about other ranks
 _SCATTERS = ("nccl", "jaccl")  # backends of MLX 0.32 that have sum_scatter; the others end the process
 # What each backend needs in the environment, as `mlx.launch` sets it.
 _NEEDED = {
@@ -85,15 +88,26 @@ class Ranks:
         """
         return self._sent[0]
 
-    def waiting(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
         """End this process if the code within takes longer than the limit of `connect`, because it waits for a rank that is gone.
 
-        MLX waits in the kernel then, where neither an exception nor Ctrl-C reaches it.
+        MLX waits in the kernel then, where neither an exception nor Ctrl-C reaches it. Where it notices that a rank is gone, its error
+        becomes a `RankError`.
 
         >>> with connect().waiting():
         ...     total = 1 + 1
         """
-        return self._watch.set(watching=True) if self.world.size > 1 else nullcontext()
+        if self.world.size == 1:
+            yield
+            return
+        with self._watch.set(watching=True):
+            try:
+                yield
+            except RuntimeError as error:
+                if not str(error).startswith(_OF_BACKENDS):
+                    raise
+                raise self._gone(str(error)) from error
 
     def working(self) -> AbstractContextManager[None]:
         """Take as long as it takes for the code within, also inside of `waiting`: it does not wait for another rank.
@@ -170,10 +184,15 @@ class Ranks:
         if self.world.size == 1:
             return [content]
         sizes = [int(size) for (size,) in self.gather([len(content)])]
-        padded = np.zeros((1, max(1, *sizes)), np.uint8)
-        padded[0, : len(content)] = np.frombuffer(content, np.uint8)
+        sent = content + _digest(content)
+        padded = np.zeros((1, max(sizes) + len(_digest(content))), np.uint8)
+        padded[0, : len(sent)] = np.frombuffer(sent, np.uint8)
         found = self._received(lambda: mx.distributed.all_gather(mx.array(padded), group=self._group))
-        return [row[:size].tobytes() for row, size in zip(found, sizes, strict=True)]
+        rows = [row.tobytes() for row in found]
+        contents = [row[:size] for row, size in zip(rows, sizes, strict=True)]
+        if any(not row.startswith(each + _digest(each)) for row, each in zip(rows, contents, strict=True)):
+            raise self._gone("it has sent nothing")  # a ring whose rank has died leaves what was in memory, without an error
+        return contents
 
     def _added(self, tree: Any, group: mx.distributed.Group, size: int) -> Any:
         if size == 1:
@@ -191,18 +210,19 @@ class Ranks:
         return mx.distributed.all_sum(array, group=group)
 
     def _received(self, send: Callable[[], mx.array]) -> NDArray[Any]:
-        """Send a message, and wait for those of the others. Raises `RankError` where MLX says that one is gone."""
+        """Send a message, and wait for those of the others."""
         with self.waiting():
-            try:
-                return np.array(send())
-            except RuntimeError as error:
-                raise self._gone(str(error)) from error
+            return np.array(send())
 
     def _gone(self, why: str) -> RankError:
         return RankError(
             f"Another rank is gone, so this one, rank {self.world.rank} of {self.world.size}, cannot go on: {why}. The output of that rank "
             "says why, unless it was killed. Start all ranks again, to go on with what is written."
         )
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
 
 
 def _messages(arrays: Sequence[mx.array]) -> Iterator[list[int]]:
@@ -306,12 +326,15 @@ def _divided(world: World, group: mx.distributed.Group) -> tuple[mx.distributed.
     if world.tensor in (1, world.size):
         return None, None
     try:
-        return group.split(world.copy), group.split(world.rank % world.tensor)
+        groups = group.split(world.copy), group.split(world.rank % world.tensor)
     except RuntimeError as error:
         raise ArgumentError(
             f"tensor={world.tensor} of {world.size} ranks needs groups of ranks, which this backend does not have: {error} Pass "
             f"tensor={world.size}, which divides one copy of the model between all ranks, or tensor=1; or start with the backend mpi."
         ) from error
+    for each in groups:  # so that they are never freed: MLX 0.32 does so when the process ends, after MPI has ended, which aborts it
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+    return groups
 
 
 def _answered(backend: str, size: int) -> str | None:

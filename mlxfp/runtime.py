@@ -27,7 +27,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # of OpenBLAS, which reads them when it is loaded
+VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # of OpenBLAS, which reads them when it is loaded
 
 
 @frozen
@@ -81,7 +81,7 @@ def use_fast_blas(*, threads: int | None = None) -> None:
     if "mlx.core" in sys.modules:
         missing: str | None = "mlx.core was imported before it. Call it first, at the top of the program."
     else:
-        chosen, word = (threads, None) if threads or any(os.environ.get(name) for name in _VARIABLES) else _by_load()
+        chosen, word = (threads, None) if threads or any(os.environ.get(name) for name in VARIABLES) else _by_load()
         missing = load_openblas(chosen)
         if word and not missing:
             warnings.warn(word, RuntimeWarning, stacklevel=2)

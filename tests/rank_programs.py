@@ -19,6 +19,7 @@ from mlxfp.core.errors import ArgumentError
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.stages import Stage
 from mlxfp.core.trees import flatten
+from mlxfp.data.inspection.profiling import profile
 from mlxfp.data.lengths.batching import batch
 from mlxfp.data.lengths.packing import pack
 from mlxfp.data.rows.map_filter import filter, map
@@ -116,6 +117,15 @@ def train(ranks, folder, *, steps):
     return begin.state.step, end.step, [np.array(leaf).tolist() for leaf in flatten(end.state.params)[1]]
 
 
+def profiled(ranks):
+    """Profile training; return how many steps there were, what each sends, and how the profile says it."""
+    model, _ = state_of()
+    step = train_step(model, lambda model, group: cross_entropy(model(group["x"]), group["y"]), optimizers.SGD(0.01), ranks=ranks)
+    consumer = step.consumer(train_state(model, optimizers.SGD(0.01)))
+    found = profile(shared(ranks.world, GLOBAL // ranks.world.copies), items=4, consume=consumer)
+    return consumer.state.step, found.sent, step.bytes_sent, str(found).splitlines()[-2].partition(" For each, it sends ")[2]
+
+
 def work_together(ranks, folder):
     """Do everything that ranks do together, and say what came out."""
     place, size = Path(folder), ranks.world.size
@@ -123,7 +133,7 @@ def work_together(ranks, folder):
         manifest = write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100))
         assert write(dataset, place / name, rows_per_file=30, on=runners.ranks(limit=100)) == manifest
     trained = train(ranks, place / "trained", steps=5 if size == 2 else 20)
-    said = {"measured": [measured(ranks, rows) for rows in (4, 200)], "trained": trained}
+    said = {"measured": [measured(ranks, rows) for rows in (4, 200)], "trained": trained, "profiled": profiled(ranks)}
     model, state = state_of()
     try:
         evaluate(model, measure, ranks=ranks)(state, shared(ranks.world, 4))

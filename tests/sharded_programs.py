@@ -6,6 +6,7 @@ from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
+from attrs import evolve
 from mlx import nn, optimizers
 from mlx.nn.layers.distributed import fully_shard, shard_linear
 
@@ -120,4 +121,18 @@ def go_on(ranks, folder):
     write(ranks, folder, f"step {end.step}", end.state, begin.state.step, found, [rows.tolist() for rows in answers])
 
 
-CASES = {"train": train, "again": partial(train, cases=["clipped"], again=True), "go on": go_on}
+def scattered(ranks, folder):
+    """Train as on the ring, and as on a backend with sum_scatter; as none without a GPU has it, here is what MLX says of it."""
+    cases = ["compiled", "clipped", "accumulated"]
+    train(ranks, folder, cases=cases)
+
+    def sum_scatter(x, *, group):
+        size = x.shape[0] // group.size()
+        return mx.distributed.all_sum(x, group=group)[group.rank() * size : (group.rank() + 1) * size]
+
+    mx.distributed.sum_scatter = sum_scatter
+    Path(folder, "scattered").mkdir(exist_ok=True)
+    train(evolve(ranks, backend="nccl"), Path(folder, "scattered"), cases=cases)
+
+
+CASES = {"scattered": scattered, "train": train, "again": partial(train, cases=["clipped"], again=True), "go on": go_on}

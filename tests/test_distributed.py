@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import os
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import threading
 import warnings
+from collections import deque
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +32,7 @@ from mlxfp.data.rows.sharding import World, shard
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.prefetching import prefetch
 from mlxfp.data.sources.in_memory import from_examples
-from mlxfp.distributed import Ranks, _Watch, connect
+from mlxfp.distributed import Ranks, _digest, _Watch, connect
 from mlxfp.training.loop.checkpoints import load_latest
 from mlxfp.training.loop.fitting import fit, last
 from mlxfp.training.loop.rank_agreement import in_step, same_number
@@ -48,7 +50,7 @@ use_fast_blas()
 import mlx.core as mx
 from mlxfp.distributed import connect
 from tests.test_distributed import run
-ranks = connect(backend="ring", limit=20 if sys.argv[1] == "killed" else 250)
+ranks = connect(backend="ring", limit=20 if sys.argv[1] in ("killed", "interrupted") else 250)
 run(ranks, sys.argv[1], sys.argv[2])
 """
 CASES = {
@@ -96,7 +98,7 @@ def run_unevenly(step, state, batches, path, *watching):
 
 
 def broken(ranks):
-    """Batches with a row that ends one rank: by an error of a function, or of the whole process."""
+    """Batches with a row that ends one rank: by an error of a function, Ctrl-C, or of the whole process; or with a number that is none."""
 
     def end(row):
         if ranks.world.rank == 1 and row["name"] == "5":
@@ -108,7 +110,15 @@ def broken(ranks):
             os.kill(os.getpid(), signal.SIGKILL)
         return row
 
-    return {"raises": end, "killed": die}
+    def interrupt(row):
+        if ranks.world.rank == 1 and row["name"] == "5":
+            signal.raise_signal(signal.SIGINT)
+        return row
+
+    def spoil(row):
+        return {**row, "x": [math.nan] * 3} if ranks.world.rank == 1 and row["name"] == "5" else row
+
+    return {"raises": end, "killed": die, "interrupted": interrupt, "nan": spoil}
 
 
 def train_in_parts(ranks, step, state, folder):
@@ -163,8 +173,8 @@ def run(ranks, case, folder):
     """Train as one rank, and write the state and the metrics of every step."""
     model, options = CASES.get(case, CASES["plain"])
     step, state = setting(model=model(), optimizer=optimizers.SGD(0.5, momentum=0.9), ranks=ranks, **options)
-    if case in ("raises", "killed"):
-        last(fit(step, state, uneven(ranks.world, take(12), map(broken(ranks)[case])), epochs=9))
+    if case in broken(ranks):
+        deque(fit(step, state, uneven(ranks.world, take(12), map(broken(ranks)[case])), epochs=9), maxlen=0)
     if case in OWN:
         OWN[case](ranks, step, state, Path(folder))
         return
@@ -357,6 +367,51 @@ def test_a_rank_that_fails_ends_the_others_with_an_error(tmp_path):
 def test_a_rank_that_dies_ends_the_others_within_the_limit(tmp_path):
     first, _ = launch("killed", tmp_path, fails=True)
     assert "this rank has waited 20 seconds for another one, and ends" in first or "RankError: Another rank is gone" in first
+
+
+def test_a_loss_that_is_nan_on_one_rank_ends_all_in_the_same_step(tmp_path):
+    said = [output.partition("NonFiniteError: ")[2] for output in launch("nan", tmp_path, fails=True)]
+    steps, rows = zip(*(text.partition(", made of rows of all ranks, here of ")[::2] for text in said), strict=True)
+    assert steps[0] == steps[1] != ""
+    assert rows[0].partition(" of ")[0] != rows[1].partition(" of ")[0]
+
+
+def test_ctrl_c_in_one_rank_ends_the_others_within_the_limit(tmp_path):
+    first, second = launch("interrupted", tmp_path, fails=True)
+    assert "this rank has waited 20 seconds for another one, and ends" in first or "RankError: Another rank is gone" in first
+    assert "KeyboardInterrupt" in second
+
+
+def test_an_error_of_a_backend_is_one_about_ranks():
+    ranks = Ranks(World(0, 2), None)
+    with pytest.raises(RankError, match=r"Another rank is gone, .*: \[ring\] connection to a peer was lost\. The output"), ranks.waiting():
+        raise RuntimeError("[ring] connection to a peer was lost")
+    with pytest.raises(RuntimeError, match="of a user") as raised, ranks.waiting():
+        raise RuntimeError("of a user")
+    assert not isinstance(raised.value, RankError)
+    with pytest.raises(RuntimeError, match=r"\[ring\]"), connect().waiting():
+        raise RuntimeError("[ring] of a program that is alone")
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_bytes_that_a_dead_rank_did_not_send_are_noticed(lost, monkeypatch):
+    contents = [b"of rank 0", b""]
+    ranks = Told(World(0, 2), None)
+    object.__setattr__(ranks, "said", [float(len(contents[1]))])
+
+    def all_gather(own, group):
+        rows = [np.array(own)[0], np.zeros(own.shape[1], np.uint8)]
+        rows[1][:16] = np.frombuffer(_digest(contents[1]), np.uint8)
+        if lost is not None:
+            rows[lost] = np.full(own.shape[1], 7, np.uint8)
+        return mx.array(np.stack(rows))
+
+    monkeypatch.setattr(mx.distributed, "all_gather", all_gather)
+    if lost is None:
+        assert ranks.gather_bytes(contents[0]) == contents
+        return
+    with pytest.raises(RankError, match="it has sent nothing"):
+        ranks.gather_bytes(contents[0])
 
 
 def test_a_limit_must_be_above_0():

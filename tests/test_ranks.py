@@ -2,21 +2,25 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic, sleep
 
 import numpy as np
 import pytest
 
+from mlxfp._blas import free_cores
 from mlxfp.cli.commands import main
-from mlxfp.cli.ranks import _free
+from mlxfp.cli.ranks import _free, _threads, start
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.running.writing import write
 from mlxfp.distributed import connect
 from mlxfp.runners import ranks as on_ranks
+from mlxfp.runtime import VARIABLES
 from tests.compiling import nothing_compiled
 from tests.rank_programs import WRITTEN, breaking, measured, train
 
@@ -29,23 +33,14 @@ from mlxfp.distributed import connect
 from tests.rank_programs import CASES
 CASES[sys.argv[1]](connect(backend="ring", limit=100), sys.argv[2])
 """
-LAUNCH = "from mlx._distributed_utils.launch import main; main()"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MLX_DISABLE_COMPILE": "1"}  # compiling would take longer than all the rest
 
 
 def launched(size, *command):
     """Run a command in so many processes of mlx.launch; return what they print."""
     where = ["--backend", "ring", "-n", str(size), "--starting-port", str(_free(size))]
-    # A pipe as its standard input: at the end of a file, mlx.launch would keep a core busy.
-    with subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, *where, "--", sys.executable, *command],
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    ) as process:
+    arguments = [*where, "--", sys.executable, *command]
+    with start(arguments, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         return process.stdout.read()
 
 
@@ -96,6 +91,11 @@ def test_two_ranks_do_what_one_process_does_and_four_and_one_go_on(tmp_path):
         assert "Traceback" not in printed, printed
         found = [json.loads((tmp_path / f"{size}-{rank}.json").read_text()) for rank in range(size)]
         assert all(each == found[0] for each in found), found
+        steps, sent, asked, said = found[0]["profiled"]
+        assert steps == 4
+        # 8 numbers of a model, and 4 of the loss and its weight, in float32: a rank sends 2 (n - 1) / n of them.
+        assert sent == asked == 2 * (size - 1) * 4 * (8 + 4) // size
+        assert said == f"{sent} bytes to other ranks."
         assert found[0]["measured"] == alone
         assert found[0]["refused"]
         assert found[0]["trained"][:2] == ([0, 5] if size == 2 else [5, 20])
@@ -124,17 +124,110 @@ def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on
     assert files_in(tmp_path / "alone") == files_in(folder)
 
 
-def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
+def run_titanic(tmp_path, *rest, **environment):
+    """Run `mlxfp run` on few rows in a process of its own."""
     small = ["model.name=encoder", "data.limit=40", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"]
     quiet = ["observers.progress=false", "observers.plots=false", f"output={tmp_path}"]
-    command = [sys.executable, "-m", "mlxfp", "run", "titanic", *small, *quiet, "--ranks", "2"]
-    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "mlxfp", "run", "titanic", *small, *quiet, *rest]
+    return subprocess.run(command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, check=False, timeout=250)
+
+
+def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
+    done = run_titanic(tmp_path, "--ranks", "2")
     assert done.returncode == 0, done.stderr
     assert "is ready to submit" in done.stdout
     assert "ended well" not in done.stdout
-    failed = subprocess.run([*command, "name=other", "training.size=7"], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    failed = run_titanic(tmp_path, "--ranks", "2", "name=other", "training.size=7")
     assert failed.returncode == 1
     assert "training.size: batches of 7 rows cannot be divided among 2 ranks" in failed.stderr + failed.stdout
+    assert "Not all ranks have ended well, so the run has not. What they print says why.\n" in failed.stderr
+
+
+# Does what ssh does with the options and the command that mlx.launch gives it, on this machine and without this environment.
+SSH = """#!/bin/bash
+while [[ $1 == -* ]]; do [[ $1 == -o ]] && shift; shift; done
+echo "$1" >> {log}; shift
+exec env -i PATH="$PATH" HOME="$HOME" bash -c "$*"
+"""
+
+
+def test_a_run_on_the_machines_of_a_hostfile(tmp_path):
+    (tmp_path / "bin").mkdir()
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.write_text(SSH.format(log=tmp_path / "log"), encoding="utf-8")
+    ssh.chmod(0o755)
+    names = ("MLX_DISABLE_COMPILE", "PYTHONPATH", "MLXFP_DATA")
+    environment = [f"{name}={ENVIRONMENT[name]}" for name in names if name in ENVIRONMENT]
+    hosts = {"envs": environment, "hosts": [{"ssh": name, "ips": ["127.0.0.1"]} for name in ("first-machine", "127.0.0.1")]}
+    hostfile = tmp_path / "hosts.json"
+    hostfile.write_text(json.dumps(hosts), encoding="utf-8")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    done = run_titanic(tmp_path, "--hostfile", str(hostfile), PATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "is ready to submit" in done.stdout
+    assert (tmp_path / "log").read_text(encoding="utf-8").splitlines() == ["first-machine"]
+    hosts["hosts"][0]["ssh"] = "lost-machine"
+    ssh.write_text("#!/bin/sh\nexit 255\n", encoding="utf-8")
+    hostfile.write_text(json.dumps(hosts), encoding="utf-8")
+    failed = run_titanic(tmp_path, "--hostfile", str(hostfile), "name=other", PATH=path)
+    assert failed.returncode == 1
+    assert "Not all ranks have ended well, so the run has not." in failed.stderr
+    assert "Exit code 255 is that of ssh, which could not reach a machine" in failed.stderr
+
+
+def test_who_starts_ranks_leaves_the_cores_to_them():
+    before = os.times()
+    with start(["-n", "2", "--backend", "ring", "--", "sleep", "3"]) as process:
+        assert process.wait(60) == 0
+    used = os.times()
+    # It imports MLX in half a second; that of MLX alone works all the time.
+    assert used.children_user + used.children_system - before.children_user - before.children_system < 2
+
+
+STARTS = """
+import sys, time
+from mlxfp.cli.ranks import start
+with start(["-n", "2", "--backend", "ring", "--", sys.executable, "-c", sys.argv[1]]) as process:
+    process.wait()
+"""
+
+
+def test_ranks_end_where_the_process_that_started_them_is_killed(tmp_path):
+    sleeps = f"import os, time; open({str(tmp_path)!r} + f'/{{os.getpid()}}', 'w').close(); time.sleep(200)"
+    with subprocess.Popen([sys.executable, "-c", STARTS, sleeps], cwd=ROOT, env=ENVIRONMENT) as process:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        process.kill()
+    ranks = [int(path.name) for path in tmp_path.iterdir()]
+    try:
+        wait_until(lambda: not any(map(is_running, ranks)))
+    finally:
+        for each in filter(is_running, ranks):
+            os.kill(each, signal.SIGKILL)
+
+
+def is_running(process):
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_until(condition):
+    deadline = monotonic() + 60
+    while not condition():
+        assert monotonic() < deadline
+        sleep(0.05)
+
+
+def test_ranks_on_one_machine_share_its_cores(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    _, cores = free_cores()
+    assert _threads(1) == ["--env", f"OPENBLAS_NUM_THREADS={cores}"]
+    assert _threads(2 * cores) == ["--env", "OPENBLAS_NUM_THREADS=1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert _threads(2) == []
 
 
 def test_arguments_of_ranks_that_cannot_be_are_a_sentence(capsys):

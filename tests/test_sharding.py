@@ -1,7 +1,11 @@
 """Models that are divided between ranks train as one process does: real processes, connected by MLX's ring."""
 
 import json
+import subprocess
+import sys
+from ctypes.util import find_library
 from pathlib import Path
+from shutil import which
 
 import mlx.core as mx
 import numpy as np
@@ -30,7 +34,7 @@ from mlxfp.training.steps.state import train_state, trees_of
 from mlxfp.training.steps.steps import train_step
 from tests.compiling import nothing_compiled
 from tests.sharded_programs import CASES, OPTIONS, go_on, train
-from tests.test_ranks import started
+from tests.test_ranks import ENVIRONMENT, ROOT, started
 from tests.training.samples import deep, group, loss
 
 PROGRAM = """
@@ -39,7 +43,7 @@ from mlxfp.runtime import use_fast_blas
 use_fast_blas(threads=1)
 from mlxfp.distributed import connect
 from tests.sharded_programs import CASES
-ranks = connect(backend="ring", limit=100, tensor=int(sys.argv[3]))
+ranks = connect(backend=sys.argv[4], limit=100, tensor=int(sys.argv[3]))
 with ranks.waiting():
     CASES[sys.argv[1]](ranks, sys.argv[2])
 """
@@ -51,7 +55,7 @@ def launched(size, case, folder, *, tensor=1):
         with nothing_compiled():
             CASES[case](connect(), folder)
         return
-    for output, code in started(size, folder, "-c", PROGRAM, case, str(folder), str(tensor)):
+    for output, code in started(size, folder, "-c", PROGRAM, case, str(folder), str(tensor), "ring"):
         assert code == 0, output
 
 
@@ -103,6 +107,33 @@ def test_ranks_with_parts_of_a_model_train_as_one_process(size, tensor, alone, t
     (_, sent), recomputed = (dict(whole(tmp_path, case, size))["results"] for case in ("compiled", "recomputed"))
     assert (sent > 0) == (tensor == 1)
     assert recomputed[1] >= sent
+
+
+@pytest.mark.skipif(not (which("mpirun") and find_library("mpi")), reason="Open MPI is not installed")
+def test_ranks_in_groups_of_two_train_as_one_process(alone, tmp_path):
+    command = [sys.executable, "-c", PROGRAM, "train", str(tmp_path), "2", "mpi"]
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    environment = {**ENVIRONMENT, **root, "MLX_MPI_LIBNAME": find_library("mpi")}
+    start = [which("mpirun"), "--oversubscribe", "-n", "4", *command]
+    done = subprocess.run(start, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=250)
+    assert done.returncode == 0, done.stdout + done.stderr  # also when the groups would be freed at the end
+    for case in OPTIONS:
+        assert_trains_as_one(tmp_path, alone, case, 2)  # the first copy of the model
+        for rank in range(2):
+            ours, theirs = (dict(np.load(tmp_path / f"{case}-{each}.npz")) for each in (rank, rank + 2))
+            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_backend_with_sum_scatter_makes_the_same_steps_and_sends_less(tmp_path):
+    launched(2, "scattered", tmp_path)
+    for case in ("compiled", "clipped", "accumulated"):
+        (metrics, sent), (others, less) = (dict(whole(folder, case, 2))["results"] for folder in (tmp_path, tmp_path / "scattered"))
+        assert json.dumps(metrics) == json.dumps(others)
+        assert less < sent
+        for rank in range(2):
+            ours, theirs = (dict(np.load(folder / f"{case}-{rank}.npz")) for folder in (tmp_path, tmp_path / "scattered"))
+            assert ours.keys() == theirs.keys()
+            assert all(np.array_equal(ours[name], theirs[name]) for name in ours)
 
 
 def test_the_law_catches_gradients_that_are_added_up_twice(alone, tmp_path):
@@ -200,8 +231,12 @@ def test_a_layer_that_one_rank_has_alone_is_whole():
         (optimizers.Lion(0.1), True),
         (optimizers.AdaDelta(0.1), True),
         (by_name("adamw", 0.1, weight_decay=0.1), True),
+        (optimizers.Adam(optimizers.linear_schedule(0, 1e-3, 1000), bias_correction=True), True),
         (optimizers.Muon(0.1), False),
+        (optimizers.Muon(1e-6), False),
+        (optimizers.Muon(optimizers.linear_schedule(0, 1e-3, 1000)), False),
         (optimizers.Adafactor(0.1), False),
+        (optimizers.Adafactor(warmup_init=True), False),
         (by_name("adafactor", 0.1), False),
         (grouped((vectors, adamw(0.1)), rest=optimizers.Muon(0.1)), False),
         (grouped((vectors, optimizers.Adafactor(0.1)), rest=adamw(0.1)), False),
@@ -242,6 +277,19 @@ def test_parts_of_which_one_is_missing_are_named(tmp_path):
     whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
     with pytest.raises(CheckpointError, match=r"no step with all parts .* step-00000000\.safetensors it has those in rank-0\. Use"):
         load_latest(tmp_path, whole, ranks=connect())
+
+
+def test_a_step_of_which_a_part_is_damaged_is_passed_over(tmp_path):
+    whole = train_state(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 4), nn.Linear(4, 2)), adamw(0.1))
+    state = train_state(linear(), adamw(0.1))
+    for rank in range(2):
+        (tmp_path / f"rank-{rank}").mkdir()
+        for step in (1, 2):
+            part = evolve(state, step=step, shards=evolve(state.shards, index=rank))
+            save_state(tmp_path / f"rank-{rank}" / f"step-0000000{step}.safetensors", part)
+    assert load_latest(tmp_path, whole, ranks=connect()).state.step == 2
+    (tmp_path / "rank-0" / "step-00000002.safetensors").write_bytes(b"damaged")
+    assert load_latest(tmp_path, whole, ranks=connect()).state.step == 1
 
 
 def test_one_file_cannot_hold_the_best_state_of_a_model_in_parts(tmp_path):

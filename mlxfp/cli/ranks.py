@@ -1,19 +1,22 @@
 """`mlxfp run --ranks`: the same command in several processes, started by `mlx.launch`, with an exit code that tells how they ended."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mlxfp.cli.parsing import say
+from mlxfp._blas import free_cores
+from mlxfp.cli.parsing import say, warn
 from mlxfp.core.checks import check_positive
 from mlxfp.core.errors import ArgumentError, MissingFileError
+from mlxfp.runtime import VARIABLES
 
 if TYPE_CHECKING:
     from mlxfp.distributed import Ranks
@@ -23,6 +26,27 @@ _LIMIT = (
     6 * 3600.0
 )  # seconds that ranks wait for rank 0, which evaluates and predicts alone after a training; mlx.launch ends all if one dies
 _PORTS = range(20_000, 60_000)
+_PORTS_OF_A_FILE = 256  # a rank needs one for each of its addresses; of the other machines nobody knows which are free
+# The program mlx.launch, of this Python. That of MLX 0.32 keeps a core busy, as it waits until it can write to the inputs of the ranks,
+# which is always so. Nothing is written to them here. Its own input ends where the process is gone that has started it: then all end.
+_START = """
+import os, signal
+from mlx._distributed_utils import launch
+
+ready = launch.select
+
+def select(read, write, *rest):
+    found = ready(read, [], *rest)
+    if 0 in found[0]:
+        os.killpg(0, signal.SIGTERM)
+    return found
+
+launch.select = select
+try:
+    launch.main()
+except KeyboardInterrupt:
+    pass  # the ranks have it, too, and end
+"""
 
 
 def add_ranks(command: ArgumentParser) -> None:
@@ -47,22 +71,39 @@ def launch(options: Namespace, command: Sequence[str]) -> int:
     if options.hostfile is None:
         check_positive(ranks=options.ranks)
     token = f"ranks {token_hex(16)} have ended well"
-    where = (
-        ["--hostfile", options.hostfile] if options.hostfile else ["-n", str(options.ranks), "--starting-port", str(_free(options.ranks))]
-    )
-    start = "from mlx._distributed_utils.launch import main; main()"  # the program mlx.launch, of this Python
-    arguments = ["--backend", "ring", *where, "--env", f"{_TOKEN}={token}", "--", sys.executable, "-m", "mlxfp", *command]
+    where = ["--hostfile", options.hostfile] if options.hostfile else ["-n", str(options.ranks), *_threads(options.ranks)]
+    ports = ["--starting-port", str(_free(options.ranks or _PORTS_OF_A_FILE))]
+    arguments = ["--backend", "ring", *where, *ports, "--env", f"{_TOKEN}={token}", "--", sys.executable, "-m", "mlxfp", *command]
     ended_well = False
-    # Its standard input is a pipe that says nothing: at the end of a file, mlx.launch would keep a core busy.
-    program = [sys.executable, "-c", start, *arguments]
-    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603  # ours
+    with start(arguments, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        for line in process.stdout:
-            if line.rstrip("\n") == token:
-                ended_well = True
-            else:
-                say(line.rstrip("\n"))
+        try:
+            ended_well = _print(process.stdout, token)
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            _print(process.stdout, token)  # what they say to it
+            raise
+    if not ended_well:
+        ssh = " Exit code 255 is that of ssh, which could not reach a machine: try ssh NAME true." if options.hostfile else ""
+        warn(f"Not all ranks have ended well, so the run has not. What they print says why.{ssh}")
     return 0 if ended_well else 1
+
+
+def start(arguments: Sequence[str], **options: Any) -> "subprocess.Popen[str]":
+    """Start mlx.launch with these arguments, in a group of processes of its own."""
+    program = [sys.executable, "-c", _START, *arguments]
+    return subprocess.Popen(program, stdin=subprocess.PIPE, text=True, process_group=0, **options)  # noqa: S603  # it is ours
+
+
+def _print(lines: Iterable[str], token: str) -> bool:
+    """Print what ranks print; return whether the token was among it."""
+    found = False
+    for line in lines:
+        if line.rstrip("\n") == token:
+            found = True
+        else:
+            say(line.rstrip("\n"))
+    return found
 
 
 def connected() -> "Ranks | None":
@@ -79,6 +120,16 @@ def end_well(ranks: "Ranks | None") -> None:
     token = os.environ.get(_TOKEN)
     if token is not None and (ranks is None or (ranks.gather([]) and ranks.world.rank == 0)):
         say(token)
+
+
+def _threads(count: int) -> list[str]:
+    """Divide the cores of this machine between the ranks, unless the environment says how many threads a program has.
+
+    OpenBLAS would take all of them in each rank, and its threads wait by spinning.
+    """
+    if any(os.environ.get(name) for name in VARIABLES):
+        return []
+    return ["--env", f"{VARIABLES[0]}={max(1, free_cores()[1] // count)}"]
 
 
 def _free(count: int) -> int:

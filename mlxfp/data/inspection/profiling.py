@@ -37,8 +37,9 @@ _DICTS = "Rows become dicts one by one: batch(size) gives groups of whole column
 def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any], object] | None = None, epoch: int = 0) -> "Profile":
     """Run a pipeline for its first `items` examples, groups or batches, and tell where the time goes; print what it returns.
 
-    `consume` is what is done with each item, a training step say: the result then tells how long it waits for data. Without it, items
-    are dropped at once, and the pipeline runs as fast as it can. A copy runs, from the start, so what `load` keeps is loaded again.
+    `consume` is what is done with each item: the result then tells how long it waits for data. With `TrainStep.consumer(state)` that is a
+    training step, and the result says how many bytes it sends to other ranks. Without `consume`, items are dropped at once, and the
+    pipeline runs as fast as it can. A copy runs, from the start, so what `load` keeps is loaded again.
 
     >>> from mlxfp.core.pipelines import pipe
     >>> from mlxfp.data.lengths.batching import batch
@@ -67,7 +68,7 @@ def profile(dataset: Dataset[Any], *, items: int = 1000, consume: Callable[[Any]
     seconds = perf_counter() - begin
     parts, reading = _measured(timed)
     rest = PartProfile(_REST, count, max(0.0, seconds - consumed - reading), advice=_DICTS)
-    return Profile((*parts, rest), count, seconds, first, consumed)
+    return Profile((*parts, rest), count, seconds, first, consumed, getattr(consume, "bytes_sent", 0))
 
 
 @frozen
@@ -105,6 +106,7 @@ class Profile:
     seconds: float
     first: float  # seconds until the first item
     consumed: float  # seconds in `consume`
+    sent: int = 0  # bytes that `consume` sends to other ranks for an item
 
     @property
     def stall(self) -> float:
@@ -133,7 +135,8 @@ class Profile:
         ]
         rate = f"{self.count:,} items in {self.seconds:.3g} s ({self.count / self.seconds:,.0f}/s), the first after {self.first:.3g} s."
         waits = f" From then on the consumer waits {self.stall:.1%} of the time." if self.consumed else ""
-        return "\n".join([*table, rate + waits, self.verdict])
+        sends = f" For each, it sends {self.sent:,} bytes to other ranks." if self.sent else ""
+        return "\n".join([*table, rate + waits + sends, self.verdict])
 
     def _repr_html_(self) -> str:
         """Show the same in a notebook, the shares of the time as bars."""

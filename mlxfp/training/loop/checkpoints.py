@@ -248,10 +248,11 @@ def _whole_of_others(ranks: Ranks, anywhere: Mapping[int, Sequence[Path]], folde
 
 
 def _all_parts(paths: Sequence[Path]) -> Sequence[Path]:
-    """Return a file of each part of a state, in their order; nothing if one is missing."""
-    shards = [(shards_in(head_of(path)), path) for path in paths]
-    files = {each["index"]: path for each, path in shards if each["count"] == shards[0][0]["count"]}
-    return [files[index] for index in sorted(files)] if len(files) == shards[0][0]["count"] else []
+    """Return a file of each part of a state, in their order; nothing if one is missing, or damaged."""
+    shards = [(shards_in(head), path) for path in paths if (head := head_of(path))]
+    count = shards[0][0]["count"] if shards else 0
+    files = {each["index"]: path for each, path in shards if each["count"] == count}
+    return [files[index] for index in sorted(files)] if len(files) == count else []
 
 
 def _joined(paths: Sequence[Path], like: TrainState) -> Checkpoint:

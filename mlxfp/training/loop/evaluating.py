@@ -26,12 +26,13 @@ from mlxfp.models.layers import random_key
 from mlxfp.training.loop.feeding import check_batches, epoch_start, with_cursors, with_row
 from mlxfp.training.loop.looking import Looking, end_look
 from mlxfp.training.loop.rank_agreement import exchanged
+from mlxfp.training.steps.accumulating import sum_and_weight
 from mlxfp.training.steps.batches import add_batch_note, arrays_of
 from mlxfp.training.steps.drawing import drawing_from, given_key
 from mlxfp.training.steps.modules import split_arrays
 from mlxfp.training.steps.sharding import check_ranks, shards_of
 from mlxfp.training.steps.state import TrainState
-from mlxfp.training.steps.steps import Batch, sum_and_weight
+from mlxfp.training.steps.steps import Batch
 from mlxfp.training.steps.transforms import functional, jit
 
 R = TypeVar("R")

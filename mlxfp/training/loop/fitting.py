@@ -302,5 +302,6 @@ def _read(run: _Run, progress: _Progress) -> tuple[_Progress, dict[str, float]]:
 
 def _unread_totals(run: _Run, progress: _Progress) -> Totals:
     values = read_numbers(progress.running.unread)
-    check_finite(values, progress.state.step, progress.unread, run.batches, partial(run.look, progress))
+    shared = run.ranks is not None and run.ranks.world.copies > 1
+    check_finite(values, progress.state.step, progress.unread, run.batches, partial(run.look, progress), shared=shared)
     return total(values)

@@ -40,16 +40,19 @@ class NonFiniteError(MlxfpError, ArithmeticError):
         return type(self), (str(self), self.step, self.rows, self.cursor)
 
 
-def check_finite(
+def check_finite(  # noqa: PLR0913  # what an error says of a step
     values: Sequence[Mapping[str, float]],
     step: int,
     cursors: Sequence[Cursor | None],
     batches: Iterable[Any],
     look: Callable[[Any], None],
+    *,
+    shared: bool = False,
 ) -> None:
     """Raise `NonFiniteError` for the first step whose loss or gradient norm is not finite, unless the step says that it was skipped.
 
-    The values are the metrics of the steps up to `step`, and the cursors those before their batches. First, `look(batch)` may raise a
+    The values are the metrics of the steps up to `step`, and the cursors those before their batches, which with `shared` are a part of what
+    the metrics are made of: those of one of several ranks. First, `look(batch)` may raise a
     `BoundError` that explains it: a compiled loss makes NaN of ids and labels outside of their tables.
     """
     for place, (metrics, cursor) in enumerate(zip(values, cursors, strict=True)):
@@ -57,7 +60,7 @@ def check_finite(
         if wrong and not metrics.get("skipped"):
             _look_again(look, batches, cursor)
             number, rows = step - len(values) + 1 + place, rows_after(batches, cursor)
-            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows)}", number, rows, cursor)
+            raise NonFiniteError(f"The {' and the '.join(wrong)} in step {number}{_explanation(rows, shared=shared)}", number, rows, cursor)
 
 
 def _look_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None) -> None:
@@ -72,12 +75,12 @@ def _look_again(look: Callable[[Any], None], batches: Any, cursor: Cursor | None
         return
 
 
-def _explanation(rows: tuple[Origin, ...]) -> str:
+def _explanation(rows: tuple[Origin, ...], *, shared: bool) -> str:
     found = "; ".join(
         f"{', '.join(str(origin.row) for origin in several[:_ROWS_SHOWN])}{', ...' if len(several) > _ROWS_SHOWN else ''} of {source}"
         for source, several in groupby(lambda origin: repr(origin.source), rows).items()
     )
-    where = f", made of rows {found}" if found else ""
+    where = f", {'made of rows of all ranks, here of' if shared else 'made of rows'} {found}" if found else ""
     see = "Look at the batch: next(iterate(batches, error.cursor))" if rows else "Look at the batch"
     return (
         f"{where}. {see}; if it is good, the update before it was not: lower the rate, clip with clip_norm, "

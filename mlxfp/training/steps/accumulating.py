@@ -5,12 +5,28 @@ from typing import Any
 
 import mlx.core as mx
 
+from mlxfp.core.errors import ArgumentTypeError
 from mlxfp.core.trees import TreeDef, flatten, tree_map, unflatten
 from mlxfp.distributed import Ranks
 
 Ties = tuple[tuple[int, tuple[int, ...]], ...]
 
 _NEVER = mx.array(False)  # noqa: FBT003  # not zeros, which belong to the thread that made them until they are computed
+
+
+def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
+    """Check the result of a loss or metric, and return its two scalars as float32."""
+    pair = result if isinstance(result, tuple) else (result,)
+    numbers = [mx.array(part, mx.float32) if isinstance(part, int | float) else part for part in pair]
+    if len(numbers) != 2 or not all(isinstance(number, mx.array) and number.size == 1 for number in numbers):
+        # Not the arrays themselves: inside a trace they cannot be printed.
+        got = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
+        raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({got}). See mlxfp.training.losses.")
+    total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
+    # Times one, and through another shape: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) where a result is a cast that is in the
+    # graph twice, which happens when a loss multiplies its mean by a weight that is an integer. The sum is divided, in one kernel with
+    # the multiplication; the weight is not, and takes none. A test in tests/training/steps/test_steps.py fails when this can be removed.
+    return total * 1, weight.reshape(1).reshape(())
 
 
 def zero_sums(params: Any) -> dict[str, Any]:

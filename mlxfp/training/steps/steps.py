@@ -1,12 +1,13 @@
 """One step of training, as a pure function: (state, batch) -> (state, metrics)."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
-from attrs import evolve, frozen
+from attrs import define, evolve
 from mlx import nn, optimizers
 
 from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
@@ -20,20 +21,22 @@ from mlxfp.training.steps.accumulating import (
     average_over_ranks,
     clip,
     mean_gradients,
+    sum_and_weight,
     sum_over_ranks,
     ties,
     weighted_sums,
     where_tree,
     zero_sums,
 )
-from mlxfp.training.steps.averaging import first_average, next_average
+from mlxfp.training.steps.averaging import next_average
 from mlxfp.training.steps.batches import add_batch_note, arrays_of, flat_batch
 from mlxfp.training.steps.drawing import given_key, refusing_draws, step_key
 from mlxfp.training.steps.gathering import add_up_squares, agreed, sum_gradients
 from mlxfp.training.steps.modules import changed_arrays, get_arrays, put_arrays, with_arrays
-from mlxfp.training.steps.precision import cast_floating, check_masters, first_scale, lower_inputs, next_scale
+from mlxfp.training.steps.options import Options
+from mlxfp.training.steps.precision import cast_floating, check_masters, lower_inputs, next_scale
 from mlxfp.training.steps.recomputing import blocks_of, recompute_blocks
-from mlxfp.training.steps.sharding import Shards, check_shards, parts_in, shards_of
+from mlxfp.training.steps.sharding import check_shards, parts_in, shards_of
 from mlxfp.training.steps.state import TrainState, leaves_of, state_of_leaves, trees_of
 from mlxfp.training.steps.transforms import Compiler, Functional, functional
 
@@ -129,56 +132,14 @@ def train_step(  # noqa: PLR0913  # each is a plain word of the step
         check_masters(module.params)
     if checkpoint_blocks:
         blocks_of(model)  # raises here if there are none
-    options = _Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
+    options = Options(clip_norm, accumulate, compute_dtype, checkpoint_blocks, skip_nonfinite, ema, ranks, compile, shards)
     return TrainStep(module, loss, optimizer, options)
-
-
-@frozen
-class _Options:
-    clip_norm: float | None
-    accumulate: int
-    compute_dtype: mx.Dtype | None
-    checkpoint_blocks: bool
-    skip_nonfinite: bool
-    ema: float | None
-    ranks: Ranks | None
-    compile: bool
-    shards: Shards | None
-
-    @property
-    def divided(self) -> bool:
-        """Whether ranks hold other numbers than this one: then a decision by its gradients must be one of all."""
-        return self.ranks is not None and (self.shards is not None or self.ranks.world.tensor > 1)
-
-    @property
-    def fully(self) -> bool:
-        """Whether gradients of parts are sums over all ranks already."""
-        return self.shards is not None and bool(self.shards.wrapped)
-
-    @property
-    def scaled(self) -> bool:
-        return self.compute_dtype is not None and self.compute_dtype == mx.float16  # comparing a Dtype to None raises
-
-    @property
-    def summed(self) -> bool:
-        return self.accumulate > 1 or self.ranks is not None
-
-    def kept(self, params: Any) -> dict[str, Any]:
-        """Make what the options keep in a state, before the first step."""
-        extra: dict[str, Any] = {}
-        if self.accumulate > 1:
-            extra["sums"] = zero_sums(params)
-        if self.scaled:
-            extra["scale"] = first_scale()
-        if self.ema is not None:
-            extra["average"] = first_average(params)
-        return extra
 
 
 class TrainStep:
     """A step of training; made by `train_step`."""
 
-    def __init__(self, model: Functional, loss: Loss, optimizer: optimizers.Optimizer, options: _Options) -> None:
+    def __init__(self, model: Functional, loss: Loss, optimizer: optimizers.Optimizer, options: Options) -> None:
         """Compile nothing yet."""
         self._model = model.emptied()
         self._loss = loss
@@ -220,6 +181,19 @@ class TrainStep:
         extra = self._options.kept(state.params)
         mx.eval(extra)
         return evolve(state, extra=extra)
+
+    def consumer(self, state: TrainState) -> "Consumer":
+        """Return a function of a batch that makes the next step and waits for it: `profile(batches, consume=step.consumer(state))`.
+
+        `profile` then tells how long training waits for data, and how many bytes a rank sends in each step.
+
+        >>> step = train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
+        >>> train = step.consumer(train_state(nn.Linear(1, 1), optimizers.SGD(0.1)))
+        >>> train({"x": mx.ones((4, 1))})
+        >>> train.state.step, train.bytes_sent
+        (1, 0)
+        """
+        return Consumer(self, state)
 
     def __call__(self, state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         """Make one step."""
@@ -383,16 +357,21 @@ class TrainStep:
             raise ArgumentError(f"The state does not belong to the model and optimizer of this step. {differs}")
 
 
-def sum_and_weight(result: Any) -> tuple[mx.array, mx.array]:
-    """Check the result of a loss or metric, and return its two scalars as float32."""
-    pair = result if isinstance(result, tuple) else (result,)
-    numbers = [mx.array(part, mx.float32) if isinstance(part, int | float) else part for part in pair]
-    if len(numbers) != 2 or not all(isinstance(number, mx.array) and number.size == 1 for number in numbers):
-        # Not the arrays themselves: inside a trace they cannot be printed.
-        got = ", ".join(f"{type(number).__name__}{list(getattr(number, 'shape', ()))}" for number in numbers)
-        raise ArgumentTypeError(f"A loss or metric returns (sum, weight), two scalars, got ({got}). See mlxfp.training.losses.")
-    total, weight = (number.reshape(()).astype(mx.float32) for number in numbers)
-    # Times one, and through another shape: mx.compile of MLX 0.32 fails (IndexError: _Map_base::at) where a result is a cast that is in the
-    # graph twice, which happens when a loss multiplies its mean by a weight that is an integer. The sum is divided, in one kernel with
-    # the multiplication; the weight is not, and takes none. A test in tests/training/steps/test_steps.py fails when this can be removed.
-    return total * 1, weight.reshape(1).reshape(())
+@define(eq=False)
+class Consumer:
+    """Trains with one batch after the other, and waits for each step; made by `TrainStep.consumer`. `state` is that after the last step."""
+
+    step: TrainStep
+    state: TrainState
+
+    @property
+    def bytes_sent(self) -> int:
+        """The bytes that this rank sends in a step."""
+        return self.step.bytes_sent
+
+    def __call__(self, batch: Batch) -> None:
+        """Make one step. Where other ranks train too, all must be given equally many batches; see `connect(limit=)`."""
+        ranks = self.step.ranks
+        with nullcontext() if ranks is None else ranks.waiting():
+            self.state, metrics = self.step(self.state, batch)
+            mx.eval(leaves_of(self.state)[1], metrics)

@@ -118,6 +118,20 @@ def test_the_stall_of_the_consumer_leaves_the_first_item_out():
     assert found.consumed > 0.15
 
 
+class Sends:
+    bytes_sent = 3_000_000
+
+    def __call__(self, item):
+        pass
+
+
+def test_what_a_consumer_sends_to_other_ranks_is_shown():
+    found = profile(pipe(numbers(4), batch(2)), consume=Sends())
+    assert found.sent == 3_000_000
+    assert "For each, it sends 3,000,000 bytes to other ranks." in str(found)
+    assert "other ranks" not in str(profile(numbers(4), consume=lambda item: None))
+
+
 def test_a_run_that_is_longer_than_asked_for_stops_there():
     endless = from_iterable(lambda: ({"x": x} for x in iter(int, 1)))
     with no_thread_left():

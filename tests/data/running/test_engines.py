@@ -10,17 +10,20 @@ import pytest
 
 from mlxfp import runners
 from mlxfp.core.errors import MissingExtraError, WorkerError
-from mlxfp.core.pipelines import pipe
+from mlxfp.core.pipelines import compose, pipe
 from mlxfp.core.running.segments import Job, leading
 from mlxfp.core.sources import Held
+from mlxfp.data.rows.filtering import filter_by
 from mlxfp.data.rows.map_filter import filter, map
 from mlxfp.data.rows.shuffling import shuffle
 from mlxfp.data.running.engines import SparkPool, all_done
+from mlxfp.data.running.lifting import lift
 from mlxfp.data.running.runners import Runner
 from mlxfp.data.running.writing import write
 from mlxfp.data.sources.in_memory import from_examples
 from mlxfp.data.sources.json_files import read_jsonl
 from mlxfp.testing.laws import assert_written_alike
+from mlxfp.text.templates.templates import template
 
 pytestmark = [  # of pyspark, about the versions of other packages
     pytest.mark.filterwarnings("ignore::FutureWarning"),
@@ -126,3 +129,55 @@ def test_a_worker_of_ray_that_ends_is_named(tmp_path: Path):
     ends.__fingerprint__ = "ends"  # type: ignore[attr-defined]
     with pytest.raises(WorkerError, match="A Ray worker has ended, again and again"):
         write(pipe(ROWS, map(ends)), tmp_path, rows_per_file=40, on=runners.ray(2))
+
+
+def shortened(row: Any) -> Any:
+    return {"id": row["id"], "text": row["text"][:6]}
+
+
+TABLE = pa.table({"id": np.arange(100), "text": [f"row {i} of all" for i in range(100)], "fare": np.arange(100) % 10 / 2})
+LIFTED = lift(
+    compose(
+        filter_by([("fare", ">", 1.0)]),
+        map(shortened, schema=pa.schema({"id": pa.int64(), "text": pa.string()})),
+        template("Of {id}: {text}"),
+    )
+)
+SHAPE = LIFTED(TABLE.schema.empty_table()).schema
+
+
+def assert_lifted(found: pa.Table):
+    """The rows that an engine has made are those of the recipe, in whatever order the engine gives them."""
+    assert set(found.column_names) == set(SHAPE.names)
+    expected = LIFTED(TABLE).sort_by("id").to_pylist()
+    assert 0 < len(expected) < 100
+    assert found.select(SHAPE.names).cast(SHAPE).sort_by("id").to_pylist() == expected
+
+
+def test_a_lifted_recipe_runs_in_ray_data():
+    ray = pytest.importorskip("ray")
+    data = pytest.importorskip("ray.data")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        rows = data.from_arrow([TABLE.slice(0, 33), TABLE.slice(33)]).map_batches(LIFTED, batch_format="pyarrow", batch_size=None)
+        assert_lifted(pa.concat_tables([table for table in ray.get(rows.to_arrow_refs()) if table.num_rows]))
+    finally:
+        ray.shutdown()
+
+
+def test_a_lifted_recipe_runs_in_sail():
+    sail, sql = pytest.importorskip("pysail.spark"), pytest.importorskip("pyspark.sql")
+    server = sail.SparkConnectServer()
+    server.start()
+    try:
+        frame = sql.SparkSession.builder.remote(f"sc://localhost:{server.listening_address[1]}").getOrCreate().createDataFrame(TABLE)
+        made = frame.mapInArrow(lambda batches: (LIFTED(batch) for batch in batches), "id long, text string")
+        assert_lifted(made.toArrow())
+    finally:
+        server.stop()
+
+
+def test_a_lifted_recipe_runs_in_datasets():
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset(TABLE).with_format("arrow").map(LIFTED, batched=True, batch_size=33)
+    assert_lifted(rows.data.table)

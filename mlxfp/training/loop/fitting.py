@@ -6,7 +6,6 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
-import mlx.core as mx
 from attrs import evolve, frozen
 
 from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
@@ -281,7 +280,6 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
         state, metrics = run.step(progress.state, batch)
     except BoundError as error:
         raise with_row(error, run.batches, progress.cursor) from None
-    mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
     unread = (*progress.unread, progress.cursor)
     return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)
 

@@ -115,9 +115,10 @@ class _Editing:
             try:
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
                     made = stage.edit_all(made, numbers[begin : begin + count])
-                yield made
             except UnusableImageError:  # the error has to name the row and the stage
                 yield from self.one_by_one([partial(identity, pixels) for pixels in block], begin)
+            else:
+                yield made
 
     def one_by_one(self, loads: Sequence[Load], first: int = 0) -> Iterator[Pixels]:
         """Yield images, which may differ in size, as blocks of one; they are those of the rows from `first` on."""

@@ -58,7 +58,8 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     so far, for observers such as `early_stopping`, and `running` the metrics of the epoch so far, for the means at its end. With
     `control`, observers can change the state between two steps (see `Control`).
 
-    The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
+    The device is kept busy: only a reading of the metrics, every `log_every` steps, waits for the last step, and while a step is computed
+    the next batch is prepared.
     Nothing happens until the events are consumed, and to stop consuming them stops the run. A `Warned` event at the start says so where a
     state with steps gets no cursor, and where its learning rate, which is a part of it, is not that of the step. Raises `DataError` for
     an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and

@@ -102,7 +102,7 @@ class _Causal(Padded):
         }
 
     def _inputs(self, ids: Numbers) -> Numbers:
-        return self._padded(ids_in(ids, self.vocab_size)[:, :-1], self.pad_id)
+        return self._padded(ids_in(ids, self.vocab_size)[:, :-1], self.pad_id)  # a view, which MLX copies as quickly as numpy would
 
     def _labels(self, ids: Numbers) -> Numbers:
         return self._padded(ids[:, 1:].astype(np.int32, copy=False), self.ignore_index)

@@ -168,9 +168,7 @@ class _Vision(Stacking):
 
     def _prepared(self, tensors: Pixels) -> Pixels:
         images = in_mode(_four_axes(tensors, self.image), self.mode)
-        if self.size is None or images.shape[1:3] == self.size:
-            return images
-        return np.asarray(all_resized(images, self.size, _NAME))
+        return images if self.size is None else all_resized(images, self.size, _NAME)
 
     def _pixels(self, view: Examples) -> Pixels:
         """Return the images as uint8 or float [B, H, W, C], all of one size."""

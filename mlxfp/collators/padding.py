@@ -101,10 +101,10 @@ def pad_rows(values: NDArray[Any], real: NDArray[np.bool_], fill: float) -> NDAr
 
 
 def pad_even(values: NDArray[Any], length: int, fill: float, side: Side) -> NDArray[Any]:
-    """Pad rows of one length, [B, N], to [B, length]."""
+    """Pad rows of one length, [B, N], to [B, length]; of this length already, they stay as they are, which may be a view."""
     rows, size = values.shape
     if size == length:
-        return np.ascontiguousarray(values)
+        return values
     out = np.full((rows, length), fill, values.dtype)
     out[:, slice(size) if side == "right" else slice(length - size, None)] = values
     return out

@@ -78,7 +78,8 @@ def test_collators_of_transformers_break_no_law(name: str, options: dict[str, An
 @pytest.mark.parametrize(
     ("options", "stated", "message"),
     [
-        ({"mlm": True, "seed": 0}, {}, "gives the same batch for the same examples"),
+        # A single token may get the same mask twice, and another one the third time: then the law of order is the first to be broken.
+        ({"mlm": True, "seed": 0}, {}, "gives the same batch for the same examples|earlier calls matter"),
         ({"mlm": False}, {"labels": {"labels": ("input_ids", 1, -100)}}, "the one 1 places after it"),
     ],
 )

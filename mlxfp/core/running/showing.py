@@ -213,6 +213,8 @@ class Showing:
 
 def printable(text: str) -> str:
     """Return the text without characters that a terminal would obey: names and messages may come from anywhere."""
+    if text.isprintable():
+        return text
     return "".join(each if each.isprintable() else " " if each.isspace() else "?" for each in text)
 
 

@@ -41,14 +41,15 @@ class ImageKind:
             return pa.struct([(self.mode, pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
         return pa.fixed_shape_tensor(pa.uint8(), (*self.size, CHANNELS[self.mode]))
 
-    def column(self, images: Iterable[Pixels], count: int) -> pa.Array:
-        """Make a column of `count` images of this kind."""
+    def column(self, blocks: Iterable[Pixels], count: int) -> pa.Array:
+        """Make a column of `count` images of this kind, which come in blocks of images of one size, uint8[N, H, W, C]."""
         if self.size is not None:
-            whole = np.empty((count, *self.size, CHANNELS[self.mode]), np.uint8)
-            for place, pixels in enumerate(images):
-                whole[place] = pixels
+            whole, first = np.empty((count, *self.size, CHANNELS[self.mode]), np.uint8), 0
+            for block in blocks:
+                whole[first : first + len(block)] = block
+                first += len(block)
             return to_fixed(whole, self.type)
-        each = [(pixels.tobytes(), *pixels.shape[:2]) for pixels in images]
+        each = [(pixels.tobytes(), *pixels.shape[:2]) for block in blocks for pixels in block]
         columns = [pa.array([row[place] for row in each], field.type) for place, field in enumerate(self.type)]
         return pa.StructArray.from_arrays(columns, fields=list(self.type))
 
@@ -93,14 +94,19 @@ def loads_of(  # noqa: PLR0913  # the last two are named
     if not len(column):
         return []
     if is_tensor(column.type):
-        tensors = column.to_numpy_ndarray()
-        return [partial(identity, image) for image in (tensors[..., None] if tensors.ndim == 3 else tensors)]
+        return [partial(identity, image) for image in tensors_of(chunk, name, wanted_by, of=of)]
     stored = mode_of(column.type)
     if stored is not None:
         parts = zip(column.field(stored), column.field("height").to_pylist(), column.field("width").to_pylist(), strict=True)
         return [partial(_stored, *part) for part in parts]
     files = column.field("bytes") if pa.types.is_struct(column.type) else column
     return [partial(_decoded, file, mode, wanted_by, memory) for file in files]
+
+
+def tensors_of(chunk: RecordBatch, name: str, wanted_by: str, *, of: str = "chunk") -> Pixels:
+    """Return the images of a column of tensors, uint8[N, H, W, C], without copying them; raise `DataError` for a row without an image."""
+    tensors: Pixels = column_without_nulls(chunk, name, wanted_by, of=of).to_numpy_ndarray()
+    return tensors[..., None] if tensors.ndim == 3 else tensors
 
 
 def _stored(data: pa.Scalar, height: int, width: int) -> Pixels:

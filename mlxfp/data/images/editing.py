@@ -1,14 +1,14 @@
-"""The base of the stages that change images: neighbouring ones run as one, image after image, with no column in between."""
+"""The base of the stages that change images: neighbouring ones run as one, block after block of images, with no column in between."""
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Sequence
-from functools import reduce
-from math import prod
+from functools import partial, reduce
 from typing import Any, ClassVar
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
+from toolz import identity
 
 from mlxfp.core.chunks import RecordBatch, Schema, row_keys, set_column, set_field
 from mlxfp.core.errors import DataError
@@ -16,13 +16,13 @@ from mlxfp.core.nodes import label
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows, uniform
 from mlxfp.core.row_names import PATH, file_of, row_at
 from mlxfp.core.stages import RowWise, Stage
-from mlxfp.data.images.columns import ImageKind, Load, kind_in, loads_of
+from mlxfp.data.images.columns import ImageKind, Load, kind_in, loads_of, tensors_of
 from mlxfp.data.images.files import Memory
-from mlxfp.data.images.pixels import Images, Pixels, UnusableImageError
+from mlxfp.data.images.pixels import Pixels, UnusableImageError
 
 Drawn = NDArray[np.float64]
 
-_BYTES_TOGETHER = 1 << 20  # of images of one size: those of each stage are in memory
+_BYTES_TOGETHER = 1 << 20  # of images in a block: so many stay in the cache of a core
 
 
 class ImageStage(RowWise):
@@ -37,9 +37,9 @@ class ImageStage(RowWise):
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         """Change one image, uint8[H, W, C]; `drawn` are from 0 to 1. Raises `UnusableImageError`."""
 
-    def edit_all(self, images: Images, drawn: Drawn) -> Images:
-        """Change images of one size as `edit` changes each, at least one; a stage for which that is quicker changes all at once."""
-        return [self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)]
+    def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
+        """Change images uint8[N, H, W, C], at least one, as `edit` changes each; a stage for which that is quicker changes all at once."""
+        return np.stack([self.edit(pixels, numbers) for pixels, numbers in zip(images, drawn, strict=True)])
 
     def kind(self, kind: ImageKind) -> ImageKind:
         """Say of which kind the images are afterwards."""
@@ -91,49 +91,48 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
     kinds = [kind_in(chunk.schema, column, name_of(first))]
     for stage in stages:
         kinds.append(stage.kind(kinds[-1]))
-    memory = None if kinds[0].size else Memory()  # images of files are in memory one at a time, and the column has copies of them
-    loads = loads_of(chunk, column, kinds[1].mode, name_of(first), memory=memory)  # where the first stage is `decode`, its mode
-    editing = _Editing(chunk, stages, loads, [_draw(stage, chunk) for stage in stages])
-    count = max(1, _BYTES_TOGETHER // prod(kinds[0].size)) if kinds[0].size else 1
-    return set_column(chunk, column, kinds[-1].column(editing.images(count), chunk.num_rows))
+    editing = _Editing(chunk, stages, [_draw(stage, chunk) for stage in stages])
+    if kinds[0].size is not None and chunk.num_rows:
+        blocks = editing.together(tensors_of(chunk, column, name_of(first)))
+    else:  # images of files are in memory one at a time, and the column has copies of them
+        blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))  # of `decode`, its mode
+    return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
 
 
 @frozen
 class _Editing:
-    """The images of a chunk, and what each stage draws for them."""
+    """The stages that change the images of a chunk, and what each draws for them."""
 
     chunk: RecordBatch
     stages: Sequence[Any]
-    loads: Sequence[Load]
     drawn: Sequence[Drawn]
 
-    def images(self, count: int) -> Iterator[Pixels]:
-        """Yield the images after all stages; `count` images, of one size, are changed together."""
-        for begin in range(0, len(self.loads), count):
-            places = range(begin, min(begin + count, len(self.loads)))
+    def together(self, images: Pixels) -> Iterator[Pixels]:
+        """Yield images uint8[N, H, W, C] after all stages, some at a time."""
+        count = max(1, _BYTES_TOGETHER // images[0].size)
+        for begin in range(0, len(images), count):
+            block = made = images[begin : begin + count]
             try:
-                yield from self._together(places)
+                for stage, numbers in zip(self.stages, self.drawn, strict=True):
+                    made = stage.edit_all(made, numbers[begin : begin + count])
             except UnusableImageError:  # the error has to name the row and the stage
-                yield from self._one_by_one(places)
+                yield from self.one_by_one([partial(identity, pixels) for pixels in block], begin)
+            else:
+                yield made
 
-    def _together(self, places: range) -> Images:
-        images: Images = [self.loads[place]() for place in places]
-        for stage, numbers in zip(self.stages, self.drawn, strict=True):
-            images = stage.edit_all(images, numbers[places.start : places.stop])
-        return images
-
-    def _one_by_one(self, places: range) -> Iterator[Pixels]:
-        for place in places:
+    def one_by_one(self, loads: Sequence[Load], first: int = 0) -> Iterator[Pixels]:
+        """Yield images, which may differ in size, as blocks of one; they are those of the rows from `first` on."""
+        for place, load in enumerate(loads, first):
             stage = self.stages[0]
             try:
-                pixels = self.loads[place]()
+                pixels = load()
                 for stage, numbers in zip(self.stages, self.drawn, strict=True):
                     pixels = stage.edit(pixels, numbers[place])
             except UnusableImageError as error:
                 column = stage.image
                 at = f"column {column!r} of {row_at(self.chunk, place)}{file_of(self.chunk, column, place)}"
                 raise DataError(f"{name_of(stage)}: {at} {error}") from error
-            yield pixels
+            yield pixels[None]
 
 
 def _draw(stage: Any, chunk: RecordBatch) -> Drawn:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
+import numpy as np
 from attrs import frozen
 
 from mlxfp.core.checks import check_integer, check_text, check_types, explain_call
@@ -46,6 +47,12 @@ class _RandomFlip(ImageStage):
     draws_each: ClassVar[int] = 1
 
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
-        if drawn[0] >= self.probability:
-            return pixels
-        return pixels[::-1] if self.vertical else pixels[:, ::-1]
+        return self._mirrored(pixels) if drawn[0] < self.probability else pixels
+
+    def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
+        made, chosen = images.copy(), drawn[:, 0] < self.probability
+        made[chosen] = self._mirrored(images[chosen])
+        return made
+
+    def _mirrored(self, pixels: Pixels) -> Pixels:
+        return np.flip(pixels, -3 if self.vertical else -2)

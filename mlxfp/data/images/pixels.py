@@ -1,6 +1,5 @@
 """What is done to the pixels of one image, [H, W, C], in numpy and Pillow; on large arrays both let other threads run."""
 
-from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import ModuleType
@@ -13,7 +12,6 @@ from mlxfp.core._optional import optional
 
 Mode = Literal["rgb", "grey"]
 Pixels = NDArray[Any]
-Images = Sequence[Pixels] | Pixels  # of one size: each [H, W, C], or all as [N, H, W, C]
 Size = tuple[int, int]  # height and width
 
 PILLOW_MODES = {"rgb": "RGB", "grey": "L"}
@@ -85,15 +83,17 @@ def resized(pixels: Pixels, size: Size, needed_by: str, *, antialias: bool = Tru
     return np.stack(planes, axis=-1)
 
 
-def all_resized(images: Images, size: Size, needed_by: str, *, antialias: bool = True) -> Images:
-    """Resize images of one size [H, W, C], at least one, as `resized` does each: together where they are small."""
-    first, simd = images[0], installed("cykooz_resizer")
-    most = first.shape[2] * max(first.shape[0] * first.shape[1], size[0] * size[1])
-    if simd is None or not antialias or first.dtype != np.uint8 or first.shape[:2] == size or most > _SMALL:
-        return [resized(pixels, size, needed_by, antialias=antialias) for pixels in images]
-    made, count = np.empty((len(images), *size, first.shape[2]), np.uint8), _BYTES_TOGETHER // most
-    for begin in range(0, len(images), count):
-        made[begin : begin + count] = _resized_together(simd, np.asarray(images[begin : begin + count]), size)
+def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool = True) -> Pixels:
+    """Resize images [N, H, W, C], at least one, as `resized` does each: together where they are small."""
+    count, height, width, channels = images.shape
+    if (height, width) == size:
+        return images
+    simd, most = installed("cykooz_resizer"), channels * max(height * width, size[0] * size[1])
+    if simd is None or not antialias or images.dtype != np.uint8 or most > _SMALL:
+        return np.stack([resized(pixels, size, needed_by, antialias=antialias) for pixels in images])
+    made, together = np.empty((count, *size, channels), np.uint8), _BYTES_TOGETHER // most
+    for begin in range(0, count, together):
+        made[begin : begin + together] = _resized_together(simd, images[begin : begin + together], size)
     return made
 
 

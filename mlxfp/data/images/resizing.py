@@ -12,7 +12,7 @@ from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.data.images.columns import ImageKind
 from mlxfp.data.images.editing import Drawn, ImageStage, name_of
-from mlxfp.data.images.pixels import Images, Pixels, Size, all_resized, pillow, resized
+from mlxfp.data.images.pixels import Pixels, Size, all_resized, pillow, resized
 
 
 @explain_call
@@ -83,7 +83,7 @@ class _Resize(ImageStage):
     def edit(self, pixels: Pixels, drawn: Drawn) -> Pixels:
         return resized(pixels, self.size, name_of(self), antialias=self.antialias)
 
-    def edit_all(self, images: Images, drawn: Drawn) -> Images:
+    def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
         return all_resized(images, self.size, name_of(self), antialias=self.antialias)
 
 
@@ -100,8 +100,8 @@ class _ResizeShortSide(ImageStage):
         height, width, _ = pixels.shape
         return resized(pixels, self._reached((height, width)), name_of(self), antialias=self.antialias)
 
-    def edit_all(self, images: Images, drawn: Drawn) -> Images:
-        height, width, _ = images[0].shape
+    def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
+        _, height, width, _ = images.shape
         return all_resized(images, self._reached((height, width)), name_of(self), antialias=self.antialias)
 
     def _reached(self, size: Size) -> Size:

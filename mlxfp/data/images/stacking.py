@@ -25,7 +25,7 @@ class Stacked(RowWise):
         pixels = self.pixels(chunk)
         height, width, channels = pixels.shape[1:]
         kind = ImageKind("grey" if channels == 1 else "rgb", (height, width))
-        return set_column(chunk, self.image, kind.column(pixels, len(pixels)))
+        return set_column(chunk, self.image, kind.column([pixels], len(pixels)))
 
     def pixels(self, chunk: RecordBatch) -> Pixels:
         """Return the images, uint8[B, H, W, C]; raise `DataError` for one that cannot be decoded, and for different sizes or channels."""

@@ -6,7 +6,6 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
-import mlx.core as mx
 from attrs import evolve, frozen
 
 from mlxfp.core.checks import check_callable, check_positive, check_types, explain_call
@@ -59,7 +58,8 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     so far, for observers such as `early_stopping`, and `running` the metrics of the epoch so far, for the means at its end. With
     `control`, observers can change the state between two steps (see `Control`).
 
-    The device is kept busy: metrics are read only every `log_every` steps, and while a step is computed the next batch is prepared.
+    The device is kept busy: only a reading of the metrics, every `log_every` steps, waits for the last step, and while a step is computed
+    the next batch is prepared.
     Nothing happens until the events are consumed, and to stop consuming them stops the run. A `Warned` event at the start says so where a
     state with steps gets no cursor, and where its learning rate, which is a part of it, is not that of the step. Raises `DataError` for
     an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and
@@ -281,7 +281,6 @@ def _stepped(run: _Run, progress: _Progress, batch: Batch, after: Cursor | None)
         state, metrics = run.step(progress.state, batch)
     except BoundError as error:
         raise with_row(error, run.batches, progress.cursor) from None
-    mx.eval(progress.running.unread[-1:])  # the step before: the host prepares one batch ahead, and no more
     unread = (*progress.unread, progress.cursor)
     return _Progress(state, after, progress.epoch, progress.running.after(metrics), unread)
 

@@ -17,8 +17,8 @@ _ONCE = ("weight", "skipped")  # what counts once for each step
 class RunningMetrics:
     """The metrics of the steps of an epoch so far: `totals` up to the last reading, and `unread`, those of every step since.
 
-    The unread ones may still be on the device. Sums are rounded at each reading, so both are kept apart until then. `batches` is how many
-    the epoch has had; None: that is not known.
+    Of the unread ones, those of the last step may still be on the device. Sums are rounded at each reading, so both are kept apart until
+    then. `batches` is how many the epoch has had; None: that is not known.
     """
 
     totals: Totals = field(factory=dict)
@@ -26,8 +26,12 @@ class RunningMetrics:
     batches: int | None = 0
 
     def after(self, metrics: Mapping[str, Any]) -> "RunningMetrics":
-        """Add the metrics of a step."""
-        return RunningMetrics(self.totals, (*self.unread, metrics), None if self.batches is None else self.batches + 1)
+        """Add the metrics of a step, which the device has begun; wait for those of the step before, and make Python numbers of them.
+
+        So the device computes meanwhile, and the host is one step ahead, and no more.
+        """
+        known = (*self.unread[:-1], *read_numbers(self.unread[-1:]))
+        return RunningMetrics(self.totals, (*known, metrics), None if self.batches is None else self.batches + 1)
 
 
 def read_numbers(metrics: Sequence[Mapping[str, Any]]) -> list[dict[str, float]]:
@@ -55,6 +59,8 @@ def total(values: Sequence[Mapping[str, float]]) -> Totals:
 
 
 def _number(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
     if type(value) is mx.array and value.size == 1:
         return float(value.item())  # type: ignore[arg-type]  # a metric is real
     if value is None or isinstance(value, str) or np.size(value) != 1:

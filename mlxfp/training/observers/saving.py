@@ -133,7 +133,8 @@ def _checkpoint(  # noqa: PLR0913  # as above
                 message = changed(optimizer_of(folder / name_of(first)), event.optimizer)
                 if message is not None:
                     yield event.derive(Warned, message)
-            yield from saver.saved(event)
+            if saver.after(event):
+                yield from saver.wait()
             if due(event, last, moment):
                 yield from saver.save(event, tuple(each for each in saver.history if each.step < event.step))  # more may follow
                 last, moment = event.step, monotonic()
@@ -147,7 +148,8 @@ def _checkpoint(  # noqa: PLR0913  # as above
 def _checkpoint_best(events: Iterable[Event], *, path: Path, tracker: PlateauTracker, config: Mapping[str, Any] | None) -> Iterator[Event]:
     with _Saver(partial(_write, path=path, config=config)) as saver:
         for event in warned_if_unused(events, "checkpoint_best", tracker.metric):
-            yield from saver.saved(event)
+            if saver.after(event):
+                yield from saver.wait()
             if isinstance(event, RunStarted):
                 remove_unfinished(path.parent, path.name)
             before, tracker = tracker, tracker.after_event(event)
@@ -202,14 +204,13 @@ class _Saver:
         finally:
             self._pool.shutdown()
 
-    def saved(self, event: Event) -> Iterator[CheckpointSaved]:
-        """Take an event into account, and report a file that has been written meanwhile."""
+    def after(self, event: Event) -> bool:
+        """Take an event into account, and tell whether a file has been written meanwhile, which `wait` reports."""
         if isinstance(event, RunStarted):
             self.history, self.optimizer = event.history, event.optimizer
         elif isinstance(event, Evaluated):
             self.history += (Evaluation(event.step, event.metrics),)
-        if self._writing is not None and self._writing[1].done():
-            yield from self.wait()
+        return self._writing is not None and self._writing[1].done()
 
     def save(self, event: Event, history: tuple[Evaluation, ...]) -> Iterator[CheckpointSaved]:
         """Begin to write, after the file before is written."""

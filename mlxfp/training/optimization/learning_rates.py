@@ -1,5 +1,6 @@
 """The learning rates in the state of an optimizer, and those that the optimizer itself gives."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -12,13 +13,18 @@ from mlxfp.core.trees import TreeDef, flatten, paths
 
 def learning_rates(opt: Any) -> list[float]:
     """Read the learning rates of an optimizer's state: one, or one for each group of parameters."""
-    structure, leaves = flatten(opt)
-    return [leaves[place].item() for place in _places(structure)]
+    return rates_among(*flatten(opt), inside="")
+
+
+def rates_among(structure: TreeDef, leaves: Sequence[mx.array], *, inside: str) -> list[float]:
+    """Read the learning rates among the leaves of a tree: those of the optimizer's state whose path begins with `inside`."""
+    rates: list[Any] = [leaves[place].item() for place in _places(structure, inside)]
+    return rates
 
 
 @lru_cache(maxsize=16)  # logs ask at every reading of the metrics
-def _places(structure: TreeDef) -> tuple[int, ...]:
-    return tuple(place for place, path in enumerate(paths(structure)) if is_rate(path))
+def _places(structure: TreeDef, inside: str) -> tuple[int, ...]:
+    return tuple(place for place, path in enumerate(paths(structure)) if path.startswith(inside) and is_rate(path))
 
 
 def is_rate(path: str) -> bool:

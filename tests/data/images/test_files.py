@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from importlib.metadata import version
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def test_a_jpeg_file_is_within_1_of_what_pillow_makes_of_it(shape, quality, subs
 @pytest.mark.parametrize("stored", ["RGB", "L", "P", "RGBA", "CMYK", "LA", "1", "YCbCr"])
 @pytest.mark.parametrize(("mode", "wanted"), [("rgb", "RGB"), ("grey", "L")])
 def test_every_mode_is_converted_as_pillow_converts_it(stored: str, mode: Any, wanted: str):
+    if stored == "YCbCr" and int(version("pillow").partition(".")[0]) < 13:
+        pytest.skip("Pillow before 13 does not read the YCbCr files that it writes")
     made = as_image(PIXELS[0]).convert(stored)
     data = encoded(made, "TIFF")
     assert np.array_equal(shown(data, mode), as_pixels(made.convert(wanted)))

@@ -92,7 +92,7 @@ class ColumnSource(FileSource):
         check_partition(file.partition, file.path)
         if file == first:  # whose columns these are
             return
-        found, declared, known = self.types_of(file), dict(self.types), frozenset(whole.names)
+        found, declared, known = dict(self.types_of(file)), dict(self.types), frozenset(whole.names)
         found = {name: whole.field(name).type if name in known else pa.string() for name, _ in file.partition} | found
         needed = [name for name in whole.names if name in found or not (self.scan or name in declared)]
         check_same_names([name for name in found if self.columns is None or name in known], file.path, needed, first.path)

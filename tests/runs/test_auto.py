@@ -249,6 +249,20 @@ def test_a_network_may_compile_once_for_all_folds_within_the_time(compiling, kep
     assert out == ([] if kept else ["network"])
 
 
+def test_what_is_imported_once_for_all_members_is_of_no_members_time(binary, monkeypatch):
+    clock = 0.0
+
+    def imported(name):
+        nonlocal clock
+        clock += 100.0
+
+    monkeypatch.setattr(running, "members", lambda facts: (TREES, LINEAR))
+    monkeypatch.setattr(running, "monotonic", lambda: clock)
+    monkeypatch.setattr(running, "import_module", imported)
+    assert not any(isinstance(event, fp.runs.LeftOut) for event in fp.runs.run(auto(binary, "observers.minutes=1")))
+    assert clock == 100.0
+
+
 def test_a_run_without_any_model_fails_and_can_be_tried_again(binary, monkeypatch):
     monkeypatch.setattr(running, "members", lambda facts: (RIDGE,))
     with pytest.raises(fp.DataError, match="No model could be trained: linear it failed: The targets of 'ship' are binary"):

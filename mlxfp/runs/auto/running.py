@@ -1,6 +1,8 @@
 """A run with model.name=auto: its members one after the other on the same folds, as long as the time allows, and what is made of them."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic
@@ -25,6 +27,7 @@ from mlxfp.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, w
 from mlxfp.runs.plans import Plan
 from mlxfp.training.loop.events import Stepped
 
+_SLOW = "skops.io"  # imports all of scikit-learn, which takes seconds: once, and not of the time of the member that comes to it first
 RunPlan = Callable[[Plan], Iterator[RunEvent]]
 
 
@@ -39,6 +42,8 @@ def run_auto(made: Plan, run_member: RunPlan) -> Iterator[RunEvent]:
         yield over
         return
     record = read_record(made.folder) or begin_record(made.folder, members(facts_of(made.data.spec, made.folds.size)))
+    with suppress(ImportError):
+        import_module(_SLOW)
     said = set[str]()
     for place in range(len(record.entries)):
         for event in _run_entry(made, record, place, run_member):

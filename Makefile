@@ -15,14 +15,12 @@ COVERAGE := --cov --cov-report=term --cov-fail-under=$(COVERAGE_FLOOR)
 # The tests that measure it. To measure doubles their time, so `make test` does not.
 MEASURED := tests/core tests/data mlxfp/core mlxfp/data
 
-# With other versions of the packages that mlxfp needs, its own extras and the tests of these folders are enough. Those of training compare
-# numbers that are all rounding, such as the update of a bias before BatchNorm, and NaN in compiled losses: MLX before 0.32.4 differs in both.
-# Pillow before 13 does not read the YCbCr files that it writes.
-EXTRAS := testing vision chat remote processes
+# With other versions of the packages that mlxfp needs, these extras and the tests of these folders are enough.
+EXTRAS := testing vision audio chat remote processes
 empty  :=
 comma  := ,
 INSTALL_TESTS = ".[$(BACKEND),$(subst $(empty) $(empty),$(comma),$(EXTRAS))]" pytest pytest-randomly pytest-cov pytest-xdist
-NARROW := tests/core tests/data tests/text tests/collators -k 'not YCbCr'
+NARROW := tests/core tests/data tests/text tests/collators
 
 .PHONY: help demo test coverage test-thorough test-lowest test-newest test-browser check format bench docs clean compiler
 

@@ -129,9 +129,8 @@ class _RandomCrop(ImageStage):
     def edit_all(self, images: Pixels, drawn: Drawn) -> Pixels:
         padded = _with_margin(images, self.padding) if self.padding else images
         tops, lefts = (drawn * (np.array(_spare(padded[0], self.size)) + 1)).astype(np.int64).T
-        parts = sliding_window_view(padded, self.size, axis=(1, 2))[np.arange(len(padded)), tops, lefts]  # [N, C, height, width]
-        made: Pixels = parts.transpose(0, 2, 3, 1)
-        return made
+        parts: Pixels = sliding_window_view(padded, self.size, axis=(1, 2))[np.arange(len(padded)), tops, lefts]  # [N, C, height, width]
+        return parts.transpose(0, 2, 3, 1)
 
 
 @frozen(repr=False)

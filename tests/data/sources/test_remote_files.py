@@ -379,7 +379,9 @@ def test_what_a_user_configures_for_http_stays(monkeypatch: pytest.MonkeyPatch):
     system, _ = remote_files._split("http://127.0.0.1/a.csv?from=https://example.org")
     assert (system.client_kwargs["trust_env"], system.client_kwargs["timeout"].sock_read, system.block_size) == (True, 60.0, 1000)
     assert system.client_kwargs["timeout"].total is None  # a large file may take long
-    known = fsspec.get_filesystem_class("https").protocol  # where it is "http" alone, fsspec itself reads only those options
+    known = fsspec.get_filesystem_class(
+        "https"
+    ).protocol  # of a version in which it is "http" alone, fsspec itself reads only those options
     name = "https" if "https" in known else "http"
     monkeypatch.setitem(fsspec.config.conf, name, {"client_kwargs": {"timeout": aiohttp.ClientTimeout(total=5)}})
     for address in ("https://127.0.0.1/a.csv", "filecache::https://127.0.0.1/a.csv"):

@@ -37,7 +37,7 @@ def number_rows(random, size):
 
 
 def softmax(logits):
-    exponentials = np.exp(np.float64(logits) - logits.max(1, keepdims=True))
+    exponentials = np.exp(logits.astype(np.float64) - logits.max(1, keepdims=True))
     return exponentials / exponentials.sum(1, keepdims=True)
 
 
@@ -58,9 +58,9 @@ METRICS = {
     "f1_micro": (partial(metrics.f1, average="micro"), class_rows(4), partial(f1, average="micro")),
     "f1_binary": (partial(metrics.f1, average="binary"), class_rows(2), partial(f1, average="binary")),
     "roc_auc": (metrics.roc_auc, scored_rows, lambda x, y, w: theirs.roc_auc_score(y, x, sample_weight=w)),
-    "mae": (metrics.mae, number_rows, lambda x, y, w: theirs.mean_absolute_error(y, np.float64(x), sample_weight=w)),
-    "rmse": (metrics.rmse, number_rows, lambda x, y, w: theirs.root_mean_squared_error(y, np.float64(x), sample_weight=w)),
-    "r2": (metrics.r2, number_rows, lambda x, y, w: theirs.r2_score(np.float64(y), np.float64(x), sample_weight=w)),
+    "mae": (metrics.mae, number_rows, lambda x, y, w: theirs.mean_absolute_error(y, x.astype(np.float64), sample_weight=w)),
+    "rmse": (metrics.rmse, number_rows, lambda x, y, w: theirs.root_mean_squared_error(y, x.astype(np.float64), sample_weight=w)),
+    "r2": (metrics.r2, number_rows, lambda x, y, w: theirs.r2_score(y.astype(np.float64), x.astype(np.float64), sample_weight=w)),
 }
 
 

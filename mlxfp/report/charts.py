@@ -40,6 +40,8 @@ def line_chart(title: str, curves: Mapping[str, Points], *, x: str, y: str, join
     if not every:
         return element("p", f"{title}: nothing that is finite was logged.", class_="muted")
     axes = _Axes.around(every)
+    if not joined:  # dots aside have room, and hide no number of the axis
+        axes.low_x, axes.high_x = axes.low_x - 0.5, axes.high_x + 0.5
     lines = []
     for place, points in enumerate(thin.values()):
         if joined:

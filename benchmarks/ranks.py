@@ -23,8 +23,8 @@ _WARM = 3  # steps that are not counted: the first one compiles
 def rows(*, small: bool) -> list[Row]:
     """Train models of 10 million parameters: in two processes of one core each, and in one process of two."""
     found = {
-        (work, kind): _fastest(work, kind, steps=2 if small else steps, repeats=1 if small else 3)
-        for work, steps, kinds in (("language", 8, ("together", "apart", "one")), ("perceptron", 40, ("together", "apart", "one", "sum")))
+        (work, kind): _fastest(work, kind, steps=2 if small else steps, repeats=1 if small else 2)
+        for work, steps, kinds in (("language", 5, ("together", "apart", "one")), ("perceptron", 20, ("together", "apart", "one", "sum")))
         for kind in kinds
     }
     made = []

@@ -124,11 +124,15 @@ def test_a_rank_that_ends_while_it_writes_ends_the_others_and_any_runner_goes_on
     assert files_in(tmp_path / "alone") == files_in(folder)
 
 
-def run_titanic(tmp_path, *rest, **environment):
-    """Run `mlxfp run` on few rows in a process of its own."""
+def titanic(tmp_path, *rest):
+    """Return the command of a run on few rows."""
     small = ["model.name=encoder", "data.limit=40", "text.vocab_size=300", "training.epochs=1", "validation.folds=2"]
     quiet = ["observers.progress=false", "observers.plots=false", f"output={tmp_path}"]
-    command = [sys.executable, "-m", "mlxfp", "run", "titanic", *small, *quiet, *rest]
+    return [sys.executable, "-m", "mlxfp", "run", "titanic", *small, *quiet, *rest]
+
+
+def run_titanic(tmp_path, *rest, **environment):
+    command = titanic(tmp_path, *rest)
     return subprocess.run(command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, check=False, timeout=250)
 
 
@@ -141,6 +145,16 @@ def test_the_exit_code_of_a_run_on_ranks_tells_the_truth(tmp_path):
     assert failed.returncode == 1
     assert "training.size: batches of 7 rows cannot be divided among 2 ranks" in failed.stderr + failed.stdout
     assert "Not all ranks have ended well, so the run has not. What they print says why.\n" in failed.stderr
+
+
+def test_ctrl_c_ends_a_run_on_ranks(tmp_path):
+    command = titanic(tmp_path, "--ranks", "2", "training.epochs=500")
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert any("fold 1 of 2: " in line for line in process.stdout)
+        process.send_signal(signal.SIGINT)  # to this process alone, which passes it on
+        _, said = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert "mlxfp: interrupted" in said
 
 
 # Does what ssh does with the options and the command that mlx.launch gives it, on this machine and without this environment.

@@ -187,6 +187,7 @@ class TrainStep:
 
         `profile` then tells how long training waits for data, and how many bytes a rank sends in each step.
 
+        >>> from mlxfp.training.steps.state import train_state
         >>> step = train_step(nn.Linear(1, 1), lambda model, batch: (model(batch["x"]).sum(), len(batch["x"])), optimizers.SGD(0.1))
         >>> train = step.consumer(train_state(nn.Linear(1, 1), optimizers.SGD(0.1)))
         >>> train({"x": mx.ones((4, 1))})

@@ -17,6 +17,8 @@ from hashlib import sha256
 from itertools import takewhile
 from pathlib import Path
 
+from mlxfp._user_cache import user_cache
+
 SYSTEM_LIBRARY = "libopenblas.so.0"  # from the package libopenblas0 of Debian and Ubuntu; other distributions use the same file name
 
 # The wheel scipy-openblas32 exports every function with the prefix scipy_; the shim exports three of them without it.
@@ -63,7 +65,7 @@ def load_openblas(threads: int | None = None) -> str | None:
         import scipy_openblas32 as wheel
 
         library = ctypes.CDLL(str(Path(wheel.get_lib_dir(), wheel.get_library(fullname=True))), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(_shim(_cache_folder())), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(_shim(user_cache())), mode=ctypes.RTLD_GLOBAL)
         _set_threads(library, "scipy_openblas_set_num_threads", threads)
     except ModuleNotFoundError:
         return 'OpenBLAS is not installed. Install it with: pip install "mlxfp[cpu]" (or, as root on Debian: apt-get install libopenblas0).'
@@ -120,11 +122,6 @@ def is_reference(library: Path) -> bool:
     place = f"{library.parent.name}/{library.name}"
     fast = ("openblas", "mkl", "blis", "atlas", "armpl", "nvpl", "flexiblas")
     return library.name.startswith(("libblas", "libcblas", "librefblas")) and not any(word in place for word in fast)
-
-
-def _cache_folder() -> Path:
-    wanted = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (wanted if wanted.is_absolute() else Path.home() / ".cache") / "mlxfp"
 
 
 def _shim(folder: Path) -> Path:

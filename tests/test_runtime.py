@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from mlxfp import _blas, runtime
 from mlxfp._blas import SHIM, _shim, is_reference
+from mlxfp._user_cache import user_cache
 from mlxfp.core.errors import ArgumentError, MissingExtraError, UnknownNameError
 
 only_linux = pytest.mark.skipif(sys.platform != "linux", reason="OpenBLAS is put in front of MLX on Linux only")
@@ -300,11 +301,11 @@ def test_processes_that_build_at_once_leave_one_whole_library(tmp_path):
 def test_the_cache_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-    assert _blas._cache_folder() == tmp_path / "elsewhere/mlxfp"
+    assert user_cache() == tmp_path / "elsewhere/mlxfp"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/paths/are/ignored")
-    assert _blas._cache_folder() == tmp_path / ".cache/mlxfp"
+    assert user_cache() == tmp_path / ".cache/mlxfp"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert _blas._cache_folder() == tmp_path / ".cache/mlxfp"
+    assert user_cache() == tmp_path / ".cache/mlxfp"
 
 
 @only_linux

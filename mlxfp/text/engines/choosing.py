@@ -11,6 +11,7 @@ from mlxfp.text.engines.cleared import kind_of, read_ranges, read_trials, to_tab
 from mlxfp.text.engines.gates import Gate, make_gate, searches_normalized_text
 from mlxfp.text.engines.gigatoken import GIGATOKEN
 from mlxfp.text.engines.probes import find_difference, probe_texts
+from mlxfp.text.engines.proofs import is_kept, keep
 from mlxfp.text.engines.protocol import Engine, EngineKind
 from mlxfp.text.engines.tokie import TOKIE
 from mlxfp.text.tokenizers.configuration import read_configuration
@@ -80,13 +81,14 @@ def prove(kind: EngineKind, json: str) -> Proved | str:
     gate = make_gate(cleared, configuration.added_tokens)
     try:
         built = kind.build(json)
-        different = find_difference(built, own, gate, probe_texts(own, gate))
+        different = None if is_kept(kind, json, gate) else find_difference(built, own, gate, probe_texts(own, gate))
     except BaseException as error:
         if isinstance(error, Exception) or is_panic(error):
             return f"it does not take this tokenizer ({_first_line(error)})"
         raise
     if different is not None:
         return f"it gives other ids for {different!r:.80}"
+    keep(kind, json, gate)
     return Proved(f"{kind.name} {kind.version}", built, gate)
 
 

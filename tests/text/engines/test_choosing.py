@@ -30,7 +30,8 @@ LONG = pa.array([*SENTENCES, "", "plain words", "[MASK] is special"] * 200)
 
 
 @pytest.fixture(autouse=True)
-def _nothing_chosen():
+def _nothing_chosen(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where proofs are kept
     choose.cache_clear()
     forget_words()
     yield
@@ -75,6 +76,35 @@ def test_an_engine_with_other_ids_for_one_letter_of_the_vocabulary_does_not_pass
     found = prove(spoilt(kind, lambda own: Shifted(own, "q")), tokenizer.json)
     assert isinstance(found, str)
     assert found.startswith("it gives other ids for ")
+
+
+def test_a_proof_is_kept_for_the_next_process_and_for_nothing_else(monkeypatch):
+    probes = []
+    monkeypatch.setattr(choosing, "find_difference", lambda *given: probes.append(given) or find_difference(*given))
+    for _ in range(3):
+        choose.cache_clear()  # as in another process
+        assert choose(WORDS.json, "tokie").proved is not None
+    assert len(probes) == 1
+    others = Tokenizer(trained("wordpiece", lowercase=False).json)
+    spoilt_one = spoilt(TOKIE, lambda own: own)
+    newer = attrs.make_class("Newer", [], bases=(EngineKind,))("tokie", TOKIE.build)
+    monkeypatch.setattr(type(newer), "version", "999")
+    for kind, json in ((TOKIE, others.json), (spoilt_one, WORDS.json), (newer, WORDS.json)):
+        prove(kind, json)
+    assert len(probes) == 4
+    gate = prove(TOKIE, WORDS.json).gate
+    monkeypatch.setattr(choosing, "make_gate", lambda *_: attrs.evolve(gate, refused=("é",)))
+    prove(TOKIE, WORDS.json)
+    assert len(probes) == 5
+
+
+def test_an_engine_is_proved_each_time_where_nothing_can_be_kept(tmp_path, monkeypatch):
+    (tmp_path / "mlxfp").write_text("a file, and no folder")
+    probes = []
+    monkeypatch.setattr(choosing, "find_difference", lambda *given: probes.append(given) or find_difference(*given))
+    for _ in range(2):
+        assert not isinstance(prove(TOKIE, WORDS.json), str)
+    assert len(probes) == 2
 
 
 def test_an_engine_that_fails_later_is_replaced_by_the_tokenizer(monkeypatch):

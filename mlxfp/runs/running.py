@@ -31,9 +31,9 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
 
     All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
-    predictions, metrics, submission, plot, report, and a receipt with the hashes of all inputs and outputs. A run that was stopped or
-    killed, at any moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, and data that
-    have changed, are refused, and nothing in the folder is changed.
+    predictions, metrics, submission, plot, and a receipt with the hashes of all inputs and outputs. A run that was stopped or killed, at
+    any moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, and data that have changed,
+    are refused, and nothing in the folder is changed. `report.write(folder)` then adds a report to look at, as `mlxfp run` does.
 
     `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
     it may come from someone else, and would run their code.

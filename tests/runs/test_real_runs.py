@@ -27,7 +27,8 @@ def test_a_preset_runs_on_the_files_of_its_competition(data_folder, tmp_path, na
     assert isinstance(end, fp.runs.Ended)
     assert end.score.metric == SPECS[name].metric
     assert check_submission(end.submission, sample=folder / SPECS[name].sample.name) == ()
-    assert not [event.message for event in events if isinstance(event, fp.runs.Noted)]  # the files are those that the spec knows
+    said = [event.message for event in events if isinstance(event, fp.runs.Noted)]
+    assert not [message for message in said if not message.startswith("Columns with one value")]  # none of 200 houses has a pool
 
 
 @pytest.mark.parametrize("name", ["titanic", "house_prices"])

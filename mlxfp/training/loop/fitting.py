@@ -65,6 +65,7 @@ def fit(  # noqa: PLR0913  # each is a plain word of the loop
     an epoch without batches, and for an id or label that is outside of its table, before a step is made with it, naming its row; and
     `NonFiniteError`, when the metrics are read, for a loss that was not finite in any step since the last reading.
 
+    >>> import mlx.core as mx
     >>> from mlx import nn
     >>> from mlxfp.training.losses import mse
     >>> from mlxfp.training.optimization.optimizers import adamw

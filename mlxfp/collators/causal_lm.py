@@ -1,6 +1,7 @@
 """The collator for causal language models: each token is predicted from those before it."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -97,22 +98,21 @@ class _Causal(Padded):
         alone = not (self.packed or self.prompt_mask or self.carry)
         if not alone or not integer_lists(schema.field("input_ids").type):
             return None
-        return {
-            name: ("input_ids", make) for name, make in (("input_ids", self._inputs), ("labels", self._labels), (self.mask, self._mask))
-        }
+        length = cache(self._even_length)  # a small batch takes most of its time for calls
 
-    def _inputs(self, ids: Numbers) -> Numbers:
-        return self._padded(ids_in(ids, self.vocab_size)[:, :-1], self.pad_id)  # a view, which MLX copies as quickly as numpy would
+        def inputs(ids: Numbers) -> Numbers:
+            shifted = ids_in(ids, self.vocab_size)[:, :-1]  # a view, which MLX copies as quickly as numpy would
+            return pad_even(shifted, length(shifted.shape[1]), self.pad_id, self.side)
 
-    def _labels(self, ids: Numbers) -> Numbers:
-        return self._padded(ids[:, 1:].astype(np.int32, copy=False), self.ignore_index)
+        def labels(ids: Numbers) -> Numbers:
+            shifted = ids[:, 1:].astype(np.int32, copy=False)
+            return pad_even(shifted, length(shifted.shape[1]), self.ignore_index, self.side)
 
-    def _mask(self, ids: Numbers) -> Numbers:
-        rows, size = ids.shape
-        return mask_even(rows, size - 1, self._even_length(size - 1), self.side)
+        def mask(ids: Numbers) -> Numbers:
+            rows, size = ids.shape
+            return mask_even(rows, size - 1, length(size - 1), self.side)
 
-    def _padded(self, values: Numbers, fill: int) -> Numbers:
-        return pad_even(values, self._even_length(values.shape[1]), fill, self.side)
+        return {"input_ids": ("input_ids", inputs), "labels": ("input_ids", labels), self.mask: ("input_ids", mask)}
 
     def _even_length(self, size: int) -> int:
         length = self.fit(size)

@@ -209,8 +209,8 @@ def _in_tasks(dataset: Dataset[Any], out: WrittenFolder, pool: Pool, own: Callab
 
     with Showing(out.writer, total=total) as shown:
         try:
-            for job in _jobs(dataset, out, own):
-                files += 1
+            for place, job in _jobs(dataset, out, own):
+                files = max(files, place + 1)
                 if job is None:
                     known += 1
                 else:
@@ -243,23 +243,32 @@ def _wait(job: "_WriteFile", future: "Future[Work]") -> int:
     return job.task.rows
 
 
-def _jobs(dataset: Dataset[Any], out: WrittenFolder, own: Callable[[int], bool]) -> Iterator["_WriteFile | None"]:
-    """Yield the job of each file, or None where it is done or not our own: where it is done, it says where the next one begins."""
+def _jobs(dataset: Dataset[Any], out: WrittenFolder, own: Callable[[int], bool]) -> Iterator["tuple[int, _WriteFile | None]"]:
+    """Yield the place of each file with its job, or None where it is done or not our own: what is known of it says where the next begins.
+
+    Files that are done are read last, while workers make the others; those that are damaged come again, with a job.
+    """
     segment, start = leading(dataset.plan.steps, dataset.hooks), beginning(dataset)
-    files = _files(dataset, start, out.rows_per_file)
+
+    def job(place: int, start: Cursor, tasks: tuple[Task, ...], after: Cursor) -> _WriteFile:
+        return _WriteFile(_Several(tasks), 0, start.base.rows + start.done, segment, out=out, place=place, after=after.to_bytes())
+
+    done, files = [], _files(dataset, start, out.rows_per_file)
     for place in count():
-        known, after = out.known(place) if own(place) else out.noted(place)
-        if known is not None and after is not None:
+        file, after = out.noted(place)
+        if file is not None and after is not None:
+            done.append((place, start, file))
             start, files = after, _files(dataset, after, out.rows_per_file)
-            yield None
+            yield place, None
             continue
-        tasks, after = next(files, (None, start))
-        if tasks is None and place:
-            return
-        first = start.base.rows + start.done
-        job = _WriteFile(_Several(tasks or ()), 0, first, segment, out=out, place=place, after=after.to_bytes())
+        tasks, after = next(files, ((), start))
+        if not tasks and place:
+            break
+        yield place, job(place, start, tasks, after) if own(place) and out.known(place)[0] is None else None
         start = after
-        yield job if known is None and own(place) else None
+    for place, start, file in done:
+        if own(place) and not file.is_whole(out.folder):
+            yield place, job(place, start, *next(_files(dataset, start, out.rows_per_file), ((), start)))
 
 
 def _files(dataset: Dataset[Any], start: Cursor, size: int) -> Iterator[tuple[tuple[Task, ...], Cursor]]:

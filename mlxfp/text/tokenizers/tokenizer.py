@@ -3,7 +3,7 @@
 import json as jsons
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from sys import intern
@@ -24,8 +24,13 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 
 
 def _canonical(text: str) -> str:
-    """Remove padding and truncation, which are arguments of stages here, and dropout, which would make encoding random."""
     check_text(json=text)
+    return _canonical_json(text)
+
+
+@lru_cache(maxsize=32)
+def _canonical_json(text: str) -> str:
+    """Remove padding and truncation, which are arguments of stages here, and dropout, which would make encoding random."""
     data = read_json(text)
     model = {**data["model"], "dropout": None} if "dropout" in data["model"] else data["model"]
     data = {**data, "padding": None, "truncation": None, "model": model}
@@ -107,10 +112,10 @@ class Tokenizer:
         token = engine(self.json).id_to_token
         return [token(number) for number in self._known(ids)]
 
-    @cached_property
+    @property
     def vocab_size(self) -> int:
         """How many rows a model's embedding needs: one more than the largest id, added tokens included."""
-        return max(engine(self.json).get_vocab().values(), default=-1) + 1
+        return _vocab_size(self.json)
 
     @property
     def special_ids(self) -> frozenset[int]:
@@ -224,6 +229,11 @@ def engine(json: str) -> Any:
             raise malformed(error) from error
         raise
     return made
+
+
+@lru_cache(maxsize=32)
+def _vocab_size(json: str) -> int:
+    return max(engine(json).get_vocab().values(), default=-1) + 1
 
 
 def _probe(made: Any) -> None:

@@ -222,6 +222,29 @@ def test_damaged_files_are_made_again(name: str, tmp_path: Path):
     assert content(tmp_path) == before
 
 
+@pytest.mark.parametrize("workers", [None, runners.threads(2)])
+def test_files_that_were_damaged_before_a_call_goes_on_are_made_again(workers: Any, tmp_path: Path):
+    stopped: list[bool] = []
+
+    def stopping(row: Any) -> Any:
+        if row["x"] == 400 and not stopped:
+            stopped.append(True)
+            raise KeyboardInterrupt
+        return row
+
+    stopping.__fingerprint__ = "1"  # type: ignore[attr-defined]
+    dataset = pipe(from_examples([{"x": i} for i in range(500)]), map(stopping))
+    with pytest.raises(KeyboardInterrupt):
+        write(dataset, tmp_path / "parts", rows_per_file=40)
+    first, second, third, *_ = sorted((tmp_path / "parts").glob("part-*"))
+    first.unlink()
+    third.write_bytes(second.read_bytes())
+    manifest = write(dataset, tmp_path / "parts", rows_per_file=40, on=workers)
+    assert manifest.damaged() == ()
+    write(dataset, tmp_path / "whole", rows_per_file=40)
+    assert content(tmp_path / "whole") == content(tmp_path / "parts")
+
+
 KILLED = """
 import sys, time
 import mlxfp as fp

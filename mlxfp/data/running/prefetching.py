@@ -219,8 +219,9 @@ class _Line:
         with self._changed:
             if self._watch is not None:
                 self._watch.watch(len(self._items))
-            # Who waits while the line is closed is in another thread than the main one as Python exits: it ends there, without an error.
-            self._changed.wait_for(lambda: not self._closed and (self._items or self._ended))
+            self._changed.wait_for(lambda: self._closed or self._items or self._ended)
+            if self._closed:  # as Python exits, and who reads is in another thread than the main one, which this ends without a word
+                raise SystemExit
             if not self._items:
                 return None
             item, size = self._items.popleft()

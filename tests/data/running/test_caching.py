@@ -199,7 +199,7 @@ def test_threads_that_make_one_cache_at_once_all_get_it_or_all_fail(tmp_path: Pa
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(read, range(16)))
     assert found[::2] == [list(pipe(ROWS, filter(odd)))] * 8
-    assert all("integer division" in error for error in found[1::2])
+    assert all("by zero" in error for error in found[1::2])
     assert made == [1]
     assert list((tmp_path / "never").iterdir()) == []
 

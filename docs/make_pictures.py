@@ -44,7 +44,7 @@ def main() -> None:
             overrides = [f"data.path={data}", "observers.minutes=1", f"output={folder}", "name=demo"]
             config = fp.config.load_config(preset="auto", overrides=overrides).config
             outcome = fp.last(fp.runs.run(config))
-            page = fp.report.write(outcome.folder).read_text("utf-8")
+            page = (outcome.folder / "report.html").read_text("utf-8")
         (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")
 
 

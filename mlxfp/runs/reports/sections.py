@@ -10,12 +10,13 @@ from mlxfp.config.loading import load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.out_of_fold import Score
-from mlxfp.report.baselines import baseline_scores
-from mlxfp.report.charts import histogram, line_chart, scatter
-from mlxfp.report.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
-from mlxfp.report.reading import FinishedRun, Scored
 from mlxfp.runs import folders
+from mlxfp.runs.folders import BLENDED
 from mlxfp.runs.plans import run_warnings
+from mlxfp.runs.reports.baselines import baseline_scores
+from mlxfp.runs.reports.charts import histogram, line_chart, scatter
+from mlxfp.runs.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
+from mlxfp.runs.reports.reading import FinishedRun, Scored
 from mlxfp.training.observers.logs import read_log
 from mlxfp.training.observers.plotting import log_panels
 
@@ -50,6 +51,8 @@ def scores(run: FinishedRun) -> Html:
     big = element("p", element("strong", number(own.overall), class_="big"), f" {metric} out of fold{direction}")
     threshold = numbers.get("threshold")
     tuned = "" if threshold is None else f"The threshold is {number(threshold)}; at one half: {number(numbers['oof_at_one_half'])}."
+    alone = numbers.get("without_duplicates")
+    less = "" if alone is None else f"It is {number(alone)} without the rows that are equal to a row in another fold."
     per_fold = {
         name: [(place + 1, value) for place, value in enumerate(each.folds)] for name, each in found.items() if isinstance(each, Score)
     }
@@ -58,7 +61,7 @@ def scores(run: FinishedRun) -> Html:
         big,
         table(["", "out of fold", "mean of folds", "standard deviation"], lines),
         *notes,
-        element("p", tuned) if tuned else "",
+        *(element("p", said) for said in (tuned, less) if said),
         element("p", "Constant and linear model are fitted to the training rows of the same folds.", class_="muted"),
         line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric, joined=False),
     )
@@ -88,6 +91,13 @@ def members(run: FinishedRun) -> Html:
         element("p", said) if said else "",
         table(["left out", "why"], out) if out else "",
     )
+
+
+def blended(run: FinishedRun) -> Html:
+    """Show the scores of the runs that a blend is made of."""
+    rows = [(clip(name, _OPTION), value) for name, value in run.metrics[BLENDED].items()]
+    said = f"Blended by {run.metrics['method']}. Scores are on the rows that the blend is scored on."
+    return section("Runs of the blend", element("p", said, class_="muted"), table(["", run.metrics["metric"]], rows))
 
 
 def _score_cells(each: Score) -> tuple[object, ...]:

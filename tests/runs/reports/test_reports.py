@@ -9,11 +9,11 @@ import pytest
 
 import mlxfp as fp
 from mlxfp._html import Html, element
-from mlxfp.report.baselines import constant_oof, simple_oof
-from mlxfp.report.charts import line_chart, scatter
-from mlxfp.report.diagnostics import calibration, calibration_error, confusion, mistakes
-from mlxfp.report.reading import read_run
-from tests.report.finished import HOSTILE, finished
+from mlxfp.runs.reports.baselines import constant_oof, simple_oof
+from mlxfp.runs.reports.charts import line_chart, scatter
+from mlxfp.runs.reports.diagnostics import calibration, calibration_error, confusion, mistakes
+from mlxfp.runs.reports.reading import read_run
+from tests.runs.reports.finished import HOSTILE, finished
 
 VOID = {"meta"}
 

@@ -6,7 +6,7 @@ import numpy as np
 from attrs import frozen
 
 from mlxfp.kaggle.validation.scoring import Numbers
-from mlxfp.report.reading import Scored
+from mlxfp.runs.reports.reading import Scored
 
 _BINS = 10
 

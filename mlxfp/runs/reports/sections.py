@@ -45,7 +45,7 @@ def scores(run: FinishedRun) -> Html:
         return section("Score", element("p", f"{metric} is undefined on the out-of-fold predictions."))
     folds = tuple(float("nan") if value is None else value for value in numbers["folds"])
     own = Score(metric, folds, numbers["oof"])
-    found: dict[str, Score | str] = {"this run": own, **baseline_scores(run)}
+    found: dict[str, Score | str] = {f"this {'blend' if run.blended else 'run'}": own, **baseline_scores(run)}
     lines = [(name, *_score_cells(each)) for name, each in found.items() if isinstance(each, Score)]
     notes = [element("p", f"{name}: {clip(each, _OPTION)}", class_="muted") for name, each in found.items() if isinstance(each, str)]
     big = element("p", element("strong", number(own.overall), class_="big"), f" {metric} out of fold{direction}")

@@ -135,7 +135,9 @@ class FinishedRun:
         if self.recipe is not None:
             return [str(text) for text in to_table(select_columns(["text"])(self.recipe.text(rows))).column("text").to_pylist()]
         names = [column.name for column in self.plan.data.spec.columns]
-        return ["; ".join(f"{name}: {value}" for name, value in row.items() if value is not None) for row in select_columns(names)(rows)]
+        return [
+            "; ".join(f"{name}: {_plain(value)}" for name, value in row.items() if value is not None) for row in select_columns(names)(rows)
+        ]
 
     def token_counts(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Count the tokens of training rows, of more than 20,000 of as many evenly spaced ones: int64[n]."""
@@ -206,6 +208,11 @@ def _scored(folder: Path, run: Path, metrics: dict[str, Any], made: Plan | None)
     predictions = np.stack([array[:, 0] if each == 1 else array for array in arrays])
     oof = OutOfFold(folds, truth[:, 0] if truth.shape[1] == 1 else truth, predictions)
     return Scored(spec, metric, tuple(map(str, ids)), oof, metrics.get("threshold"))
+
+
+def _plain(value: object) -> object:
+    """Return whole numbers as such: a column that lacks values in some rows is one of floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _columns(path: Path) -> list[Any]:

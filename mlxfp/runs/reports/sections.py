@@ -235,13 +235,14 @@ def cautions(run: FinishedRun) -> Html:
 
 
 def configuration(run: FinishedRun) -> Html:
-    """List the options; those that differ from the preset, or from the defaults, are marked and come first."""
+    """List the options; those that differ from the nearest preset, or from the defaults, are marked and come first."""
     values = folders.flat(run.config)
-    name = next((each for each in (None if run.scored is None else run.scored.spec.name, run.config.task) if each in PRESETS), None)
-    usual = folders.flat(RunConfig() if name is None else load_config(preset=name).config)
+    known = {"the defaults": RunConfig(), **{f"the preset {name}": load_config(preset=name).config for name in PRESETS}}
+    bases = {name: folders.flat(config) for name, config in known.items()}
+    base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))  # a run does not say its own
+    usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]
     changed, same = [row for row, differs in rows if differs], [row for row, differs in rows if not differs]
-    base = "the defaults" if name is None else f"the preset {name}"
     return section(
         "Configuration",
         element("p", f"{len(changed)} options differ from {base}.", class_="muted"),

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 import mlxfp as fp
 from mlxfp._html import Html, element
@@ -13,6 +14,7 @@ from mlxfp.runs.reports.baselines import constant_oof, simple_oof
 from mlxfp.runs.reports.charts import line_chart, scatter
 from mlxfp.runs.reports.diagnostics import calibration, calibration_error, confusion, mistakes
 from mlxfp.runs.reports.reading import read_run
+from mlxfp.runs.reports.sections import configuration
 from tests.runs.reports.finished import HOSTILE, finished
 
 VOID = {"meta"}
@@ -100,6 +102,13 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
     assert "a constant" in page.words
     assert "Most confident mistakes" in page.words
     assert "Lengths of texts" not in page.words
+
+
+@pytest.mark.parametrize("preset", ["titanic", "auto", "house_prices"])
+def test_options_are_compared_with_the_preset_that_is_nearest(preset, binary):
+    config = fp.config.load_config(preset=preset, overrides=["data.path=mine", "training.seed=7"]).config
+    said = Page(configuration(evolve(read_run(binary), config=config))).text
+    assert f"2 options differ from the preset {preset}" in said
 
 
 def test_options_that_differ_from_the_defaults_are_marked(binary):

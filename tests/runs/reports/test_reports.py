@@ -169,6 +169,18 @@ def test_a_chart_is_bounded_and_leaves_gaps():
     assert scatter("s", range(10_000), range(10_000), x="a", y="b").count("<circle") == 1000
 
 
+def test_numbers_on_an_axis_are_short_enough_for_their_place():
+    for value in (0.00025, 0.123456, 123.4, 65_000.0, 1e6):
+        drawn = line_chart("rate", {"a": [(0, value), (1, value * 1.1)]}, x="step", y="rate")
+        assert all(len(said) <= 7 for said in re.findall(r'text-anchor="end"[^>]*>([^<]*)<', drawn))
+
+
+def test_large_values_are_written_out(values):
+    run = read_run(values)
+    far = evolve(run.scored, oof=evolve(run.scored.oof, predictions=run.scored.oof.predictions * 1e5))
+    assert mistakes(far, 1)[0].prediction == "5,300,000"
+
+
 def test_equal_points_of_folds_are_all_seen_and_not_joined():
     equal = {name: [(fold, 0.5) for fold in (1, 2, 3)] for name in ("a", "b", "c")}
     drawn = line_chart("accuracy", equal, x="fold", y="accuracy", joined=False)

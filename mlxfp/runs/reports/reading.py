@@ -170,7 +170,8 @@ def read_run(folder: str | PathLike[str], *, linear: LinearModel | None = None, 
         linear = linear or LinearModel(plan(config, code=code))
     except (MlxfpError, OSError) as error:
         missing = str(error)
-    return evolve(found, scored=_scored(run, run, metrics, linear and linear.plan), linear=linear, missing=missing)
+    made = None if linear is None else linear.plan
+    return evolve(found, scored=_scored(run, run, metrics, made), linear=linear, missing=missing)
 
 
 def is_blend(folder: Path) -> bool:

@@ -22,6 +22,7 @@ from mlxfp.core.notebooks.diagrams import PartFacts
 ROOT = Path(__file__).parent.parent
 PICTURES = Path(__file__).with_name("pictures")
 WIDTH, MARGIN, CHART = 860, 24, 390
+PHONE = 350  # fits the narrowest screens, without scrolling
 COLORS = dict(re.findall(r"--(c\d):(#\w+)", STYLE))
 INK = """
 .ground{fill:#fff;stroke:#d4d8de}.ink,text{fill:#1b1f24;color:#1b1f24}.muted{fill:#57606a}.line{stroke:#d4d8de}.number{fill:#2460a8}
@@ -44,7 +45,7 @@ def main() -> None:
             overrides = [f"data.path={data}", "observers.minutes=1", f"output={folder}", "name=demo"]
             config = fp.config.load_config(preset="auto", overrides=overrides).config
             outcome = fp.last(fp.runs.run(config))
-            page = fp.report.write(outcome.folder).read_text("utf-8")
+            page = (outcome.folder / "report.html").read_text("utf-8")
         (PICTURES / "report.svg").write_text(report_picture(page), "utf-8")
 
 
@@ -74,20 +75,22 @@ def explain_picture(parts: Iterable[PartFacts]) -> str:
 def benchmarks_picture(page: str) -> str:
     """Draw how many times as fast as another library mlxfp is, from the table on the page: of each work and library, the lowest number."""
     found = speeds(page)
-    y, left, top, least = MARGIN + 28, 380, max(found.values()), min(1.0, *found.values())
-    scale = (WIDTH - left - 90) / log2(top / least)
+    y, left, top, least = MARGIN + 28, 172, max(found.values()), min(1.0, *found.values())
+    scale = (PHONE - left - 56) / log2(top / least)
     one = left - log2(least) * scale
-    drawn = [_text("times as fast as the other library (logarithmic scale)", left, MARGIN + 6, "muted small")]
+    drawn = [_text("times as fast as the other library (logarithmic)", MARGIN / 2, MARGIN, "muted small")]
     for (work, peer), ratio in found.items():
-        drawn += [_text(work, MARGIN, y + 15, "bold"), _text(peer, MARGIN + 145, y + 15, "muted")]
+        lines = wrap(peer, 24)
+        drawn.append(_text(work, MARGIN / 2, y, "bold"))
+        drawn += [_text(line, MARGIN / 2, y + 15 * place, "muted small") for place, line in enumerate(lines, 1)]
         end = one + log2(ratio) * scale
-        bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": y + 2, "height": 18, "rx": 2}
+        bar = {"x": round(min(one, end), 1), "width": round(abs(end - one), 1), "y": y - 8, "height": 18, "rx": 2}
         drawn.append(element("rect", **bar, fill=COLORS["c0" if ratio >= 1 else "c1"]))
-        drawn.append(_text(f"{ratio:.3g}", max(one, end) + 8, y + 16, "bold"))
-        y += 28
-    drawn.append(element("path", d=f"M{one:.1f} {MARGIN + 20}V{y}", class_="line"))
-    drawn.append(_text("1: as fast", one, y + 16, "muted small", text_anchor="middle"))
-    return _picture("The speed of mlxfp as a multiple of that of other libraries", y + MARGIN + 8, drawn)
+        drawn.append(_text(f"{ratio:.3g}", max(one, end) + 6, y + 6, "bold"))
+        y += 25 + 15 * len(lines)
+    drawn.append(element("path", d=f"M{one:.1f} {MARGIN + 10}V{y - 14}", class_="line"))
+    drawn.append(_text("1: as fast", one, y, "muted small", text_anchor="middle"))
+    return _picture("The speed of mlxfp as a multiple of that of other libraries", y + MARGIN // 2, drawn, width=PHONE)
 
 
 def speeds(page: str) -> dict[tuple[str, str], float]:
@@ -153,9 +156,9 @@ def _text(line: str, x: float, y: float, kind: str, **more: object) -> Html:
     return element("text", line, x=round(x, 1), y=y, class_=kind or None, **more)
 
 
-def _picture(title: str, height: int, drawn: Iterable[Html]) -> str:
-    ground = element("rect", x=0.5, y=0.5, width=WIDTH - 1, height=height - 1, rx=8, class_="ground")
-    size = {"viewBox": f"0 0 {WIDTH} {height}", "width": WIDTH, "height": height}
+def _picture(title: str, height: int, drawn: Iterable[Html], *, width: int = WIDTH) -> str:
+    ground = element("rect", x=0.5, y=0.5, width=width - 1, height=height - 1, rx=8, class_="ground")
+    size = {"viewBox": f"0 0 {width} {height}", "width": width, "height": height}
     inner = joined([element("title", title), element("style", Html(INK)), ground, *drawn])
     return element("svg", inner, xmlns="http://www.w3.org/2000/svg", role="img", **size) + "\n"
 

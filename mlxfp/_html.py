@@ -115,12 +115,15 @@ def fragment(*children: object) -> Html:
 def number(value: float) -> str:
     """Print a number for a reader.
 
-    >>> number(1234), number(0.123456), number(float("nan"))
-    ('1,234', '0.1235', 'undefined')
+    >>> number(1234), number(0.123456), number(53596.36), number(float("nan"))
+    ('1,234', '0.1235', '53,596', 'undefined')
     """
     if value != value:
         return "undefined"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4f}" if 0.001 <= abs(value) < 1000 else f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    size = abs(value)
+    return f"{value:.4f}" if 0.001 <= size < 1000 else f"{value:,.{int(size < 10_000)}f}" if 1000 <= size < 1e12 else f"{value:.4g}"
 
 
 def _cell(name: str, value: object, *, first: bool) -> Html:

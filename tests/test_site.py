@@ -10,8 +10,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import mlxfp as fp
-from tests.report.finished import finished
-from tests.report.test_reports import sure_of_yes
+from tests.runs.reports.finished import finished
+from tests.runs.reports.test_reports import sure_of_yes
 
 ROOT = Path(__file__).parents[1]
 

@@ -40,10 +40,40 @@ def add_config(command: ArgumentParser) -> None:
     preset: Any = command.add_argument(
         "--preset", metavar="NAME", help="the preset that the file is based on, instead of the one that it names"
     )
-    config.completer = lambda prefix, **_: [*PRESETS, *_paths(prefix)]  # these three: see `completing`
-    overrides.completer = lambda **_: [f"{path}=" for path in option_paths()]
+    config.completer = lambda prefix, **_: _overrides(prefix) if "=" in prefix else [*PRESETS, *_paths(prefix)]  # see `completing`
+    overrides.completer = lambda prefix, **_: _overrides(prefix)
     preset.completer = lambda **_: [*PRESETS]
     command.add_argument("--data", metavar="PATH", help="short for data.path=PATH")
+
+
+def _overrides(prefix: str) -> list[str]:
+    """Return what an override that begins so may be: the paths of options or, after the `=`, values of one."""
+    path, equals, begun = prefix.partition("=")
+    if not equals:
+        return [f"{each}=" for each in option_paths()]
+    return [f"{path}={value}" for value in _values(path, begun)] if path in option_paths() else []
+
+
+def _values(path: str, begun: str) -> Iterator[str]:
+    """Yield the values that an option may have: names, true, false and null; of texts without known names, the paths of files."""
+    ways = _ways(path, {})
+    if any("string" in way.get("type", ()) for way in ways):  # the names of parts are those of MLX's rooms, which take a second to import
+        ways = _ways(path, known_names())
+    names = ["null" if name is None else name for way in ways for name in way.get("enum", ())]
+    kinds = [way.get("type", ()) for way in ways]  # a text or a list
+    yield from names
+    yield from ("true", "false") if "boolean" in kinds else ()
+    yield from ("null",) if any("null" in kind for kind in kinds) else ()
+    yield from _paths(begun) if not names and any("string" in kind for kind in kinds) else ()
+
+
+def _ways(path: str, choices: Choices) -> list[dict[str, Any]]:
+    """Return the schemas of which the values of an option must fit one."""
+    about: dict[str, Any] = json_schema(choices)
+    for name in path.split("."):
+        about = about["properties"][name]
+    ways: list[dict[str, Any]] = about.get("anyOf", [about])
+    return ways
 
 
 def _paths(prefix: str) -> Iterator[str]:

@@ -26,8 +26,8 @@ def add(commands: Commands) -> None:
 
 def _report(options: Namespace) -> int:
     """Write a report of a finished run, a comparison of several, or a report of logs of training, as one HTML file."""
-    from mlxfp.report import write, write_comparison, write_logs
-    from mlxfp.report.event_logs import is_log
+    from mlxfp.runs.reports import write, write_comparison, write_logs
+    from mlxfp.runs.reports.event_logs import is_log
 
     if all(map(is_log, options.folders)):
         made = write_logs(options.folders, options.out or "report.html")
@@ -43,7 +43,7 @@ def _report(options: Namespace) -> int:
 
 def _compare(options: Namespace) -> int:
     """Compare finished runs: their options, scores on the same folds, and rows."""
-    from mlxfp.report import compare
+    from mlxfp.runs.reports import compare
 
     say(str(compare(options.folders, code=options.code)))
     return 0

@@ -71,7 +71,7 @@ def _run(options: Namespace) -> int:
     from mlxfp.runs import run
 
     config, ranks = loaded(options, known_names()).config, connected()
-    code = _show(run(config, code=options.code, ranks=ranks), Path(config.output) / config.name, options.code)
+    code = _show(run(config, code=options.code, ranks=ranks), Path(config.output) / config.name)
     end_well(ranks)
     return code
 
@@ -81,7 +81,7 @@ def _resume(options: Namespace) -> int:
     _start()
     from mlxfp.runs import resume
 
-    return _show(resume(options.folder, overrides=options.overrides, code=options.code), Path(options.folder), options.code)
+    return _show(resume(options.folder, overrides=options.overrides, code=options.code), Path(options.folder))
 
 
 def _predict(options: Namespace) -> int:
@@ -147,8 +147,8 @@ def _start() -> None:
         warn(problem)
 
 
-def _show(events: "Iterator[RunEvent]", folder: Path, code: str | None) -> int:
-    """Print the events of a run to standard output, and its messages to standard error; write the report of one that has ended."""
+def _show(events: "Iterator[RunEvent]", folder: Path) -> int:
+    """Print the events of a run to standard output, and its messages to standard error."""
     from mlxfp.runs import Began, Ended, Noted
     from mlxfp.runs.folders import MEMBERS
 
@@ -163,7 +163,6 @@ def _show(events: "Iterator[RunEvent]", folder: Path, code: str | None) -> int:
                 case Ended(folder=place, score=total) if place.parent.name == MEMBERS and place != folder:
                     say(f"{place}: out of fold, {total}")
                 case Ended(folder=place, score=total, submission=submission):
-                    _report(place, code)
                     scored = "out of fold" if total is not None and len(total.folds) > 1 else "rows that validate"
                     say(f"{place}: {scored}, {total}" if total is not None else f"{place}: done")
                     if submission is not None:
@@ -189,17 +188,3 @@ def _show_part(event: "RunEvent", folds: int) -> None:
             say(f"{member} is left out: {why}")
         case Weighed(member=member, score=value, weight=weight, adds=adds):
             say(f"{member}: {value:.4f}, weight {weight:.2f}" + ("" if adds is None else f", adds {adds:+.4f} to the blend"))
-
-
-def _report(folder: Path, code: str | None) -> None:
-    """Write the report of a run, unless it is there or nothing is to be drawn."""
-    from mlxfp.core.errors import MlxfpError
-    from mlxfp.report.writing import write
-    from mlxfp.runs.folders import REPORT, read_config
-
-    if (folder / REPORT).is_file() or not read_config(folder).observers.plots:
-        return
-    try:
-        write(folder, code=code)
-    except MlxfpError as error:
-        warn(f"The report was not written. {error}")

@@ -81,7 +81,7 @@ _CELLS = (
     ),
     ("A batch, with its first rows as text:", "fp.show_batch(next(iter(fold.batches)), tokenizer=fold.recipe.tokenizer)"),
     ("## The run\n\nInterrupt this cell, and run it again to continue.", _RUN),
-    ("The report, as a page:", "fp.report.write(event.folder)"),
+    ("The report, as a page:", 'event.folder / "report.html"'),
 )
 
 

@@ -1,5 +1,6 @@
 """Several finished runs made into one prediction: scored out of fold, and written as a submission."""
 
+import warnings
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -18,9 +19,11 @@ from mlxfp.runs.files import csv_text, read_array, read_json, write_json, write_
 from mlxfp.runs.finished import finished
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.from_config import ENSEMBLES
-from mlxfp.runs.outcomes import ids_of, prediction_columns, write_oof
+from mlxfp.runs.outcomes import ids_of, metrics_of, prediction_columns, write_oof
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan
+from mlxfp.runs.reports.linear_models import LinearModel
+from mlxfp.runs.reports.writing import write_at_the_end
 from mlxfp.runs.submission import make_submission
 
 Blend = Literal["mean", "rank", "vote", "greedy"]
@@ -43,7 +46,7 @@ class Blended:
 
 
 def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, method: Blend = "mean", code: Code = None) -> Blended:
-    """Combine the predictions of finished runs, and write the out-of-fold and test predictions, metrics and submission to the folder `out`.
+    """Combine the predictions of finished runs, and write their out-of-fold and test predictions, metrics, submission and report to `out`.
 
     `method` is "mean", "rank" (the mean of ranks, for metrics of order), "vote" (of classes), or "greedy" (weights that improve the metric,
     learned for each fold from the others). The runs need the same data, `data.limit` and `validation`; metric and submission are those of
@@ -73,7 +76,7 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
     total = score(found.oof, first.metric)
     parts = {str(run): _score_on(found.oof, oof, first.metric) for run, oof in zip(every, oofs, strict=True)}
     write_oof(place / folders.OOF, first, found.oof)
-    write_json(place / folders.METRICS, {"metric": total.metric, "oof": total.overall, "method": method, "runs": parts})
+    write_json(place / folders.METRICS, metrics_of(first, found.oof, found.oof, total, None) | {"method": method, folders.BLENDED: parts})
     submission: Path | None = None
     if first.data.test is not None:
         made = found.predict(*(_of_test(each) for each in files))
@@ -82,6 +85,8 @@ def blend(runs: Sequence[str | PathLike[str]], out: str | PathLike[str], *, meth
         if (filled := make_submission(first.data, made)) is not None:
             submission = place / first.config.competition.submission
             filled.write(submission)
+    if first.config.observers.plots and (trouble := write_at_the_end(place, linear=LinearModel(first), code=code)):
+        warnings.warn(trouble, RuntimeWarning, stacklevel=2)
     return Blended(total, parts, submission)
 
 

@@ -179,6 +179,7 @@ def _train_and_evaluate(  # noqa: PLR0913, PLR0917  # as of a fold
     else:
         write_json(files / folders.RECIPE, unstructure(task))
     numbers, metric = evaluate(work.model, work.goal.measure)(state, work.held_out), _SCORES[config.task]
+    (folder / folders.REPORT).unlink(missing_ok=True)  # it may show another model
     write_json(folder / folders.METRICS, {"metric": metric, **numbers, "rows": {"train": work.rows, "valid": length(valid)}})
     result = {"metric": metric, "score": numbers[metric], "steps": state.step, "seed": work.seed}
     write_json(files / folders.RESULT, {**result, "pipeline": fingerprint(work.batches), "files": files.hashes()})

@@ -23,6 +23,7 @@ OOF, TEST, METRICS, RECEIPT, PICTURE = "oof.csv", "test_predictions.csv", "metri
 REPORT = "report.html"
 # Of a run with model.name=auto: the folders of its members, each of a run of its own, and what was decided about them.
 MEMBERS, DECIDED = "members", "members.json"
+BLENDED = "runs"  # what the metrics of a blend have, and those of a run have not
 MLFLOW, SYNTHETIC, TUNING, _LOCK = "mlflow.json", "data", "tuning", ".lock"
 # The files of a fold: a log, checkpoints, the best of them, everything that was fitted, the weights that predict, predictions, the result.
 LOG, CHECKPOINTS, BEST, RECIPE = "log.jsonl", "checkpoints", "best.safetensors", "recipe.json"

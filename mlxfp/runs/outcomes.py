@@ -197,7 +197,11 @@ def duplicates_said(folder: Path) -> Iterator[RunEvent]:
 
 
 def write_receipt(plan: Plan, parts: Mapping[str, Any]) -> None:
-    """Write the inputs of the run, the results of its parts and the hashes of its outputs: equal receipts are equal runs."""
+    """Write the inputs of the run, the results of its parts and the hashes of its outputs: equal receipts are equal runs.
+
+    A report that was written before is removed, as it may show other outputs.
+    """
+    (plan.folder / folders.REPORT).unlink(missing_ok=True)
     names = (folders.SPEC, folders.FOLDS, folders.OOF, folders.TEST, folders.METRICS, plan.config.competition.submission)
     made = [plan.folder / name for name in names]
     inputs = {part: plan.data.path_of(part) for part in PARTS}

@@ -1,6 +1,7 @@
 """Runs: from a configuration to a folder with all outputs, as a stream of events."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, model_warnings, plan, run_warnings
+from mlxfp.runs.reports.linear_models import LinearModel
+from mlxfp.runs.reports.writing import write_at_the_end
 from mlxfp.runs.tracking import score_metrics, track
 
 
@@ -31,9 +34,9 @@ def run(config: RunConfig, *, code: Code = None, ranks: Ranks | None = None) -> 
     """Run a configuration, lazily: train and evaluate every fold, predict the test rows, write the submission; yield what happens.
 
     All files are in the folder `output/name`: the configuration, spec, folds, logs, checkpoints and models, out-of-fold and test
-    predictions, metrics, submission, plot, and a receipt with the hashes of all inputs and outputs. A run that was stopped or killed, at
-    any moment, is continued by running it again, and ends with the same bytes. A folder that holds another run, and data that have changed,
-    are refused, and nothing in the folder is changed. `report.write(folder)` then adds a report to look at, as `mlxfp run` does.
+    predictions, metrics, submission, a receipt with the hashes of all inputs and outputs, and to look at, unless `observers.plots` is
+    false, a plot and `report.html`. A run that was stopped or killed, at any moment, is continued by running it again, and ends with the
+    same bytes. A folder that holds another run, and data that have changed, are refused, and nothing in the folder is changed.
 
     `code` is the folder of the modules that the section `own` of the configuration names; without it, such a configuration is refused:
     it may come from someone else, and would run their code.
@@ -103,21 +106,34 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
     with folders.locked(folder):
         folders.claim(folder, config)
         if config.task != "competition":
-            yield from run_files(config, folder, code, ranks)
+            yield from _reported(run_files(config, folder, code, ranks), config, None, code)
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        for event in run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks):
+        linear = LinearModel(made)
+        events = run_auto(made, partial(_run_member, linear)) if config.model.name == AUTO else _run_folds(made, ranks)
+        for event in _reported(events, config, linear, code):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
 
 
-def _run_member(made: Plan) -> Iterator[RunEvent]:
-    """Run what is planned in a folder of its own."""
+def _run_member(linear: LinearModel, made: Plan) -> Iterator[RunEvent]:
+    """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
         folders.claim(made.folder, made.config)
         yield from _write_inputs(made, model_warnings)  # what is to be said of the data has been said
-        yield from _run_folds(made)
+        yield from _reported(_run_folds(made), made.config, linear, None)
+
+
+def _reported(events: Iterator[RunEvent], config: RunConfig, linear: LinearModel | None, code: Code) -> Iterator[RunEvent]:
+    """Write the report of a run before the event that ends it, unless it is there or nothing is to be drawn."""
+    folder = folders.run_folder(config)
+    for event in events:
+        ended = isinstance(event, Ended) and event.folder == folder
+        if ended and config.observers.plots and not (folder / folders.REPORT).is_file():
+            trouble = write_at_the_end(folder, linear=linear, code=code)
+            yield from [Noted(folder, trouble)] if trouble else ()
+        yield event
 
 
 def _run_folds(made: Plan, ranks: Ranks | None = None) -> Iterator[RunEvent]:

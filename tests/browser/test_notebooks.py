@@ -5,9 +5,9 @@ import pytest
 
 import mlxfp as fp
 from mlxfp._html import element
-from mlxfp.report.writing import page
+from mlxfp.runs.reports.writing import page
 from tests.browser.conftest import Seen
-from tests.report.finished import HOSTILE
+from tests.runs.reports.finished import HOSTILE
 
 # The name of a column that any notebook can be given, and one that is long.
 ROWS = [{f"{HOSTILE}{'x' * 300}{place}": "y" * 1000 for place in range(8)}]

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.report.charts import histogram, line_chart
-from mlxfp.report.writing import page
+from mlxfp.runs.reports.charts import histogram, line_chart
+from mlxfp.runs.reports.writing import page
 from tests.browser.conftest import Seen
-from tests.report.finished import HOSTILE, finished
-from tests.report.test_reports import sure_of_yes
+from tests.runs.reports.finished import HOSTILE, finished
+from tests.runs.reports.test_reports import sure_of_yes
 
 OPEN = "document.querySelectorAll('details').forEach(each => { each.open = true })"  # also what is folded must fit
 

@@ -1,6 +1,7 @@
 """`mlxfp completion`: what the Tab key offers."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from mlxfp.cli import commands, main
 
 FOUND = "_python_argcomplete mlxfp; printf '%s\\n' \"${COMPREPLY[@]}\""
+BREAKS = " \t\n\"'><=;|&(:"  # where bash begins a word: it replaces what comes after the last of these
 
 
 def offered(line: str, **more) -> set[str]:
@@ -28,6 +30,20 @@ def test_commands_options_presets_and_values_are_offered(tmp_path, monkeypatch):
     assert offered("mlxfp run --preset tit") == {"titanic"}
     assert offered("mlxfp run titanic training.epo") == {"training.epochs="}
     assert offered("mlxfp completion ") == {"bash", "zsh", "fish"}
+
+
+def test_the_values_of_options_are_offered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").touch()
+    assert offered("mlxfp run titanic model.name=light") == {"model.name=lightgbm"}
+    assert offered("mlxfp run titanic optimizer.name=ad") == {f"optimizer.name={name}" for name in ("adam", "adamw", "adafactor")}
+    assert offered("mlxfp run titanic observers.plots=") == {"observers.plots=true", "observers.plots=false"}
+    assert offered("mlxfp run titanic training.compute_dtype=b") == {"training.compute_dtype=bfloat16"}
+    assert offered("mlxfp run titanic competition.metric=n") == {"competition.metric=null"}
+    assert offered("mlxfp run titanic data.path=") == {"data.path=null", "data.path=rows.csv"}
+    assert offered("mlxfp run titanic training.epochs=") == set()
+    assert offered("mlxfp run titanic unheard=") == set()
+    assert offered("mlxfp run --data rows.csv model.name=light") == {"model.name=lightgbm"}
 
 
 def test_files_and_presets_are_offered_as_configurations(tmp_path, monkeypatch):
@@ -48,16 +64,35 @@ def test_each_shell_gets_its_own_lines(shell, capsys):
     assert ("complete --command mlxfp" in said) == (shell == "fish")
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_a_line(tmp_path):
+@pytest.fixture
+def typed(tmp_path):
+    """A function of a line to what bash then writes in place of its last word."""
     program = tmp_path / "mlxfp"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mlxfp "$@"\n')
     program.chmod(0o755)
     script = subprocess.run([program, "completion", "bash"], capture_output=True, text=True, check=True).stdout
-    line = "mlxfp config pre"
-    typed = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    ended = subprocess.run(["bash", "-c", script + FOUND], capture_output=True, text=True, env=os.environ | typed, check=True)
-    assert ended.stdout.split() == ["presets"]
+
+    def completed(line):
+        said = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        setting = f"COMP_WORDBREAKS={shlex.quote(BREAKS)}; "
+        ended = subprocess.run(["bash", "-c", script + setting + FOUND], capture_output=True, text=True, env=os.environ | said, check=True)
+        return ended.stdout.split()
+
+    return completed
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("mlxfp config pre", ["presets"]),
+        ("mlxfp run titanic observers.plo", ["observers.plots="]),
+        ("mlxfp run titanic model.name=light", ["lightgbm"]),  # and not model.name=lightgbm after the =
+        ("mlxfp run titanic name=x observers.plots=", ["true", "false"]),
+    ],
+)
+def test_bash_completes_a_line(line, words, typed):
+    assert typed(line) == words
 
 
 def test_without_the_package_nothing_is_completed_and_the_command_says_what_to_install(monkeypatch, capsys):

@@ -48,7 +48,7 @@ def test_resume_needs_the_folder_only(run, capsys, monkeypatch, tmp_path):
     assert main(["resume", "titanic"]) == 0
     assert "2 of them done" in capsys.readouterr().out
     monkeypatch.chdir(tmp_path)
-    assert main(["resume", str(run), "observers.plots=true"]) == 0
+    assert main(["resume", str(run), "observers.every=2"]) == 0
 
 
 def test_predict_writes_a_table(run, capsys, tmp_path):

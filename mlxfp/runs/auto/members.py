@@ -68,7 +68,7 @@ def _watched(run: ObserversConfig, name: str) -> Values:
     board, project = run.tensorboard, run.trackio
     return {
         "progress": False,
-        "plots": False,
+        "plots": run.plots,
         "mlflow": run.mlflow,
         "tensorboard": None if board is None else str(Path(board, name)),
         "trackio": None if project is None else f"{project}-{name}",

@@ -166,8 +166,8 @@ def _hold(trial: Trial, case: Mapping[str, Any]) -> None:
         for inputs in trial.inputs(**case):
             for law in trial.laws:
                 law(**{name: inputs[name] for name in signature(law).parameters if name in inputs})
-    except AssertionError as error:
-        if trial.note is not None:
+    except Exception as error:
+        if trial.note is not None and not isinstance(error, UnsatisfiedAssumption):
             error.add_note(trial.note(**case))
         raise
 

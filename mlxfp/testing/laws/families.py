@@ -26,7 +26,7 @@ from mlxfp.data.lengths.batching import batch
 from mlxfp.testing.laws import collators, contents, cursors, datasets, losses, stages, training
 from mlxfp.testing.probing import from_chunks
 from mlxfp.testing.strategies.tabular import examples as rows_of
-from mlxfp.testing.strategies.tabular import rechunkings, tables
+from mlxfp.testing.strategies.tabular import for_functions, rechunkings, schemas, tables
 
 if TYPE_CHECKING:
     from mlxfp.training.loop.events import Event
@@ -163,11 +163,12 @@ def _of_stages(subject: Subject) -> Iterator[Trial]:
 
     def cases() -> Mapping[str, st.SearchStrategy[Any]]:
         if subject.examples is None:
-            drawn = tables(subject.schema)
+            kinds = schemas().map(for_functions) if subject.schema is None else st.just(subject.schema)
+            drawn = kinds.flatmap(tables)
         else:
-            kinds = subject.schema
-            rows = subject.examples if kinds is not None else subject.examples.filter(len)  # without a row there are no columns
-            drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, kinds, range(len(some)))]))
+            known = subject.schema
+            rows = subject.examples if known is not None else subject.examples.filter(len)  # without a row there are no columns
+            drawn = rows.map(lambda some: pa.Table.from_batches([from_rows(some, known, range(len(some)))]))
         return {"chunkings": drawn.flatmap(lambda table: st.tuples(rechunkings(table), rechunkings(table))), "epoch": _EPOCHS}
 
     own = (

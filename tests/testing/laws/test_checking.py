@@ -71,6 +71,14 @@ def test_stages_that_are_right_pass_on_any_table(stage: Any):
     laws.check(stage)
 
 
+def test_a_function_of_rows_gets_values_that_it_can_give_back():
+    """A tensor that is null has no Python value, and a map is a list there, so neither is drawn."""
+    described = next(law for law in laws.laws_of(fp.map(lambda row: row)) if law.name == "assert_described")
+    settings.register_profile("many", settings.get_profile("few"), max_examples=300)
+    settings.load_profile("many")
+    described()
+
+
 def test_a_stage_is_held_to_its_look_ahead_where_that_is_given():
     laws.check(broken.HoldsOne(), schema=NUMBERS, ahead=8)
     with pytest.raises(AssertionError, match="reads at most"):

@@ -15,13 +15,13 @@ from mlxfp.core.running.showing import printable
 from mlxfp.kaggle.ensembling.ensembles import greedy
 from mlxfp.kaggle.ensembling.stacking import second_stage
 from mlxfp.kaggle.validation.out_of_fold import Comparison, OutOfFold, Score, check_same, compare_scores, score
-from mlxfp.report.diagnostics import row_losses
-from mlxfp.report.reading import FinishedRun, read_run
-from mlxfp.report.sections import section
-from mlxfp.report.writing import page
 from mlxfp.runs import folders
 from mlxfp.runs.files import read_json, write_text
 from mlxfp.runs.own_parts import Code
+from mlxfp.runs.reports.diagnostics import row_losses
+from mlxfp.runs.reports.reading import FinishedRun, read_run
+from mlxfp.runs.reports.sections import section
+from mlxfp.runs.reports.writing import page
 
 ASSUMPTION = (
     "The interval assumes that the differences of the folds are about normally distributed; its variance is corrected for the training "

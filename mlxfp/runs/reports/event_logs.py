@@ -10,11 +10,11 @@ from attrs import frozen
 
 from mlxfp._html import Html, clip, element, table
 from mlxfp.core.errors import ArgumentError, DataError, MissingFileError
-from mlxfp.report.charts import line_chart
-from mlxfp.report.sections import section
-from mlxfp.report.writing import page
 from mlxfp.runs import folders
 from mlxfp.runs.files import write_text
+from mlxfp.runs.reports.charts import line_chart
+from mlxfp.runs.reports.sections import section
+from mlxfp.runs.reports.writing import page
 from mlxfp.training.observers.logs import read_log
 from mlxfp.training.observers.plotting import log_panels
 

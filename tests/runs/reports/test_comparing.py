@@ -5,9 +5,9 @@ import pytest
 
 import mlxfp as fp
 from mlxfp.cli import main
-from tests.report.finished import finished
-from tests.report.test_reports import Page, sure_of_yes
 from tests.runs.competitions import competition, configured, table
+from tests.runs.reports.finished import finished
+from tests.runs.reports.test_reports import Page, sure_of_yes
 
 
 @pytest.fixture(scope="module")

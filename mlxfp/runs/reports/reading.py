@@ -1,7 +1,7 @@
 """A run as its folder has it: what a report and a comparison are made of. Nothing is trained, and nothing is changed."""
 
 from functools import cached_property
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ from mlxfp.kaggle.validation.out_of_fold import OutOfFold
 from mlxfp.kaggle.validation.scoring import METRICS, Metric, Numbers, labels_of
 from mlxfp.runs import folders
 from mlxfp.runs.files import read_json
-from mlxfp.runs.folders import FoldFolder
+from mlxfp.runs.folders import BLENDED, FoldFolder
 from mlxfp.runs.outcomes import is_done
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import Plan, plan
+from mlxfp.runs.reports.linear_models import LinearModel
 from mlxfp.settings.structuring import structure
 from mlxfp.tasks.recipes import Recipe
 from mlxfp.text.tokenizing import tokenize
@@ -97,8 +98,18 @@ class FinishedRun:
     receipt: dict[str, Any]
     folds: tuple[FoldFolder, ...]
     scored: Scored | None = None
-    plan: Plan | None = None
+    linear: LinearModel | None = None  # to compare with
     missing: str = ""  # why the rows cannot be read
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan of the run; None where its rows cannot be read."""
+        return None if self.linear is None else evolve(self.linear.plan, config=self.config)
+
+    @property
+    def blended(self) -> bool:
+        """Whether it is a blend of runs, without models of its own."""
+        return BLENDED in self.metrics
 
     @property
     def logs(self) -> dict[str, Path]:
@@ -124,7 +135,9 @@ class FinishedRun:
         if self.recipe is not None:
             return [str(text) for text in to_table(select_columns(["text"])(self.recipe.text(rows))).column("text").to_pylist()]
         names = [column.name for column in self.plan.data.spec.columns]
-        return ["; ".join(f"{name}: {value}" for name, value in row.items() if value is not None) for row in select_columns(names)(rows)]
+        return [
+            "; ".join(f"{name}: {_plain(value)}" for name, value in row.items() if value is not None) for row in select_columns(names)(rows)
+        ]
 
     def token_counts(self) -> np.ndarray[Any, np.dtype[np.int64]] | None:
         """Count the tokens of training rows, of more than 20,000 of as many evenly spaced ones: int64[n]."""
@@ -138,8 +151,11 @@ class FinishedRun:
         return np.asarray([len(each) for each in counts], np.int64)
 
 
-def read_run(folder: str | PathLike[str], *, code: Code = None) -> FinishedRun:
-    """Read a finished run. Raises `DataError` for a run that is not done."""
+def read_run(folder: str | PathLike[str], *, linear: LinearModel | None = None, code: Code = None) -> FinishedRun:
+    """Read a finished run, and plan it again unless the `linear` model of its rows and folds is there.
+
+    Raises `DataError` for a run that is not done.
+    """
     run = Path(folder)
     config = folders.located_config(run)
     if not is_done(run):
@@ -149,17 +165,34 @@ def read_run(folder: str | PathLike[str], *, code: Code = None) -> FinishedRun:
     found = FinishedRun(run, config, metrics, environment, receipt, folds)
     if config.task != "competition":
         return found
-    made, missing = None, ""
+    missing = ""
     try:
-        made = plan(config, code=code)
+        linear = linear or LinearModel(plan(config, code=code))
     except (MlxfpError, OSError) as error:
         missing = str(error)
-    return evolve(found, scored=_scored(run, metrics, made), plan=made, missing=missing)
+    made = None if linear is None else linear.plan
+    return evolve(found, scored=_scored(run, run, metrics, made), linear=linear, missing=missing)
 
 
-def _scored(run: Path, metrics: dict[str, Any], made: Plan | None) -> Scored:
+def is_blend(folder: Path) -> bool:
+    """Whether a folder holds a blend of runs."""
+    metrics = folder / folders.METRICS
+    return not (folder / folders.CONFIG).is_file() and metrics.is_file() and BLENDED in read_json(metrics)
+
+
+def read_blend(folder: Path, *, linear: LinearModel | None = None, code: Code = None) -> FinishedRun:
+    """Read a blend as a run without folds of its own: rows and folds are those of its first run. Raises what `read_run` does of that."""
+    metrics = read_json(folder / folders.METRICS)
+    first = read_run(next(iter(metrics[BLENDED])), linear=linear, code=code)
+    config = evolve(first.config, output=fspath(folder.parent), name=folder.name)
+    scored = _scored(folder, first.folder, metrics, first.plan)
+    return FinishedRun(folder, config, metrics, {}, {}, (), scored, first.linear, first.missing)
+
+
+def _scored(folder: Path, run: Path, metrics: dict[str, Any], made: Plan | None) -> Scored:
+    """Read the predictions in a folder, of the rows and folds of a run."""
     spec, metric = load_spec(run / folders.SPEC), METRICS[metrics["metric"]]
-    ids, *columns = _columns(run / folders.OOF)
+    ids, *columns = _columns(folder / folders.OOF)
     truth, predicted = np.column_stack(columns[: len(spec.target)]), columns[len(spec.target) :]
     if made is None:
         assignments = np.stack(_columns(run / folders.FOLDS)[1:]).astype(np.int64) - 1
@@ -168,12 +201,19 @@ def _scored(run: Path, metrics: dict[str, Any], made: Plan | None) -> Scored:
     else:
         folds = made.folds
     if folds.size != len(ids):
-        raise DataError(f"{run / folders.OOF} has {len(ids):,} rows, and the folds of the run have {folds.size:,}. Restore the original.")
+        raise DataError(
+            f"{folder / folders.OOF} has {len(ids):,} rows, and the folds of the run have {folds.size:,}. Restore the original."
+        )
     each = len(predicted) // folds.repeats
     arrays = [np.column_stack(predicted[first : first + each]) for first in range(0, len(predicted), each)]
     predictions = np.stack([array[:, 0] if each == 1 else array for array in arrays])
     oof = OutOfFold(folds, truth[:, 0] if truth.shape[1] == 1 else truth, predictions)
     return Scored(spec, metric, tuple(map(str, ids)), oof, metrics.get("threshold"))
+
+
+def _plain(value: object) -> object:
+    """Return whole numbers as such: a column that lacks values in some rows is one of floats."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _columns(path: Path) -> list[Any]:

@@ -1,14 +1,15 @@
 """The report of a run: one HTML file that needs no server, no network and no script."""
 
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 
 from mlxfp._html import STYLE, Html, element
-from mlxfp.report import sections
-from mlxfp.report.reading import FinishedRun, read_run
 from mlxfp.runs.files import write_text
 from mlxfp.runs.folders import REPORT
 from mlxfp.runs.own_parts import Code
+from mlxfp.runs.reports import sections
+from mlxfp.runs.reports.linear_models import LinearModel
+from mlxfp.runs.reports.reading import FinishedRun, is_blend, read_blend, read_run
 
 _PAGE = """
 :root{color-scheme:light dark;--ground:#fff;--ink:#1b1f24}
@@ -37,12 +38,13 @@ svg .grid{stroke:var(--line)}
 
 
 def write(run: str | PathLike[str], *, out: str | PathLike[str] | None = None, code: Code = None) -> Path:
-    """Write the report of a finished run, by default to `report.html` in its folder, and return its path.
+    """Write the report of a finished run or of a blend, by default to `report.html` in its folder, and return its path.
 
     The report has the score next to those of a constant and of a linear model on the same folds, the learning curves, confusion and
     calibration or residuals, the worst mistakes with their texts, lengths, warnings, the configuration, versions and hashes. It is one file
     of bounded size that loads nothing. It is made of the files of the run and of its rows, and is the same each time; where the rows
-    cannot be read any more, what needs them is left out. `code` is that of `runs.run`.
+    cannot be read any more, what needs them is left out. `runs.run` and `runs.blend` have written it unless `observers.plots` is false.
+    `code` is that of `runs.run`.
 
     Raises `MissingFileError` for a folder that holds no run, `DataError` for a run that is not done.
 
@@ -52,27 +54,40 @@ def write(run: str | PathLike[str], *, out: str | PathLike[str] | None = None, c
 
     See also: `compare`, for several runs.
     """
-    path = Path(run) / REPORT if out is None else Path(out)
-    write_text(path, report_page(read_run(run, code=code)))
+    return _write(Path(run), Path(run) / REPORT if out is None else Path(out), None, code)
+
+
+def write_at_the_end(folder: Path, *, linear: LinearModel | None = None, code: Code = None) -> str:
+    """Write the report of a run that has just ended, and return what to tell the user, "" if nothing: no report may lose a run."""
+    try:
+        _write(folder, folder / REPORT, linear, code)
+    except Exception as error:  # noqa: BLE001  # whatever it is: what the run was for is done
+        own = "" if code is None else f" --code {fspath(code)}"
+        said = f"The report was not written: {type(error).__name__}: {error}"
+        return f"{said} The run itself is done. To try again: mlxfp report {folder}{own}"
+    return ""
+
+
+def _write(run: Path, path: Path, linear: LinearModel | None, code: Code) -> Path:
+    read = read_blend if is_blend(run) else read_run
+    write_text(path, report_page(read(run, linear=linear, code=code)))
     return path
 
 
 def report_page(run: FinishedRun) -> str:
     """Return the report of a run as HTML."""
+    results = (sections.predictions, sections.worst)
     parts = (
-        sections.scores,
-        sections.members,
-        sections.cautions,
-        sections.curves,
-        sections.predictions,
-        sections.worst,
-        sections.lengths,
-        sections.configuration,
-        sections.environment,
+        (sections.scores, sections.blended, sections.cautions, *results)  # all else is in the reports of its runs
+        if run.blended
+        else (
+            *(sections.scores, sections.members, sections.cautions, sections.curves, *results),
+            *(sections.lengths, sections.configuration, sections.environment),
+        )
     )
     rows = "" if run.scored is None else f"{len(run.scored.ids):,} rows, {run.scored.oof.folds.count} folds, "
     said = element("p", f"{rows}task {run.config.task}", class_="muted")
-    return page(f"Run {run.config.name}", said, *(part(run) for part in parts))
+    return page(f"{'Blend' if run.blended else 'Run'} {run.config.name}", said, *(part(run) for part in parts))
 
 
 def page(title: str, *content: Html) -> str:

@@ -1,8 +1,8 @@
 """Reports for the eyes: a page in HTML of every run, of logs of training, and comparisons of several runs."""
 
-from mlxfp.report.comparing import Disagreement, Pair, RunComparison, compare, write_comparison
-from mlxfp.report.event_logs import write_logs
-from mlxfp.report.writing import write
+from mlxfp.runs.reports.comparing import Disagreement, Pair, RunComparison, compare, write_comparison
+from mlxfp.runs.reports.event_logs import write_logs
+from mlxfp.runs.reports.writing import write
 
 __all__ = ["Disagreement", "Pair", "RunComparison", "compare", "write", "write_comparison", "write_logs"]
 

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
+from mlxfp._html import number
 from mlxfp.kaggle.validation.scoring import Numbers
-from mlxfp.report.reading import Scored
+from mlxfp.runs.reports.reading import Scored
 
 _BINS = 10
 
@@ -92,4 +93,6 @@ def row_losses(scored: Scored) -> Numbers:
 
 
 def _values(values: Any) -> str:
-    return ", ".join(f"{value:.4g}" for value in np.atleast_1d(values)[:8]) + (", …" if np.size(values) > 8 else "")
+    shown = np.atleast_1d(np.asarray(values, np.float64))[:8].tolist()
+    said = ", ".join(number(int(value) if value.is_integer() else value) for value in shown)
+    return said + (", …" if np.size(values) > 8 else "")

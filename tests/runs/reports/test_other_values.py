@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 import mlxfp as fp
-from tests.report.test_reports import Page
+from tests.runs.reports.test_reports import Page
 
 
 def test_a_profile_has_bars():

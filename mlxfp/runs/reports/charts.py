@@ -12,7 +12,7 @@ from mlxfp._html import Html, clip, element, number
 Points = Sequence[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 400, 240
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 10, 38
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 10, 38
 _POINTS, _FEWEST = 4000, 10  # of all curves of a chart, and of one of very many
 _CURVE = 200  # points of a curve: a picture of 400 units shows no more
 _CURVES = 100  # curves of a chart, the first ones
@@ -186,8 +186,9 @@ def _ticks(low: float, high: float, *, least: float = 0.0) -> list[float]:
 
 
 def _short(value: float) -> str:
-    if value and (abs(value) >= 10_000 or abs(value) < 0.001):
-        return f"{value:.3g}".replace("e-0", "e-").replace("e+0", "e")
+    if value and (abs(value) >= 10_000 or abs(value) < 0.001):  # more digits would reach the name of the axis
+        digits, _, power = f"{value:.2e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return number(round(value)) if value == round(value) else f"{value:.6f}".rstrip("0")
 
 

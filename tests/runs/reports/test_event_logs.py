@@ -14,8 +14,8 @@ from mlxfp.settings.yaml_files import write_document
 from mlxfp.training.loop.events import Warned
 from mlxfp.training.loop.fitting import fit
 from mlxfp.training.observers import evaluate_every, log_metrics
-from tests.report.finished import HOSTILE
-from tests.report.test_reports import Page
+from tests.runs.reports.finished import HOSTILE
+from tests.runs.reports.test_reports import Page
 from tests.training.observers.runs import run
 from tests.training.samples import dataset, setting
 

@@ -6,14 +6,16 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from attrs import evolve
 
 import mlxfp as fp
 from mlxfp._html import Html, element
-from mlxfp.report.baselines import constant_oof, simple_oof
-from mlxfp.report.charts import line_chart, scatter
-from mlxfp.report.diagnostics import calibration, calibration_error, confusion, mistakes
-from mlxfp.report.reading import read_run
-from tests.report.finished import HOSTILE, finished
+from mlxfp.runs.reports.baselines import constant_oof, simple_oof
+from mlxfp.runs.reports.charts import line_chart, scatter
+from mlxfp.runs.reports.diagnostics import calibration, calibration_error, confusion, mistakes
+from mlxfp.runs.reports.reading import read_run
+from mlxfp.runs.reports.sections import configuration
+from tests.runs.reports.finished import HOSTILE, finished
 
 VOID = {"meta"}
 
@@ -102,6 +104,13 @@ def test_a_report_without_the_rows_says_what_is_left_out(binary, tmp_path):
     assert "Lengths of texts" not in page.words
 
 
+@pytest.mark.parametrize("preset", ["titanic", "auto", "house_prices"])
+def test_options_are_compared_with_the_preset_that_is_nearest(preset, binary):
+    config = fp.config.load_config(preset=preset, overrides=["data.path=mine", "training.seed=7"]).config
+    said = Page(configuration(evolve(read_run(binary), config=config))).text
+    assert f"2 options differ from the preset {preset}" in said
+
+
 def test_options_that_differ_from_the_defaults_are_marked(binary):
     text = fp.report.write(binary).read_text("utf-8")
     assert "<mark><code>training.epochs</code></mark>" in text
@@ -158,6 +167,18 @@ def test_a_chart_is_bounded_and_leaves_gaps():
     assert "L" not in line_chart("loss", {"a": [(0, 1.0), (1, float("inf")), (2, 1.0)]}, x="step", y="loss")
     assert "nothing that is finite" in line_chart("loss", {"a": [(0, float("nan"))]}, x="step", y="loss")
     assert scatter("s", range(10_000), range(10_000), x="a", y="b").count("<circle") == 1000
+
+
+def test_numbers_on_an_axis_are_short_enough_for_their_place():
+    for value in (0.00025, 0.123456, 123.4, 65_000.0, 1e6):
+        drawn = line_chart("rate", {"a": [(0, value), (1, value * 1.1)]}, x="step", y="rate")
+        assert all(len(said) <= 7 for said in re.findall(r'text-anchor="end"[^>]*>([^<]*)<', drawn))
+
+
+def test_large_values_are_written_out(values):
+    run = read_run(values)
+    far = evolve(run.scored, oof=evolve(run.scored.oof, predictions=run.scored.oof.predictions * 1e5))
+    assert mistakes(far, 1)[0].prediction == "5,300,000"
 
 
 def test_equal_points_of_folds_are_all_seen_and_not_joined():

@@ -10,12 +10,13 @@ from mlxfp.config.loading import load_config
 from mlxfp.config.presets import PRESETS
 from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.out_of_fold import Score
-from mlxfp.report.baselines import baseline_scores
-from mlxfp.report.charts import histogram, line_chart, scatter
-from mlxfp.report.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
-from mlxfp.report.reading import FinishedRun, Scored
 from mlxfp.runs import folders
+from mlxfp.runs.folders import BLENDED
 from mlxfp.runs.plans import run_warnings
+from mlxfp.runs.reports.baselines import baseline_scores
+from mlxfp.runs.reports.charts import histogram, line_chart, scatter
+from mlxfp.runs.reports.diagnostics import calibration, calibration_error, class_counts, confusion, mistakes
+from mlxfp.runs.reports.reading import FinishedRun, Scored
 from mlxfp.training.observers.logs import read_log
 from mlxfp.training.observers.plotting import log_panels
 
@@ -44,12 +45,14 @@ def scores(run: FinishedRun) -> Html:
         return section("Score", element("p", f"{metric} is undefined on the out-of-fold predictions."))
     folds = tuple(float("nan") if value is None else value for value in numbers["folds"])
     own = Score(metric, folds, numbers["oof"])
-    found: dict[str, Score | str] = {"this run": own, **baseline_scores(run)}
+    found: dict[str, Score | str] = {f"this {'blend' if run.blended else 'run'}": own, **baseline_scores(run)}
     lines = [(name, *_score_cells(each)) for name, each in found.items() if isinstance(each, Score)]
     notes = [element("p", f"{name}: {clip(each, _OPTION)}", class_="muted") for name, each in found.items() if isinstance(each, str)]
     big = element("p", element("strong", number(own.overall), class_="big"), f" {metric} out of fold{direction}")
     threshold = numbers.get("threshold")
     tuned = "" if threshold is None else f"The threshold is {number(threshold)}; at one half: {number(numbers['oof_at_one_half'])}."
+    alone = numbers.get("without_duplicates")
+    less = "" if alone is None else f"It is {number(alone)} without the rows that are equal to a row in another fold."
     per_fold = {
         name: [(place + 1, value) for place, value in enumerate(each.folds)] for name, each in found.items() if isinstance(each, Score)
     }
@@ -58,7 +61,7 @@ def scores(run: FinishedRun) -> Html:
         big,
         table(["", "out of fold", "mean of folds", "standard deviation"], lines),
         *notes,
-        element("p", tuned) if tuned else "",
+        *(element("p", said) for said in (tuned, less) if said),
         element("p", "Constant and linear model are fitted to the training rows of the same folds.", class_="muted"),
         line_chart(f"{metric} in each fold", per_fold, x="fold", y=metric, joined=False),
     )
@@ -88,6 +91,13 @@ def members(run: FinishedRun) -> Html:
         element("p", said) if said else "",
         table(["left out", "why"], out) if out else "",
     )
+
+
+def blended(run: FinishedRun) -> Html:
+    """Show the scores of the runs that a blend is made of."""
+    rows = [(clip(name, _OPTION), value) for name, value in run.metrics[BLENDED].items()]
+    said = f"Blended by {run.metrics['method']}. Scores are on the rows that the blend is scored on."
+    return section("Runs of the blend", element("p", said, class_="muted"), table(["", run.metrics["metric"]], rows))
 
 
 def _score_cells(each: Score) -> tuple[object, ...]:
@@ -225,13 +235,14 @@ def cautions(run: FinishedRun) -> Html:
 
 
 def configuration(run: FinishedRun) -> Html:
-    """List the options; those that differ from the preset, or from the defaults, are marked and come first."""
+    """List the options; those that differ from the nearest preset, or from the defaults, are marked and come first."""
     values = folders.flat(run.config)
-    name = next((each for each in (None if run.scored is None else run.scored.spec.name, run.config.task) if each in PRESETS), None)
-    usual = folders.flat(RunConfig() if name is None else load_config(preset=name).config)
+    known = {"the defaults": RunConfig(), **{f"the preset {name}": load_config(preset=name).config for name in PRESETS}}
+    bases = {name: folders.flat(config) for name, config in known.items()}
+    base = min(bases, key=lambda name: sum(value != bases[name].get(path) for path, value in values.items()))  # a run does not say its own
+    usual = bases[base]
     rows = [_option(path, value, usual.get(path)) for path, value in values.items()]
     changed, same = [row for row, differs in rows if differs], [row for row, differs in rows if not differs]
-    base = "the defaults" if name is None else f"the preset {name}"
     return section(
         "Configuration",
         element("p", f"{len(changed)} options differ from {base}.", class_="muted"),

@@ -108,7 +108,7 @@ class ModelConfig:
 
     name: str | None = option(
         None,
-        "The architecture: one that reads rows as text; realmlp or tabm, which read numbers and categories and bring their own defaults "
+        "The architecture: one that reads rows as text; realmlp or tabm, which read columns and bring their own defaults "
         "of training; an estimator by name, or as in sklearn.svm:SVR; auto, which blends several. Null: modernbert; decoder for a language "
         "model; convnet for images and audio.",
     )

@@ -20,7 +20,6 @@ from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.kaggle.validation.suspicious_columns import column_warnings
-from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import run_folder
 from mlxfp.runs.from_config import CHOICES, competition_data
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
@@ -98,7 +97,6 @@ def run_warnings(made: Plan) -> Iterator[str]:
     if made.data.mismatches:
         yield made.data.mismatches
     yield from _missing_classes(made)
-    yield from model_warnings(made)
     first = made.folds.assignments[0]
     if made.folds.forward:
         yield (
@@ -111,13 +109,6 @@ def run_warnings(made: Plan) -> Iterator[str]:
             f"{count:,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
             "if these are duplicates. A group column in the spec keeps such rows together."
         )
-
-
-def model_warnings(made: Plan) -> Iterator[str]:
-    """Return what the model of a run does not read."""
-    texts = [column.name for column in made.data.spec.columns if not (column.kind.is_number or column.kind.has_names)]
-    if made.config.model.name in TABLE_MODELS and texts:
-        yield f"{made.config.model.name} reads numbers and categories, so the columns of text are left out: {', '.join(texts)}."
 
 
 def duplicated(made: Plan) -> NDArray[np.bool_]:

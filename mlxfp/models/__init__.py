@@ -13,11 +13,12 @@ from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor,
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.tables.catalogue import TABLE_MODELS, TableModel, create_table_model, predict_table
-from mlxfp.models.tables.columns import CategoryColumn, NumberColumn, TableColumns, fit_columns
+from mlxfp.models.tables.columns import CategoryColumn, NumberColumn, TableColumns, TextColumn, fit_columns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding, PiecewiseLinearEmbedding
 from mlxfp.models.tables.realmlp import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig
 from mlxfp.models.tables.tabm import TabM, TabMConfig
 from mlxfp.models.tables.targets import TableTarget
+from mlxfp.models.text_cnn import TextCNN, TextCNNConfig
 from mlxfp.models.weights import load, load_body, save
 
 __all__ = [
@@ -55,6 +56,9 @@ __all__ = [
     "TableColumns",
     "TableModel",
     "TableTarget",
+    "TextCNN",
+    "TextCNNConfig",
+    "TextColumn",
     "TokenClassifier",
     "WithNumbers",
     "configure",

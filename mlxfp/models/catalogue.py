@@ -15,11 +15,14 @@ from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
+from mlxfp.models.text_cnn import TEXT_CNN
 from mlxfp.settings.registries import Registry
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 
-MODELS: Registry[Architecture] = Registry("model", {"bert": BERT, "decoder": DECODER, "encoder": ENCODER, "modernbert": MODERNBERT})
+MODELS: Registry[Architecture] = Registry(
+    "model", {"bert": BERT, "decoder": DECODER, "encoder": ENCODER, "modernbert": MODERNBERT, "text_cnn": TEXT_CNN}
+)
 
 FORMATS: Registry[Format] = Registry(
     "model_type", {format.model_type: format for architecture in MODELS.values() for format in architecture.formats}

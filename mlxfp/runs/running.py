@@ -19,7 +19,7 @@ from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
-from mlxfp.runs.from_config import AUTO
+from mlxfp.runs.from_config import has_members
 from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
@@ -84,10 +84,11 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
 
 
 def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
-    if config.training.epochs > epochs and config.model.name != AUTO:
+    if config.training.epochs > epochs:
         folder = folders.run_folder(config)
         with folders.locked(folder):
-            folders.extend(folder, config.training.epochs)
+            for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
+                folders.extend(each, config.training.epochs)
         yield Noted(
             folder,
             f"training.epochs grows from {epochs} to {config.training.epochs}: the folds continue from their last checkpoints, and the "
@@ -107,7 +108,7 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
             return
         made = plan(config, code=code)
         yield from _write_inputs(made)
-        for event in run_auto(made, _run_member) if config.model.name == AUTO else _run_folds(made, ranks):
+        for event in run_auto(made, _run_member) if has_members(config) else _run_folds(made, ranks):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
 

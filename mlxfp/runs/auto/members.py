@@ -12,7 +12,7 @@ from mlxfp.config.classes import ObserversConfig, RunConfig
 from mlxfp.config.presets import MODEL_DEFAULTS
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.kaggle.validation.scoring import METRICS, Errors
-from mlxfp.runs.from_config import CHOICES
+from mlxfp.runs.from_config import AUTO, CHOICES
 from mlxfp.settings.structuring import structure, unstructure
 
 PACKAGES = ("sklearn", "lightgbm", "catboost", "xgboost")
@@ -49,7 +49,7 @@ class Facts:
 
 @frozen
 class Member:
-    """A model of a run with model.name=auto: its name, and the sections of its configuration that differ from the run's."""
+    """A model of a run of several: its name, and the sections of its configuration that differ from the run's."""
 
     name: str
     values: Values
@@ -57,22 +57,24 @@ class Member:
     def config(self, run: RunConfig, *, data: str, spec: str | None, output: str) -> RunConfig:
         """Return the configuration of the member's own run, with the folds and rows of the whole."""
         base = evolve(run, name=self.name, output=output, data=evolve(run.data, path=data, spec=spec))
-        base = evolve(base, model=RunConfig().model, competition=evolve(run.competition, threshold=False))
-        values = unstructure(base) | {"observers": _watched(run.observers, run.name)}
+        base = evolve(base, competition=evolve(run.competition, threshold=False), observers=_watched(run))
+        values = unstructure(base)
         merged = {name: {**value, **self.values[name]} if name in self.values else value for name, value in values.items()}
         return structure(merged, RunConfig, choices=CHOICES)
 
 
-def _watched(run: ObserversConfig, name: str) -> Values:
+def _watched(run: RunConfig) -> ObserversConfig:
     """Return how members are watched. Their own names are those of the members of other runs: trackers need that of the run, too."""
-    board, project = run.tensorboard, run.trackio
-    return {
-        "progress": False,
-        "plots": False,
-        "mlflow": run.mlflow,
-        "tensorboard": None if board is None else str(Path(board, name)),
-        "trackio": None if project is None else f"{project}-{name}",
-    }
+    watched, board, project = run.observers, run.observers.tensorboard, run.observers.trackio
+    return evolve(
+        watched,
+        progress=False,
+        plots=False,
+        mlflow_model=None,
+        minutes=None if run.model.name == AUTO else watched.minutes,  # of all members together, or of a fold
+        tensorboard=None if board is None else str(Path(board, run.name)),
+        trackio=None if project is None else f"{project}-{run.name}",
+    )
 
 
 def facts_of(spec: DatasetSpec, rows: int) -> Facts:
@@ -96,7 +98,17 @@ def members(facts: Facts) -> tuple[Member, ...]:
     columns = facts.numbers + facts.categories
     networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if columns else []
     fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
-    return (*fitted, *networks) or (Member("text", {}),)
+    return (*fitted, *networks) or (Member("text", {"model": {"name": None}}),)
+
+
+def seeded(run: RunConfig) -> tuple[Member, ...]:
+    """Return the members of a run with several seeds.
+
+    >>> [(member.name, member.values) for member in seeded(RunConfig(training=TrainingConfig(seed=3, seeds=2)))]
+    [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]
+    """
+    first = run.training.seed
+    return tuple(Member(f"seed-{seed}", {"training": {"seed": seed, "seeds": 1}}) for seed in range(first, first + run.training.seeds))
 
 
 def _networks(facts: Facts) -> Iterator[str]:

@@ -103,11 +103,23 @@ def run_warnings(made: Plan) -> Iterator[str]:
             f"Folds go forward in time, by {made.data.spec.time!r}: the first {int((first < 0).sum()):,} rows are only trained on. "
             "For random folds: validation.method=kfold."
         )
+        yield from _apart(made)
     yield from column_warnings(made.data.spec, made.rows)
     if count := int(duplicated(made).sum()):
         yield (
             f"{count:,} rows are equal to a row in another fold, in all columns that a model sees: the score is too good "
             "if these are duplicates. A group column in the spec keeps such rows together."
+        )
+
+
+def _apart(made: Plan) -> Iterator[str]:
+    """Say how many earlier rows folds in time do not train on, as their groups validate."""
+    folds, first = made.folds, made.folds.assignments[0]
+    earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
+    if folds.groups is not None:
+        yield (
+            f"Groups, by {made.data.spec.group!r}, that a fold validates are not trained on: that leaves out {earlier - kept:,} of "
+            f"{earlier:,} earlier rows of all folds. If rows to predict have groups of the train file, leave the group out of the spec."
         )
 
 

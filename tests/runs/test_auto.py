@@ -83,7 +83,7 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     ]
     assert names(packages=frozenset({*TABLE.packages, "catboost"}))[3] == "catboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
-    assert names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
+    assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
 
 
 def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_rows_there_are():

@@ -96,7 +96,8 @@ def members(facts: Facts) -> tuple[Member, ...]:
     ['words', 'lightgbm']
     """
     columns = facts.numbers + facts.categories
-    networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if columns else []
+    readable = columns and ("sklearn" in facts.packages or not facts.texts)  # which counts the words of texts
+    networks = [Member(name, _network(name, facts)) for name in _networks(facts)] if readable else []
     fitted = list(_estimators(facts, columns)) if "sklearn" in facts.packages else []
     return (*fitted, *networks) or (Member("text", {"model": {"name": None}}),)
 

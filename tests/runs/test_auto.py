@@ -94,7 +94,7 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
         return epochs, found.get("tabm", {}).get("model", {}).get("size")
 
     assert networks() == (256, "tiny")
-    assert networks(rows=20_000) == (51, None)
+    assert networks(rows=20_000) == (38, None)
     assert networks(rows=200_000) == (16, None)
     assert networks(rows=20_000, gpu=True) == (256, "base")
     assert MODEL_DEFAULTS["realmlp"]["training"]["epochs"] == 256

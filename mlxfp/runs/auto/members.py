@@ -30,7 +30,9 @@ _LARGE = {
     "reg_lambda": 5.0,
 }
 _MOST_TRAINED = 200_000  # rows beyond which networks do not finish in minutes
-_UPDATES, _EPOCHS = 4000, 16  # of a fold of realmlp without a GPU: at most so many, half a minute on one core, and at least so many
+# Of a fold of realmlp without a GPU: at most so many, half a minute on one core, and at least so many. Calhousing, first fold:
+# RMSE 51,370 after 16 epochs, 47,783 after 40 and 47,777 after 256.
+_UPDATES, _EPOCHS = 3000, 16
 
 
 @frozen

@@ -3,7 +3,8 @@
 from mlxfp.models.adapters import LoRALinear, load_adapters, lora, merge_adapters, save_adapters
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create
-from mlxfp.models.convnet import ConvNet, ConvNetConfig
+from mlxfp.models.convolutional.convnet import ConvNet, ConvNetConfig
+from mlxfp.models.convolutional.text_cnn import TextCNN, TextCNNConfig
 from mlxfp.models.decoder import Cache, Decoder, DecoderConfig
 from mlxfp.models.describing import describe
 from mlxfp.models.encoder import Encoder, EncoderConfig
@@ -18,7 +19,6 @@ from mlxfp.models.tables.embeddings import PeriodicEmbedding, PiecewiseLinearEmb
 from mlxfp.models.tables.realmlp import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig
 from mlxfp.models.tables.tabm import TabM, TabMConfig
 from mlxfp.models.tables.targets import TableTarget
-from mlxfp.models.text_cnn import TextCNN, TextCNNConfig
 from mlxfp.models.weights import load, load_body, save
 
 __all__ = [

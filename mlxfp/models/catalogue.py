@@ -9,13 +9,13 @@ from mlx import nn
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.models.bert import BERT
+from mlxfp.models.convolutional.text_cnn import TEXT_CNN
 from mlxfp.models.decoder import DECODER
 from mlxfp.models.encoder import ENCODER
 from mlxfp.models.formats import Architecture, Format
 from mlxfp.models.heads import HEADS
 from mlxfp.models.modernbert import MODERNBERT
 from mlxfp.models.numeric_features import WithNumbers
-from mlxfp.models.text_cnn import TEXT_CNN
 from mlxfp.settings.registries import Registry
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")

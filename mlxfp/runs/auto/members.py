@@ -107,7 +107,7 @@ def members(facts: Facts) -> tuple[Member, ...]:
 def seeded(run: RunConfig) -> tuple[Member, ...]:
     """Return the members of a run with several seeds.
 
-    >>> [(member.name, member.values) for member in seeded(RunConfig(training=TrainingConfig(seed=3, seeds=2)))]
+    >>> [(member.name, member.values) for member in seeded(RunConfig(training=evolve(RunConfig().training, seed=3, seeds=2)))]
     [('seed-3', {'training': {'seed': 3, 'seeds': 1}}), ('seed-4', {'training': {'seed': 4, 'seeds': 1}})]
     """
     first = run.training.seed

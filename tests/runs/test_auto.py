@@ -73,9 +73,9 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
         return [member.name for member in members(evolve(TABLE, **changes))]
 
     assert names() == ["lightgbm", "linear", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "large", "linear", "realmlp"]
-    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "linear", "realmlp", "tabm"]
-    assert names(rows=10**6) == ["lightgbm", "large", "linear"]
+    assert names(rows=50_000) == ["lightgbm", "large", "sampled", "linear", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "sampled", "linear", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "large", "sampled", "linear"]
     assert names(texts=2) == ["lightgbm", "words", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [

@@ -30,7 +30,7 @@ _CLIP = 3.0  # what scaled numbers come near to, and never reach: as published
 _LARGEST = 1e60  # larger and infinite numbers are cut off here, so that their squares are finite
 _NARROWEST = 1e-6  # of a bin of scaled numbers: narrower ones, of values of all magnitudes, would make outputs of any size
 _COMPONENTS = 16  # of counts of words, and as many of parts of words: as many as trees get
-_NGRAMS = 4096  # the most frequent ones of a column of texts, so that what is fitted stays small enough for a file of text
+_NGRAMS = 2048  # the most frequent ones of a column of texts, so that what is fitted stays small enough for a file of text
 _DIGITS = 6  # of weights and components after the point
 _CATEGORIES = 1000  # the most frequent ones are kept of a column, and all others count as unseen
 

@@ -100,7 +100,9 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
     assert MODEL_DEFAULTS["realmlp"]["training"]["epochs"] == 256
 
 
-@pytest.mark.parametrize("changes", [{}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"rows": 50_000}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}]
+)
 def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
     for member in members(evolve(TABLE, **changes)):
         made = member.config(auto(tmp_path, "training.seed=3", "validation.repeats=2"), data="ship", spec=None, output="out")

@@ -79,7 +79,7 @@ def _tokens(made: "PreparedFold", config: "RunConfig") -> Iterator[str]:
     found = {name: made.recipe.budget(rows) for name, rows in parts.items() if rows is not None}
     budgets = {name: budget for name, budget in found.items() if budget is not None}
     if not budgets:
-        yield f"{config.model.name} reads numbers and categories, and no tokens."
+        yield f"{config.model.name} reads columns, and no tokens."
     for name, budget in budgets.items():
         whole, *columns = str(budget).splitlines()
         yield from (f"{name}: {whole}", *(columns if name == "train" else ()))

@@ -108,7 +108,7 @@ class ModelConfig:
 
     name: str | None = option(
         None,
-        "The architecture: one that reads rows as text; realmlp or tabm, which read numbers and categories and bring their own defaults "
+        "The architecture: one that reads rows as text; realmlp or tabm, which read columns and bring their own defaults "
         "of training; an estimator by name, or as in sklearn.svm:SVR; auto, which blends several. Null: modernbert; decoder for a language "
         "model; convnet for images and audio.",
     )
@@ -171,6 +171,7 @@ class TrainingConfig:
     """
 
     seed: int = option(0, "The seed of everything random.", at_least=0)
+    seeds: int = option(1, "The number of models of each fold, with seed, seed + 1 and so on; their predictions are averaged.", at_least=1)
     epochs: int = option(10, "The number of passes over the training rows.", at_least=1)
     size: int = option(32, "The number of rows in a batch.", at_least=1)
     accumulate: int = option(1, "The number of batches whose gradients make one update.", at_least=1)

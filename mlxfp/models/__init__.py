@@ -3,7 +3,8 @@
 from mlxfp.models.adapters import LoRALinear, load_adapters, lora, merge_adapters, save_adapters
 from mlxfp.models.bert import Bert, BertConfig
 from mlxfp.models.catalogue import MODELS, configure, create
-from mlxfp.models.convnet import ConvNet, ConvNetConfig
+from mlxfp.models.convolutional.convnet import ConvNet, ConvNetConfig
+from mlxfp.models.convolutional.text_cnn import TextCNN, TextCNNConfig
 from mlxfp.models.decoder import Cache, Decoder, DecoderConfig
 from mlxfp.models.describing import describe
 from mlxfp.models.encoder import Encoder, EncoderConfig
@@ -13,7 +14,7 @@ from mlxfp.models.heads import HEADS, CausalLM, Classifier, MaskedLM, Regressor,
 from mlxfp.models.modernbert import ModernBert, ModernBertConfig
 from mlxfp.models.numeric_features import WithNumbers
 from mlxfp.models.tables.catalogue import TABLE_MODELS, TableModel, create_table_model, predict_table
-from mlxfp.models.tables.columns import CategoryColumn, NumberColumn, TableColumns, fit_columns
+from mlxfp.models.tables.columns import CategoryColumn, NumberColumn, TableColumns, TextColumn, fit_columns
 from mlxfp.models.tables.embeddings import PeriodicEmbedding, PiecewiseLinearEmbedding
 from mlxfp.models.tables.realmlp import FadingDropout, MixedActivation, NTKLinear, RealMLP, RealMLPConfig
 from mlxfp.models.tables.tabm import TabM, TabMConfig
@@ -55,6 +56,9 @@ __all__ = [
     "TableColumns",
     "TableModel",
     "TableTarget",
+    "TextCNN",
+    "TextCNNConfig",
+    "TextColumn",
     "TokenClassifier",
     "WithNumbers",
     "configure",

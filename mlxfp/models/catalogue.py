@@ -9,6 +9,7 @@ from mlx import nn
 from mlxfp.core.checks import check_choice, check_not_negative, check_positive
 from mlxfp.core.errors import ArgumentError
 from mlxfp.models.bert import BERT
+from mlxfp.models.convolutional.text_cnn import TEXT_CNN
 from mlxfp.models.decoder import DECODER
 from mlxfp.models.encoder import ENCODER
 from mlxfp.models.formats import Architecture, Format
@@ -19,7 +20,9 @@ from mlxfp.settings.registries import Registry
 
 _ROWS, _TOKENS, _LANGUAGE = ("classifier", "multi_label", "regressor"), ("token_classifier",), ("masked_lm", "causal_lm")
 
-MODELS: Registry[Architecture] = Registry("model", {"bert": BERT, "decoder": DECODER, "encoder": ENCODER, "modernbert": MODERNBERT})
+MODELS: Registry[Architecture] = Registry(
+    "model", {"bert": BERT, "decoder": DECODER, "encoder": ENCODER, "modernbert": MODERNBERT, "text_cnn": TEXT_CNN}
+)
 
 FORMATS: Registry[Format] = Registry(
     "model_type", {format.model_type: format for architecture in MODELS.values() for format in architecture.formats}

@@ -158,6 +158,8 @@ class Config:
         above_zero = {name: value for name, value in values.items() if types[name] is float and name not in rates}
         _check_numbers("a number above 0", lambda number: 0 < number < float("inf"), **above_zero)
         _check_rates(**rates)
+        if "num_attention_heads" not in values:
+            return
         given = f"got hidden_size={self.hidden_size} and num_attention_heads={self.num_attention_heads}"
         if self.hidden_size % self.num_attention_heads:
             raise ArgumentError(f"hidden_size must be a multiple of num_attention_heads, {given}.")

@@ -26,7 +26,7 @@ from mlxfp.runs.file_runs import MODEL_FOLDER, predict_files
 from mlxfp.runs.files import read_json, write_json
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import load_fold, load_predictor
-from mlxfp.runs.from_config import AUTO, is_estimator
+from mlxfp.runs.from_config import has_members, is_estimator
 from mlxfp.runs.outcomes import combine, is_done, prediction_columns
 from mlxfp.runs.own_parts import Code, own_parts
 from mlxfp.runs.quickstart import budget
@@ -62,7 +62,7 @@ def predict(folder: str | PathLike[str], path: str | PathLike[str], *, code: Cod
     rows = from_table(to_table(read_part(shown, file.parent, part="test")))
     if not length(rows):
         raise DataError(f"{str(file)!r} has no rows, only a header. Give a file with rows to predict.")
-    if config.model.name == AUTO:
+    if has_members(config):
         members, choice = read_choice(run)
         made = choice(tuple(_predicted(*finished(member), rows, None, code) for member in members))
     else:
@@ -86,7 +86,8 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
 
     Each folder has `config.json`, `model.safetensors` and `tokenizer.json`, and `recipe.json` with all else that a prediction needs: the
     classes in the order of the outputs, the scale of values, how a row becomes text. Those of an estimator are the files of
-    `kaggle.save_estimator`, which its library reads. With model.name=auto, these folders are in one for each model that is in the blend.
+    `kaggle.save_estimator`, which its library reads. With model.name=auto or several seeds, these folders are in one for each model of the
+    blend.
     `code` is that of `run`. Raises `DataError` for a run that is not done,
     `ArgumentError` for a folder that is not empty, and what `models.save` raises for a model of your own.
 
@@ -103,7 +104,7 @@ def export(folder: str | PathLike[str], out: str | PathLike[str], *, code: Code 
             f"The hub has a layout for language models and those of competitions, and this is a run of {config.task}. Its weights are in "
             f"{folds[0] / folders.MODEL}, and fp.runs.predict uses them."
         )
-    if config.model.name == AUTO:
+    if has_members(config):
         return tuple(path for member in read_choice(run)[0] for path in export(member, place / member.name, code=code))
     if config.task == "language_model":
         copytree(folds[0] / MODEL_FOLDER, place, dirs_exist_ok=True)

@@ -10,7 +10,7 @@ from mlxfp.runs.events import RunEvent
 from mlxfp.runs.file_runs import prepare_files
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import work_of
-from mlxfp.runs.from_config import AUTO, is_estimator
+from mlxfp.runs.from_config import AUTO, has_members, is_estimator
 from mlxfp.runs.own_parts import Code
 from mlxfp.runs.plans import plan
 from mlxfp.runs.quickstart import prepare_fold
@@ -22,6 +22,8 @@ def check_ranks(config: RunConfig, ranks: Ranks) -> None:
     size, count = config.training.size, ranks.world.copies
     if is_estimator(config) or config.model.name == AUTO:
         raise ConfigError(f"model.name={config.model.name} is fitted in one process. Run it without ranks.")
+    if has_members(config):
+        raise ConfigError(f"training.seeds: ranks train one model of each fold, got {config.training.seeds}. Run it without ranks.")
     if config.own.observers:
         raise ConfigError(
             "own.observers see the events of one rank, and one that ends the run there would leave the others waiting. Leave them out, or "

@@ -20,7 +20,6 @@ from mlxfp.kaggle.specs.specs import CLASSED
 from mlxfp.kaggle.validation.folds import Fold, Folds, missing_classes
 from mlxfp.kaggle.validation.scoring import Metric
 from mlxfp.kaggle.validation.suspicious_columns import column_warnings
-from mlxfp.models.tables.catalogue import TABLE_MODELS
 from mlxfp.runs.folders import run_folder
 from mlxfp.runs.from_config import CHOICES, competition_data
 from mlxfp.runs.own_parts import Code, OwnParts, own_parts
@@ -98,13 +97,13 @@ def run_warnings(made: Plan) -> Iterator[str]:
     if made.data.mismatches:
         yield made.data.mismatches
     yield from _missing_classes(made)
-    yield from model_warnings(made)
     first = made.folds.assignments[0]
     if made.folds.forward:
         yield (
             f"Folds go forward in time, by {made.data.spec.time!r}: the first {int((first < 0).sum()):,} rows are only trained on. "
             "For random folds: validation.method=kfold."
         )
+        yield from _apart(made)
     yield from column_warnings(made.data.spec, made.rows)
     if count := int(duplicated(made).sum()):
         yield (
@@ -113,11 +112,15 @@ def run_warnings(made: Plan) -> Iterator[str]:
         )
 
 
-def model_warnings(made: Plan) -> Iterator[str]:
-    """Return what the model of a run does not read."""
-    texts = [column.name for column in made.data.spec.columns if not (column.kind.is_number or column.kind.has_names)]
-    if made.config.model.name in TABLE_MODELS and texts:
-        yield f"{made.config.model.name} reads numbers and categories, so the columns of text are left out: {', '.join(texts)}."
+def _apart(made: Plan) -> Iterator[str]:
+    """Say how many earlier rows folds in time do not train on, as their groups validate."""
+    folds, first = made.folds, made.folds.assignments[0]
+    earlier, kept = (sum(counts) for counts in zip(*((int((first < fold.number).sum()), len(fold.train)) for fold in folds), strict=True))
+    if folds.groups is not None:
+        yield (
+            f"Groups, by {made.data.spec.group!r}, that a fold validates are not trained on: that leaves out {earlier - kept:,} of "
+            f"{earlier:,} earlier rows of all folds. If rows to predict have groups of the train file, leave the group out of the spec."
+        )
 
 
 def duplicated(made: Plan) -> NDArray[np.bool_]:

@@ -42,6 +42,10 @@ def _competition_problems(config: RunConfig) -> Iterator[Problem]:
         yield "competition.metric", unfit
     yield from _model_problems(config)
     yield from _estimator_problems(config)
+    if config.training.seeds > 1 and data.limit is not None:
+        yield "data.limit", "it draws rows by training.seed, and several seeds would draw others; leave one of the two out"
+    if config.training.seeds > 1 and config.competition.ensemble != "mean":
+        yield "competition.ensemble", "the models of several seeds are averaged; take mean"
     if tokenizer not in TOKENIZERS and not Path(tokenizer).exists():
         yield "text.tokenizer", f"{tokenizer!r} is neither a kind to train ({', '.join(TOKENIZERS)}) nor an existing path"
     if weights is not None and tokenizer in TOKENIZERS and tokenizer != TextConfig().tokenizer:
@@ -132,6 +136,8 @@ def file_problems(config: RunConfig) -> Iterator[Problem]:
     for path, value in unused.items():
         if value:
             yield path, f"task={config.task} does not use it; leave it out"
+    if config.training.seeds > 1:
+        yield "training.seeds", f"task={config.task} trains one model; leave it out"
     for name in ("validation", "competition"):
         if getattr(config, name) != getattr(default, name):
             yield name, f"task={config.task} has no folds and no submission; leave the section out"

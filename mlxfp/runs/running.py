@@ -20,11 +20,11 @@ from mlxfp.runs.events import Began, Ended, Noted, RunEvent
 from mlxfp.runs.file_runs import run_files
 from mlxfp.runs.folders import FoldFolder
 from mlxfp.runs.folding import run_fold
-from mlxfp.runs.from_config import AUTO
+from mlxfp.runs.from_config import has_members
 from mlxfp.runs.joining import check_ranks, following, leading
 from mlxfp.runs.outcomes import claim_environment, draw, duplicates_said, finish, identities, outcome, write_folds
 from mlxfp.runs.own_parts import Code
-from mlxfp.runs.plans import Plan, model_warnings, plan, run_warnings
+from mlxfp.runs.plans import Plan, plan, run_warnings
 from mlxfp.runs.reports.linear_models import LinearModel
 from mlxfp.runs.reports.writing import write_at_the_end
 from mlxfp.runs.tracking import score_metrics, track
@@ -87,10 +87,11 @@ def resume(folder: str | PathLike[str], *, overrides: Sequence[str] = (), code: 
 
 
 def _resume(epochs: int, config: RunConfig, code: Code) -> Iterator[RunEvent]:
-    if config.training.epochs > epochs and config.model.name != AUTO:
+    if config.training.epochs > epochs:
         folder = folders.run_folder(config)
         with folders.locked(folder):
-            folders.extend(folder, config.training.epochs)
+            for each in (*sorted(folder.glob(f"{folders.MEMBERS}/*/")), folder):  # the whole last: a killed process begins again
+                folders.extend(each, config.training.epochs)
         yield Noted(
             folder,
             f"training.epochs grows from {epochs} to {config.training.epochs}: the folds continue from their last checkpoints, and the "
@@ -111,7 +112,7 @@ def _run(config: RunConfig, code: Code, ranks: Ranks | None = None) -> Iterator[
         made = plan(config, code=code)
         yield from _write_inputs(made)
         linear = LinearModel(made)
-        events = run_auto(made, partial(_run_member, linear)) if config.model.name == AUTO else _run_folds(made, ranks)
+        events = run_auto(made, partial(_run_member, linear)) if has_members(config) else _run_folds(made, ranks)
         for event in _reported(events, config, linear, code):
             yield from duplicates_said(folder) if isinstance(event, Ended) and event.folder == folder else ()
             yield event
@@ -121,7 +122,7 @@ def _run_member(linear: LinearModel, made: Plan) -> Iterator[RunEvent]:
     """Run what is planned in a folder of its own; its report compares it with the `linear` model of the whole run."""
     with folders.locked(made.folder):
         folders.claim(made.folder, made.config)
-        yield from _write_inputs(made, model_warnings)  # what is to be said of the data has been said
+        yield from _write_inputs(made, lambda _: iter(()))  # what is to be said of the data has been said
         yield from _reported(_run_folds(made), made.config, linear, None)
 
 

@@ -32,7 +32,7 @@ from mlxfp.data.sources.text_files import read_text
 from mlxfp.evaluation.metrics import perplexity
 from mlxfp.kaggle.specs.reading import TYPED
 from mlxfp.models.catalogue import create
-from mlxfp.models.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
+from mlxfp.models.convolutional.convnet import CONVNET_SIZES, ConvNet, ConvNetConfig
 from mlxfp.tasks.objectives import Loss, Objective
 from mlxfp.tasks.part_batches import language_model_batches, train_valid_batches
 from mlxfp.text.tokenizers.tokenizer import Tokenizer

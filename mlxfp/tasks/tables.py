@@ -12,7 +12,6 @@ from mlxfp.collators.plain import default
 from mlxfp.core.arrow.types import is_list_like
 from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.describing import length, schema
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.data.rows.selecting import select
 from mlxfp.kaggle.specs.specs import DatasetSpec
@@ -102,8 +101,8 @@ class TableRecipe:
 def fit_table_recipe(spec: DatasetSpec, rows: Dataset[Any], name: str) -> TableRecipe:
     """Fit everything that turns rows into batches of the network `name`, on training rows whose targets are numbers.
 
-    Numerical and categorical columns of the spec are read; texts are left out. Raises `ArgumentError` for a spec without such columns,
-    `SchemaError` for rows that do not fit the spec, `DataError` for missing targets and without rows.
+    Numerical and categorical columns of the spec are read, and the words of texts. Raises `SchemaError` for rows that do not fit the spec,
+    `DataError` for missing targets and without rows, `MissingExtraError` for texts without scikit-learn.
 
     >>> import mlxfp as fp
     >>> about = {"train": fp.kaggle.FileSpec(name="a.csv"), "target": ["Survived"], "classes": ["0", "1"], "metric": "accuracy"}
@@ -113,13 +112,9 @@ def fit_table_recipe(spec: DatasetSpec, rows: Dataset[Any], name: str) -> TableR
     TableRecipe('x': TableColumns(0 of numbers, 1 of categories), class of 2)
     """
     numbers = [column.name for column in spec.columns if column.kind.is_number]
-    categories = [column.name for column in spec.columns if not column.kind.is_number and column.kind.has_names]
-    if not numbers and not categories:
-        raise ArgumentError(
-            f"A {name} reads numbers and categories, and all columns of {spec.name!r} are texts. Choose a model that reads text, such as "
-            "model.name=modernbert."
-        )
-    columns = fit_columns(rows, numbers=numbers, categories=categories, bins=TABLE_MODELS[name].bins)
+    named = [column.name for column in spec.columns if not column.kind.is_number and column.kind.has_names]
+    texts = [column.name for column in spec.columns if column.name not in (*numbers, *named)]
+    columns = fit_columns(rows, numbers=numbers, categories=named, texts=texts, bins=TABLE_MODELS[name].bins)
     target = fit_target(spec, rows)
     if target.answer != "value":
         return TableRecipe(name, spec, columns, target)

@@ -17,6 +17,8 @@ from mlxfp.models import (
     ModernBert,
     ModernBertConfig,
     Regressor,
+    TextCNN,
+    TextCNNConfig,
     TokenClassifier,
 )
 
@@ -30,14 +32,16 @@ CONFIGS = {
     "modernbert": ModernBertConfig(
         **SMALL, num_hidden_layers=3, num_attention_heads=2, intermediate_size=6, local_attention=4, global_attn_every_n_layers=2
     ),
+    "text_cnn": TextCNNConfig(**SMALL, kernel_sizes=(2, 3)),
 }
-CLASSES = {"bert": Bert, "decoder": Decoder, "encoder": Encoder, "modernbert": ModernBert}
+CLASSES = {"bert": Bert, "decoder": Decoder, "encoder": Encoder, "modernbert": ModernBert, "text_cnn": TextCNN}
 PACKED = ("bert", "decoder", "modernbert")  # the bodies that know segments
 DROPOUTS = {
     "bert": {"hidden_dropout_prob": 0.3, "attention_probs_dropout_prob": 0.2},
     "decoder": {"hidden_dropout_prob": 0.3, "attention_dropout": 0.2},
     "encoder": {"hidden_dropout_prob": 0.3},
     "modernbert": {"embedding_dropout": 0.1, "attention_dropout": 0.2, "mlp_dropout": 0.3},
+    "text_cnn": {},
 }
 
 

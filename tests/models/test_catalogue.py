@@ -87,4 +87,4 @@ def test_one_share_sets_every_dropout(name, head):
     labels = None if head == "masked_lm" else 2
     model = create(name, size="tiny", head=head, labels=labels, vocab_size=50, dropout=0.25)
     rates = {module.rate for _, module in model.named_modules() if isinstance(module, Dropout)}
-    assert rates == {0.25}
+    assert rates == (set() if (name, head) == ("text_cnn", "masked_lm") else {0.25})  # the body of text_cnn has none, nor has that head

@@ -15,7 +15,7 @@ SHAPES = {"mean": (2, 3), "regressor": (2,), "regressor of two": (2, 2), "tokens
 
 
 @pytest.mark.parametrize("head", sorted(SHAPES))
-@pytest.mark.parametrize("name", ["bert", "decoder", "encoder", "modernbert"])
+@pytest.mark.parametrize("name", ["bert", "decoder", "encoder", "modernbert", "text_cnn"])
 def test_every_head_gives_its_shape(name, head):
     assert models()[f"{name} {head}"](IDS, MASK).shape == SHAPES[head]
 

@@ -73,9 +73,9 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
         return [member.name for member in members(evolve(TABLE, **changes))]
 
     assert names() == ["lightgbm", "linear", "forest", "realmlp", "tabm"]
-    assert names(rows=50_000) == ["lightgbm", "large", "linear", "realmlp"]
-    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "linear", "realmlp", "tabm"]
-    assert names(rows=10**6) == ["lightgbm", "large", "linear"]
+    assert names(rows=50_000) == ["lightgbm", "large", "sampled", "linear", "realmlp"]
+    assert names(rows=50_000, gpu=True) == ["lightgbm", "large", "sampled", "linear", "realmlp", "tabm"]
+    assert names(rows=10**6) == ["lightgbm", "large", "sampled", "linear"]
     assert names(texts=2) == ["lightgbm", "words", "forest", "realmlp", "tabm"]
     assert names(numbers=0, categories=0, texts=1) == ["words", "lightgbm"]
     assert names(classes=0, errors="logarithmic", packages=frozenset({"sklearn"})) == [
@@ -83,7 +83,7 @@ def test_members_suit_the_columns_the_rows_and_the_packages():
     ]
     assert names(packages=frozenset({*TABLE.packages, "catboost"}))[3] == "catboost"
     assert names(packages=frozenset()) == ["realmlp", "tabm"]
-    assert names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
+    assert names(texts=1, packages=frozenset()) == names(numbers=0, categories=0, texts=1, packages=frozenset()) == ["text"]
 
 
 def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_rows_there_are():
@@ -94,13 +94,15 @@ def test_without_a_gpu_networks_have_smaller_layers_or_fewer_epochs_the_more_row
         return epochs, found.get("tabm", {}).get("model", {}).get("size")
 
     assert networks() == (256, "tiny")
-    assert networks(rows=20_000) == (51, None)
+    assert networks(rows=20_000) == (38, None)
     assert networks(rows=200_000) == (16, None)
     assert networks(rows=20_000, gpu=True) == (256, "base")
     assert MODEL_DEFAULTS["realmlp"]["training"]["epochs"] == 256
 
 
-@pytest.mark.parametrize("changes", [{}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"rows": 50_000}, {"texts": 1}, {"classes": 0}, {"packages": frozenset({"sklearn"})}, {"packages": frozenset()}]
+)
 def test_the_configuration_of_each_member_is_valid(changes, tmp_path):
     for member in members(evolve(TABLE, **changes)):
         made = member.config(auto(tmp_path, "training.seed=3", "validation.repeats=2"), data="ship", spec=None, output="out")

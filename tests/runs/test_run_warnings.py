@@ -46,6 +46,20 @@ def test_folds_in_time_say_that_the_first_rows_are_only_trained_on(tmp_path):
     assert message.startswith("Folds go forward in time, by 'day': the first 7 rows are only trained on.")
 
 
+def test_folds_in_time_and_by_group_say_how_many_rows_that_costs(tmp_path):
+    train = [row | {"who": "again" if row["id"] in (0, 3, 18) else f"once {row['id']}"} for row in rows(20)]
+    _, message = said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
+    assert message.startswith(
+        "Groups, by 'who', that a fold validates are not trained on: that leaves out 2 of 21 earlier rows of all folds."
+    )
+
+
+def test_groups_of_all_times_are_refused_with_what_to_do(tmp_path):
+    train = [row | {"who": f"shop {row['id'] % 2}"} for row in rows(20)]
+    with pytest.raises(fp.ArgumentError, match=r"leave group out\); if they have new groups, make folds by group alone"):
+        said(tmp_path, train, f"{SPEC}time: day\ngroup: who\n")
+
+
 def test_a_class_that_folds_lack_is_said_by_its_name(tmp_path):
     train = [row | {"y": int(row["id"] == 3)} for row in rows(20)]
     (message,) = said(tmp_path, train)

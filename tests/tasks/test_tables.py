@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 import mlxfp as fp
 from mlxfp.core.datasets import to_table
-from mlxfp.core.errors import ArgumentError
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.kaggle.specs.specs import ColumnSpec
 from mlxfp.settings.structuring import structure, unstructure
@@ -91,7 +90,11 @@ def test_a_network_adapts_to_rows_from_all_over_the_table():
     assert 0.05 < np.array(first).std(axis=0).mean() < 1.5
 
 
-def test_texts_alone_are_refused():
+@pytest.mark.parametrize("name", ["realmlp", "tabm"])
+def test_a_network_learns_from_texts_alone(name):
     spec = spec_of("binary", columns=[ColumnSpec(name="Name", type="text")])
-    with pytest.raises(ArgumentError, match=r"all columns of 'ships' are texts. Choose a model that reads text, such as model.name="):
-        fit_table_recipe(spec, rows_of("binary"), "tabm")
+    rows = rows_of("binary", 32)
+    recipe = fit_table_recipe(spec, rows, name)
+    predict, _ = trained(recipe, rows, steps=60, rate=0.02)
+    assert ((predict(rows) > 0.5) == (to_table(rows)["y"].to_numpy() == 1)).all()
+    assert np.isfinite(predict(fp.from_table({"Name": ["never seen", None, ""]}))).all()

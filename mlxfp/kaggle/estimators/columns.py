@@ -18,9 +18,9 @@ from mlxfp.core.describing import schema
 from mlxfp.core.errors import DataError
 from mlxfp.data.rows.columns import select_columns
 from mlxfp.kaggle.estimators.dates import PARTS, are_dates, date_numbers
-from mlxfp.kaggle.estimators.word_counts import WordCounts, fit_word_counts
 from mlxfp.kaggle.specs.cells import are_numbers, as_floats, spell
 from mlxfp.kaggle.specs.specs import DatasetSpec
+from mlxfp.text.word_counts import WordCounts, fit_word_counts
 
 # codes: missing values are NaN and categories are numbers; scaled: no missing values, categories one-hot, texts as components;
 # sparse: the same with all counts of words.

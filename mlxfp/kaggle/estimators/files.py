@@ -16,9 +16,9 @@ from mlxfp.kaggle.estimators.columns import Categories, Columns, Layout
 from mlxfp.kaggle.estimators.fitting import FittedEstimator, FittedTarget
 from mlxfp.kaggle.estimators.libraries import LIBRARIES
 from mlxfp.kaggle.estimators.skops_files import dump, load
-from mlxfp.kaggle.estimators.word_counts import Analyzer, WordCounts
 from mlxfp.kaggle.specs.specs import CLASSED, DatasetSpec
 from mlxfp.settings.structuring import structure, unstructure
+from mlxfp.text.word_counts import Analyzer, WordCounts
 
 RECIPE, _ARRAYS, _SCALER = "recipe.json", "model-texts.npz", "model-columns.skops"
 

@@ -27,8 +27,8 @@ def estimator(model: Any, spec: DatasetSpec, *, weight: str | None = None, patie
     of logarithms. Classes are predicted as probabilities: [N] of the second of two, else [N, C] in the order of the spec.
 
     `model` has its parameters and is not fitted; it is cloned for every fit. Where they are not set, its seed is `seed` and its threads
-    are the cores that other programs leave free. `weight` names a column of the training rows with their weights. Where `cross_validate`
-    sets rows aside to stop early, `patience` is after how many rounds without improvement.
+    are the cores that other programs leave free, or one for small tables. `weight` names a column of the training rows with their
+    weights. Where `cross_validate` sets rows aside to stop early, `patience` is after how many rounds without improvement.
 
     Raises `ArgumentError` for a model that does not fit the targets of the spec, or has no probabilities, and `MissingExtraError` without
     scikit-learn.
@@ -107,7 +107,8 @@ class Estimator:
             columns, numbers = fit_columns(self.spec, parts.train, self.layout, seed=self.seed, parts=self.parts_of_words)
             weights = None if self.weight is None else finite_numbers("The weights", column_values(parts.train, self.weight))
             held = None if parts.valid is None else columns(parts.valid)
-            fitted = []
+        fitted = []
+        with one_decides(numbers.size):
             for name in self.spec.target:
                 targets = self._targets(parts.train, name)
                 valid = None if parts.valid is None else (held, self._targets(parts.valid, name))
@@ -138,7 +139,7 @@ class Estimator:
             if len(classes) == 1:
                 dummy = optional("sklearn.dummy", extra="kaggle", needed_by="estimator")
                 library, model = LIBRARIES["sklearn"], dummy.DummyClassifier()
-        settings, given = library.settings(threads(), self.seed), model.get_params()
+        settings, given = library.settings(threads(numbers.size), self.seed), model.get_params()
         if library.package == "sklearn":  # its parts have seeds, too
             settings = {name: settings[last] for name in given if (last := name.rpartition("__")[2]) in settings}
         model.set_params(**{name: value for name, value in settings.items() if given.get(name) is None})
@@ -195,6 +196,7 @@ class FittedEstimator:
         """Predict rows; they need the columns of the spec, and no target."""
         with one_decides():
             numbers = self.columns(rows)
+        with one_decides(numbers.size):
             made = [target(numbers, len(self.spec.classes)) for target in self.targets]
         return _answers(self.spec, made)
 

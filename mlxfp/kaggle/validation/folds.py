@@ -185,7 +185,8 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
 
     The periods have about the same size; rows of the same time are in the same period. The first period never validates, so it has no
     out-of-fold predictions. `times` are numbers, dates or other values that sort, [N]. With `groups`, [N], earlier rows of a group that
-    validates are not trained on in that fold; raises `ArgumentError` where this leaves a fold none.
+    validates are not trained on in that fold. Where groups are of all times, such as shops with a row a day, this leaves a fold none, and
+    `ArgumentError` is raised: later times and new groups cannot both be tested with rows of the same groups at all times.
 
     >>> [(fold.train.tolist(), fold.valid.tolist()) for fold in time([2021, 2019, 2020, 2020], count=2)]
     [([1], [2, 3]), ([1, 2, 3], [0])]
@@ -208,8 +209,9 @@ def time(times: ArrayLike, *, count: int, groups: ArrayLike | None = None) -> Fo
     bare = next((fold for fold in made if not len(fold.train)), None)
     if bare is not None:
         raise ArgumentError(
-            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. Use fewer folds, or folds by time or by "
-            "group alone."
+            f"In {bare!r} every group of earlier rows validates too, so none is left to train on. If the rows to predict have groups of "
+            "the training rows, make folds by time alone (in a spec, leave group out); if they have new groups, make folds by group alone "
+            "(validation.method=grouped). With fewer folds, periods are longer."
         )
     return made
 

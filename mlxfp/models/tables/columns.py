@@ -2,10 +2,11 @@
 
 Numbers are scaled robustly, by the quartiles, and clipped smoothly (Holzmüller, Grinsztajn and Steinwart, "Better by Default: Strong
 Pre-Tuned MLPs and Boosted Trees on Tabular Data", 2024, section 3); categories are numbered from 1, and 0 is a missing or unseen one.
+Texts are the first components of their counts of words, as more numbers.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,16 @@ from mlxfp.core.datasets import Dataset, to_table
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
 from mlxfp.core.stages import RowWise
 from mlxfp.data.rows.columns import select_columns
+from mlxfp.text.word_counts import Analyzer, WordCounts, fit_word_counts
 
 NUMBERS, CATEGORIES = "numbers", "categories"
 MISSING_FLAG = 2  # the kinds of a column that says whether a number is there
 _CLIP = 3.0  # what scaled numbers come near to, and never reach: as published
 _LARGEST = 1e60  # larger and infinite numbers are cut off here, so that their squares are finite
 _NARROWEST = 1e-6  # of a bin of scaled numbers: narrower ones, of values of all magnitudes, would make outputs of any size
+_COMPONENTS = 16  # of counts of words, and as many of parts of words: as many as trees get
+_NGRAMS = 2048  # the most frequent ones of a column of texts, so that what is fitted stays small enough for a file of text
+_DIGITS = 6  # of weights and components after the point
 _CATEGORIES = 1000  # the most frequent ones are kept of a column, and all others count as unseen
 
 
@@ -70,12 +75,41 @@ class CategoryColumn:
 
 
 @frozen(repr=False)
+class TextColumn:
+    """How the texts of a column become numbers: the components of their counts of words, or of parts of words (TF-IDF).
+
+    `kept` are the places of n-grams that are counted, `weights` their inverse document frequencies, and `components` the singular vectors
+    of the training rows, which have a weight for each n-gram.
+
+    >>> said = TextColumn("said", "words", kept=(371, 1_048_000), weights=(1.0, 1.0), components=((0.6, 0.8),))
+    >>> said.names, said.numbers(pa.array(["unknown words", None])).tolist()
+    (('said: words 1',), [[0.0], [0.0]])
+    """
+
+    name: str
+    analyzer: Analyzer
+    kept: tuple[int, ...]
+    weights: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of numbers that the texts make."""
+        return tuple(f"{self.name}: {self.analyzer} {number}" for number in range(1, len(self.components) + 1))
+
+    def numbers(self, column: pa.Array) -> NDArray[np.float64]:
+        """Return the components of the texts of a column, float64[N, C]; those of a missing text are zeros."""
+        arrays = np.array(self.kept, np.int32), np.array(self.weights, np.float32), np.array(self.components, np.float32)
+        return np.asarray(WordCounts(self.analyzer, *arrays)(_texts(column).fill_null("").to_pylist()), np.float64)
+
+
+@frozen(repr=False)
 class TableColumns(RowWise):
     """Columns of a table as arrays, fitted by `fit_columns`: a value, and a stage that adds them to rows.
 
     The stage adds the column `numbers`, float32[numbers], if there are any, and `categories`, int32[columns of categories]. The latter has
     a column for each in `categories`, and then one for each column of numbers with a flag: 1 where the number is there, 2 where it is
-    missing.
+    missing. `texts` are columns of texts, and `numbers` also has those that they make.
 
     >>> from mlxfp.data.sources.in_memory import from_examples
     >>> columns = TableColumns((NumberColumn("age", median=40.0, factor=0.1),), (CategoryColumn("sex", ("f", "m")),))
@@ -87,6 +121,7 @@ class TableColumns(RowWise):
 
     numbers: tuple[NumberColumn, ...] = ()
     categories: tuple[CategoryColumn, ...] = ()
+    texts: tuple[TextColumn, ...] = ()
 
     @property
     def kinds(self) -> tuple[int, ...]:
@@ -95,12 +130,12 @@ class TableColumns(RowWise):
 
     def columns_read(self) -> tuple[str, ...]:
         """Say which columns are read."""
-        return (*(column.name for column in self.numbers), *(column.name for column in self.categories))
+        return (*(column.name for column in self._measured()), *self._named())
 
     def schema(self, schema: Schema) -> Schema:
         """Add the columns; raise `SchemaError` for columns that are missing, and for numbers that are none."""
         check_columns(self.columns_read(), [name for name in schema.names if name not in HIDDEN], "fit_columns")
-        _check_kinds(schema, self.numbers, self.categories)
+        _check_kinds(schema, [column.name for column in self._measured()], self._named())
         made = schema
         for name, kind in self._kinds().items():
             made = set_field(made, name, kind)
@@ -116,7 +151,9 @@ class TableColumns(RowWise):
 
     def arrays(self, chunk: RecordBatch) -> dict[str, NDArray[Any]]:
         """Make the arrays of a chunk of rows: `numbers`, float32[N, ...], and `categories`, int32[N, ...], those that there are."""
-        floats = {column.name: _floats(chunk.column(column.name)) for column in self.numbers}
+        floats = {column.name: _floats(chunk.column(column.name)) for column in self._measured()}
+        for text in self.texts:
+            floats |= dict(zip(text.names, text.numbers(chunk.column(text.name)).T, strict=True))
         numbers = [column.scale(floats[column.name]) for column in self.numbers]
         categories = [column.number(chunk.column(column.name)) for column in self.categories]
         categories += [1 + np.isnan(floats[column.name]).astype(np.int32) for column in self.numbers if column.flag]
@@ -126,20 +163,33 @@ class TableColumns(RowWise):
     def __repr__(self) -> str:
         return f"TableColumns({len(self.numbers)} of numbers, {len(self.categories)} of categories)"
 
+    def _measured(self) -> tuple[NumberColumn, ...]:
+        """Return the columns of numbers that are in the rows."""
+        made = {name for text in self.texts for name in text.names}
+        return tuple(column for column in self.numbers if column.name not in made)
+
+    def _named(self) -> tuple[str, ...]:
+        """Return the names of the columns of categories and of texts; a column of texts may be in `texts` twice."""
+        return tuple(dict.fromkeys((*(column.name for column in self.categories), *(text.name for text in self.texts))))
+
     def _kinds(self) -> dict[str, Any]:
         counts = {NUMBERS: (pa.float32(), len(self.numbers)), CATEGORIES: (pa.int32(), len(self.kinds))}
         return {name: pa.fixed_shape_tensor(kind, (count,)) for name, (kind, count) in counts.items() if count}
 
 
 @explain_call
-def fit_columns(rows: Dataset[Any], *, numbers: Sequence[str] = (), categories: Sequence[str] = (), bins: int = 0) -> TableColumns:
-    """Fit how the columns of training rows become arrays: medians and quartiles of numbers, and the values of categories.
+def fit_columns(
+    rows: Dataset[Any], *, numbers: Sequence[str] = (), categories: Sequence[str] = (), texts: Sequence[str] = (), bins: int = 0
+) -> TableColumns:
+    """Fit how the columns of training rows become arrays: medians and quartiles of numbers, the values of categories, words of texts.
 
-    `numbers` and `categories` name the columns; numbers can be categories too, such as codes. With `bins`, so many quantiles of each
-    column of numbers are found, which `TabM` needs (its authors take 48). A category that is not among the 1,000 most frequent of its
-    column counts as unseen. A column of numbers gets a flag if a training row lacks a value. Reads the rows once.
+    `numbers`, `categories` and `texts` name the columns; numbers can be categories too, such as codes. With `bins`, so many quantiles of
+    each column of numbers are found, which `TabM` needs (its authors take 48). A category that is not among the 1,000 most frequent of its
+    column counts as unseen. A column of numbers gets a flag if a training row lacks a value. A text becomes the first 16 components of its
+    TF-IDF of words, and 16 of parts of words, which are numbers from then on. Reads the rows once.
 
-    Raises `ArgumentError` without columns, `SchemaError` for columns that are not there or have other types, `DataError` without rows.
+    Raises `ArgumentError` without columns, `SchemaError` for columns that are not there or have other types, `DataError` without rows,
+    `MissingExtraError` for texts without scikit-learn.
 
     >>> import mlxfp as fp
     >>> rows = fp.from_examples([{"age": 22.0, "sex": "m"}, {"age": None, "sex": "f"}, {"age": 38.0, "sex": "f"}])
@@ -150,23 +200,27 @@ def fit_columns(rows: Dataset[Any], *, numbers: Sequence[str] = (), categories: 
     See also: `TableColumns`, what it makes.
     """
     check_types(Dataset, rows=rows)
-    number_names, category_names = as_strings("numbers", numbers), as_strings("categories", categories)
+    named = {"numbers": as_strings("numbers", numbers), "categories": as_strings("categories", categories)}
+    named |= {"texts": as_strings("texts", texts)}
     check_not_negative(bins=bins)
-    names = [*number_names, *category_names]
+    names = [name for group in named.values() for name in group]
     if not names:
-        raise ArgumentError("fit_columns needs columns to fit, got none. Name some: numbers=[...], categories=[...].")
-    if twice := sorted({*number_names} & {*category_names}):
-        raise ArgumentError(f"A column is a number or a category, got {twice[0]!r} as both. Leave it out of one of the two.")
+        raise ArgumentError("fit_columns needs columns to fit, got none. Name some: numbers=[...], categories=[...], texts=[...].")
+    if twice := sorted(name for name, count in Counter(name for group in named.values() for name in {*group}).items() if count > 1):
+        raise ArgumentError(f"A column is a number, a category or a text, got {twice[0]!r} twice. Leave it out of one of them.")
     table = one_chunk(to_table(select_columns(names)(rows)))
-    empty = TableColumns(
-        tuple(NumberColumn(name, 0.0, 1.0) for name in number_names), tuple(CategoryColumn(name, ()) for name in category_names)
-    )
-    _check_kinds(table.schema, empty.numbers, empty.categories)
+    _check_kinds(table.schema, named["numbers"], [*named["categories"], *named["texts"]])
     if not table.num_rows:
         raise DataError(f"Columns are fitted on training rows, and {rows!r} has none. Give at least one.")
+    found = tuple(text for name in named["texts"] for text in _fit_texts(name, table.column(name)))
+    components = [
+        (name, values) for text in found for name, values in zip(text.names, text.numbers(table.column(text.name)).T, strict=True)
+    ]
+    measured = [(name, _floats(table.column(name))) for name in named["numbers"]]
     return TableColumns(
-        tuple(_fit_number(name, _floats(table.column(name)), bins) for name in number_names),
-        tuple(_fit_category(name, table.column(name)) for name in category_names),
+        tuple(_fit_number(name, values, bins) for name, values in (*measured, *components)),
+        tuple(_fit_category(name, table.column(name)) for name in named["categories"]),
+        found,
     )
 
 
@@ -195,15 +249,21 @@ def _fit_category(name: str, column: pa.Array) -> CategoryColumn:
     return CategoryColumn(name, tuple(sorted(kept)))
 
 
-def _check_kinds(schema: Schema, numbers: Sequence[NumberColumn], categories: Sequence[CategoryColumn]) -> None:
-    for column in numbers:
-        kind = schema.field(column.name).type
+def _fit_texts(name: str, column: pa.Array) -> Iterator[TextColumn]:
+    for counts, _ in fit_word_counts(_texts(column).fill_null("").to_pylist(), components=_COMPONENTS, most=_NGRAMS):
+        weights, components = (np.asarray(array, np.float64).round(_DIGITS).tolist() for array in (counts.weights, counts.components))
+        yield TextColumn(name, counts.analyzer, tuple(counts.kept.tolist()), tuple(weights), tuple(map(tuple, components)))
+
+
+def _check_kinds(schema: Schema, numbers: Sequence[str], others: Sequence[str]) -> None:
+    for name in numbers:
+        kind = schema.field(name).type
         if not is_number_like(value_type(kind)):
-            raise SchemaError(f"Column {column.name!r} must hold numbers, got {kind}. Name it in categories, or read it as a number.")
-    for each in categories:
-        kind = schema.field(each.name).type
+            raise SchemaError(f"Column {name!r} must hold numbers, got {kind}. Name it in categories, or read it as a number.")
+    for name in others:
+        kind = schema.field(name).type
         if not (is_number_like(value_type(kind)) or is_text(value_type(kind))):
-            raise SchemaError(f"Column {each.name!r} must hold texts or numbers, got {kind}. Leave it out, or turn it into text.")
+            raise SchemaError(f"Column {name!r} must hold texts or numbers, got {kind}. Leave it out, or turn it into text.")
 
 
 def _floats(column: pa.Array) -> NDArray[np.float64]:

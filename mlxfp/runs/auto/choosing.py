@@ -87,6 +87,15 @@ def choose(spec: DatasetSpec, metric: Metric, oofs: Mapping[str, OutOfFold], *, 
     return _chosen(blended, None, blended.score, parts, adds)
 
 
+def averaged(metric: Metric, oofs: Mapping[str, OutOfFold], *, tune: bool) -> Chosen:
+    """Return the mean of all members, which nothing is learned for; `tune` asks for a threshold."""
+    every = tuple(oofs.values())
+    after = threshold(metric) if tune else None
+    parts = {name: _stage(_one(place, len(every)), after, every, metric).score.overall for place, name in enumerate(oofs)}
+    whole = _stage(fixed(weighted([1 / len(every)] * len(every))), after, every, metric)
+    return _chosen(whole, None, whole.score, parts, {})
+
+
 @frozen
 class _Stage:
     choice: Choice

@@ -1,4 +1,4 @@
-"""What a run with model.name=auto has decided: written down when it is decided, since a clock says something else each time."""
+"""What a run of several models has decided: written down when it is decided, since a clock says something else each time."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,7 @@
-"""A run with model.name=auto: its members one after the other on the same folds, as long as the time allows, and what is made of them."""
+"""A run of several models: its members one after the other on the same folds, as long as the time allows, and what is made of them.
+
+These are the models of model.name=auto, or the same model with several seeds.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,13 +19,13 @@ from mlxfp.kaggle.specs.reading import hash_file
 from mlxfp.kaggle.validation.out_of_fold import OutOfFold, fold_predictions, out_of_fold
 from mlxfp.kaggle.validation.scoring import METRICS, Numbers
 from mlxfp.runs import folders
-from mlxfp.runs.auto.choosing import Choice, Chosen, after_numbers, after_of, choose
-from mlxfp.runs.auto.members import facts_of, members
+from mlxfp.runs.auto.choosing import Choice, Chosen, after_numbers, after_of, averaged, choose
+from mlxfp.runs.auto.members import Member, facts_of, members, seeded
 from mlxfp.runs.auto.records import Entry, Record, begin_record, read_record
 from mlxfp.runs.events import Ended, FoldEnded, LeftOut, Noted, RunEvent, Trained, Weighed
 from mlxfp.runs.files import read_array, read_json, write_json
 from mlxfp.runs.folders import FoldFolder
-from mlxfp.runs.from_config import ENSEMBLES
+from mlxfp.runs.from_config import AUTO, ENSEMBLES
 from mlxfp.runs.outcomes import metrics_of, outcome, write_oof, write_receipt, write_test
 from mlxfp.runs.plans import Plan
 from mlxfp.training.loop.events import Stepped
@@ -41,9 +44,10 @@ def run_auto(made: Plan, run_member: RunPlan) -> Iterator[RunEvent]:
         yield from _told(made.folder)
         yield over
         return
-    record = read_record(made.folder) or begin_record(made.folder, members(facts_of(made.data.spec, made.folds.size)))
-    with suppress(ImportError):
-        import_module(_SLOW)
+    record = read_record(made.folder) or begin_record(made.folder, _members(made))
+    if _is_chosen(made):
+        with suppress(ImportError):
+            import_module(_SLOW)
     said = set[str]()
     for place in range(len(record.entries)):
         for event in _run_entry(made, record, place, run_member):
@@ -57,9 +61,18 @@ def run_auto(made: Plan, run_member: RunPlan) -> Iterator[RunEvent]:
     yield from _finish(made, record)
 
 
+def _is_chosen(made: Plan) -> bool:
+    """Whether members are chosen by the data and the time; those of several seeds are all trained, and averaged."""
+    return made.config.model.name == AUTO
+
+
+def _members(made: Plan) -> tuple[Member, ...]:
+    return members(facts_of(made.data.spec, made.folds.size)) if _is_chosen(made) else seeded(made.config)
+
+
 def _run_entry(made: Plan, record: Record, place: int, run_member: RunPlan) -> Iterator[RunEvent]:
     """Run a member, unless it is left out; the first one that works may take as long as it needs."""
-    entry, minutes = record.entries[place], made.config.observers.minutes
+    entry, minutes = record.entries[place], made.config.observers.minutes if _is_chosen(made) else None
     folder = _folder_of(made, entry)
     if entry.kept is not False:
         first = not any(each.kept for each in record.entries[:place])
@@ -95,6 +108,8 @@ def _members_events(made: Plan, record: Record, entry: Entry, left: float | None
     except (ConfigError, CheckpointError):
         raise
     except (MlxfpError, ValueError) as error:  # of one model: the others still make a submission
+        if not _is_chosen(made):
+            raise
         return _decided(record, entry, f"it failed: {error}")
     finally:
         events.close()  # type: ignore[attr-defined]  # a generator
@@ -122,7 +137,8 @@ def _finish(made: Plan, record: Record) -> Iterator[RunEvent]:
     """Make all outputs of the members that were kept."""
     folder, names = made.folder, [entry.name for entry in record.kept]
     files = {entry.name: _files_of(made, entry) for entry in record.kept}
-    chosen = choose(made.data.spec, made.metric, {name: _oof(made, files[name]) for name in names}, tune=made.config.competition.threshold)
+    oofs, tune = {name: _oof(made, files[name]) for name in names}, made.config.competition.threshold
+    chosen = choose(made.data.spec, made.metric, oofs, tune=tune) if _is_chosen(made) else averaged(made.metric, oofs, tune=tune)
     write_oof(folder / folders.OOF, made, chosen.oof)
     after = chosen.choice.after
     numbers = metrics_of(made, chosen.oof, chosen.scored, chosen.score, after.value if isinstance(after, Threshold) else None)

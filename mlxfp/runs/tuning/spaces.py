@@ -20,7 +20,7 @@ from mlxfp.settings.yaml_files import read_value
 Kind = Literal["float", "log", "int", "choice"]
 _ARGUMENTS = "model.arguments."
 # Other options decide what is scored, on which rows, or nothing at all.
-_FIXED = ("model.name", "model.path", "model.arguments", "training.seed")
+_FIXED = ("model.name", "model.path", "model.arguments", "training.seed", "training.seeds")
 TUNABLE = tuple(
     path
     for path in option_paths()

@@ -74,6 +74,8 @@ def _tune(config: RunConfig, limits: Limits, vary: Sequence[str], nested: bool, 
     config = with_absolute_paths(config)
     if config.task != "competition":
         raise ConfigError(f"task: a run of {config.task} has no folds to tune by. Only runs of the task competition can be tuned.")
+    if config.training.seeds > 1:
+        raise ConfigError("training.seeds: trials train one model of each fold. Leave it out, and set it in the best configuration.")
     folders.check_folder(folders.run_folder(config), config.name)
     made = plan(config, code=code)
     space = space_of(config, made.data.spec, vary)

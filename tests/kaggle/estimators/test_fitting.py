@@ -8,6 +8,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import mlxfp as fp
 from mlxfp.kaggle import METRICS, cross_validate, estimator, folds, load_estimator, save_estimator, score
+from mlxfp.kaggle.estimators import libraries
 from mlxfp.kaggle.estimators.columns import fit_columns
 from mlxfp.kaggle.estimators.named import ESTIMATORS, Task, known_class, make_named, needs_permission
 from tests.kaggle.estimators.tables import COLUMNS, spec_of, table_of
@@ -188,6 +189,14 @@ def test_a_model_of_lightgbm_has_the_same_bytes_on_any_number_of_threads(tmp_pat
     one, two = ((tmp_path / name / "model-1.txt").read_bytes() for name in "12")
     assert one == two
     assert len(load_estimator(tmp_path / "1")(without(rows, "y"))) == 60
+
+
+def test_small_tables_are_fitted_by_one_thread(monkeypatch):
+    lightgbm = pytest.importorskip("lightgbm")
+    monkeypatch.setattr(libraries, "free_cores", lambda: (4, 8))
+    assert [libraries.threads(size) for size in (0, 199_999, 200_000, 10**9)] == [1, 1, 2, 4]
+    fitted = estimator(lightgbm.LGBMClassifier(n_estimators=3), spec_of("binary"))(fp.Splits(table_of("binary")))
+    assert fitted.targets[0].model.params["num_threads"] == 1
 
 
 def test_names_make_the_classes_of_known_packages_and_nothing_else():

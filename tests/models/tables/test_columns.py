@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from mlxfp.core.datasets import to_table
 from mlxfp.core.errors import ArgumentError, DataError, SchemaError
+from mlxfp.data.rows.selecting import select
 from mlxfp.data.sources.in_memory import from_examples, from_table
 from mlxfp.models import CategoryColumn, TableColumns, fit_columns
 from mlxfp.settings.structuring import structure, unstructure
@@ -101,7 +102,7 @@ def test_columns_are_a_value_and_a_pure_stage():
     ("given_columns", "error", "message"),
     [
         ({}, ArgumentError, "fit_columns needs columns to fit, got none"),
-        ({"numbers": ["size"], "categories": ["size"]}, ArgumentError, "got 'size' as both"),
+        ({"numbers": ["size"], "categories": ["size"]}, ArgumentError, "got 'size' twice"),
         ({"numbers": ["sex"]}, SchemaError, "Column 'sex' must hold numbers, got string"),
         ({"categories": ["list"]}, SchemaError, "Column 'list' must hold texts or numbers"),
         ({"numbers": ["none"]}, SchemaError, "none"),
@@ -131,3 +132,29 @@ def test_numbers_of_all_magnitudes_have_bins_that_networks_can_use():
     (column,) = fit_columns(from_examples([{"size": size} for size in sizes]), numbers=["size"], bins=48).numbers
     assert np.diff(column.bins).min() > 1e-7
     assert np.isfinite(column.scale(np.array(sizes))).all()
+
+
+WORDS = st.lists(st.none() | st.text(st.sampled_from("ab c"), max_size=12), min_size=1, max_size=10)
+
+
+@given(train=WORDS, others=WORDS)
+def test_texts_are_numbers_that_depend_on_the_training_rows_alone(train, others):
+    rows, every = (from_table({"said": pa.array(texts, pa.string()), "x": [1.0] * len(texts)}) for texts in (train, [*train, *others]))
+    columns = fit_columns(rows, numbers=["x"], texts=["said"])
+    assert columns == fit_columns(select(range(len(train)))(every), numbers=["x"], texts=["said"])
+    assert structure(unstructure(columns), TableColumns) == columns
+    assert columns.columns_read() == (("x", "said") if columns.texts else ("x",))
+    made = to_table(columns(every))["numbers"].combine_chunks().to_numpy_ndarray()
+    assert made.shape == (len(train) + len(others), 1 + sum(len(text.components) for text in columns.texts))
+    assert np.isfinite(made).all()
+
+
+def test_texts_with_the_same_words_have_the_same_numbers():
+    texts = ["a good film", "a good film", "a bad film", "so bad", "so bad", None]
+    columns = fit_columns(from_table({"said": texts}), texts=["said"], bins=4)
+    assert [text.analyzer for text in columns.texts] == ["words", "characters"]
+    assert all(len(column.bins) >= 2 for column in columns.numbers)
+    made = to_table(columns(from_table({"said": texts})))["numbers"].combine_chunks().to_numpy_ndarray()
+    assert np.array_equal(made[0], made[1])
+    assert not np.allclose(made[0], made[2])
+    assert columns.numbers[0].name == "said: words 1"

@@ -61,25 +61,27 @@ class WordCounts:
         return f"WordCounts({self.analyzer}: {len(self.kept):,} n-grams)"
 
 
-def fit_word_counts(texts: Sequence[str], *, components: int = 0, seed: int = 0, parts: bool = True) -> tuple[tuple[WordCounts, Any], ...]:
+def fit_word_counts(
+    texts: Sequence[str], *, components: int = 0, seed: int = 0, parts: bool = True, most: int = _MOST
+) -> tuple[tuple[WordCounts, Any], ...]:
     """Fit the counts of words, and of `parts` of words where the texts are not too long, with what they give for these texts.
 
-    With `components`, at most so many singular vectors are fitted, to n-grams of at least two rows. An analyzer is left out where the
-    texts have nothing to count.
+    With `components`, at most so many singular vectors are fitted, to n-grams of at least two rows. The `most` frequent n-grams are kept.
+    An analyzer is left out where the texts have nothing to count.
     """
     analyzers: tuple[Analyzer, ...] = ("words", "characters") if parts and sum(map(len, texts)) <= _PARTS else ("words",)
-    fit = partial(_fit, texts=texts, components=components, seed=seed)
+    fit = partial(_fit, texts=texts, components=components, seed=seed, most=most)
     return tuple(found for found in map(fit, analyzers) if found is not None)
 
 
-def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int) -> tuple[WordCounts, Any] | None:
+def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int, most: int) -> tuple[WordCounts, Any] | None:
     counts = _count(analyzer, texts)
     rows = np.bincount(counts.indices, minlength=_SPACE)
     found = np.flatnonzero(rows >= (2 if components else 1))
     if len(found) < (2 if components else 1):
         return None
-    if len(found) > _MOST:
-        found = np.sort(found[np.argsort(-rows[found], kind="stable")[:_MOST]])
+    if len(found) > most:
+        found = np.sort(found[np.argsort(-rows[found], kind="stable")[:most]])
     weights = np.log((1 + len(texts)) / (1 + rows[found])) + 1
     made = WordCounts(analyzer, found.astype(np.int32), weights.astype(np.float32))
     weighted = made.of_counts(counts)
@@ -88,7 +90,9 @@ def _fit(analyzer: Analyzer, texts: Sequence[str], components: int, seed: int) -
     svd = optional("sklearn.decomposition", extra="kaggle", needed_by="Words as counts").TruncatedSVD(
         min(components, len(found) - 1), random_state=seed
     )
-    svd.fit(weighted)
+    limits = optional("threadpoolctl", extra="kaggle", needed_by="Words as counts").threadpool_limits
+    with limits({"blas": 1}):  # the last digits depend on the number of threads
+        svd.fit(weighted)
     right = np.asarray(svd.components_, np.float32)
     return WordCounts(analyzer, made.kept, made.weights, right), np.asarray(weighted @ right.T, np.float32)
 

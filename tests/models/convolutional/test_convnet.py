@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import mlxfp as fp
-from mlxfp.models.convnet import CONVNET_SIZES
+from mlxfp.models.convolutional.convnet import CONVNET_SIZES
 from mlxfp.models.layers import named_arrays
 
 

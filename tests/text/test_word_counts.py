@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from mlxfp.kaggle.estimators import word_counts
-from mlxfp.kaggle.estimators.word_counts import fit_word_counts
+from mlxfp.text import word_counts
+from mlxfp.text.word_counts import fit_word_counts
 
 TEXTS = ["a good film", "good, good film", "bad film", "so bad", "a film"]
 
@@ -30,9 +30,8 @@ def test_components_keep_what_rows_share():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(word_counts, "_MOST", 3)
     monkeypatch.setattr(word_counts, "_PARTS", 20)
-    fitted = fit_word_counts(TEXTS)
+    fitted = fit_word_counts(TEXTS, most=3)
     assert [(counts.analyzer, len(counts.kept)) for counts, _ in fitted] == [("words", 3)]  # the texts are long, so no parts of words
     assert np.all(np.diff(fitted[0][0].kept) > 0)
 

@@ -203,7 +203,7 @@ def test_json_is_read_as_json(tmp_path):
     path.write_text('{"name": "a",\n "name": "b"}')
     with pytest.raises(ConfigError, match=r"run\.json: duplicate key 'name'; remove one"):
         load_config(path)
-    path.write_text('{"name": "a",\n}')
+    path.write_text('{"name": "a"\n"seed": 1}')
     with pytest.raises(ConfigError, match=r"run\.json:2 is not valid JSON"):
         load_config(path)
 

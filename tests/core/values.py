@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from decimal import Decimal
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 import numpy as np
@@ -93,6 +93,14 @@ def curried(a: Any, b: Any) -> Any:
 
 VALUES: list[Any] = [
     None,
+    Annotated,
+    ClassVar,
+    Annotated[int, "of a kind"],
+    Literal["a"],
+    list[int],
+    list[str],
+    int | None,
+    lambda value: value is ClassVar,
     True,
     False,
     0,

@@ -125,7 +125,7 @@ def test_what_is_no_document_is_refused_with_its_line(tmp_path, text, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b'{"a": 1,\n}', r"a\.json:2 is not valid JSON: .*Fix this line\."),
+        (b'{"a": 1\n"b": 2}', r"a\.json:2 is not valid JSON: .*Fix this line\."),
         (b'{"b": {"a": 1, "a": 2}}', r"a\.json: duplicate key 'a'; remove one\."),
         (b"\xff", r"a\.json is not text in UTF-8: invalid start byte at byte 0\. Save it as UTF-8\."),
     ],

@@ -147,7 +147,8 @@ def test_the_models_of_this_library_give_the_same_numbers_bit_for_bit(name):
 
     kept = gradients(lambda module: None, random_key(3))
     assert same_arrays(kept, gradients(recompute_blocks, random_key(3)))
-    assert not same_arrays(kept, gradients(recompute_blocks, random_key(4)))
+    drops = bool(DROPOUTS[name])  # a body without dropout, text_cnn, draws nothing from the key
+    assert same_arrays(kept, gradients(recompute_blocks, random_key(4))) is not drops
 
 
 def test_the_law_catches_another_mask():

@@ -111,7 +111,8 @@ def _tokie(tokenizer: fp.Tokenizer, texts: Sequence[str]) -> tuple[Callable[[], 
 
 def _pipeline(name: str, tokenizer: fp.Tokenizer, path: Path, texts: Sequence[str]) -> Row:
     collator = fp.collators.causal(pad_id=0, packed=True)
-    batches = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.pack(_PACKED), fp.batch(8), fp.collate(collator))
+    ids = fp.pipe(fp.read_text(path), fp.tokenize(tokenizer), fp.prefetch(16, workers=1))  # the next ids, while others are packed
+    batches = fp.pipe(ids, fp.pack(_PACKED), fp.batch(8), fp.collate(collator))
     call = engine(tokenizer.json).encode_batch_fast
     lists = [texts[first : first + _AT_ONCE] for first in range(0, len(texts), _AT_ONCE)]
     mine, other = best([partial(_consume, batches), lambda: [call(some) for some in lists] and None])

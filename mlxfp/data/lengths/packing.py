@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
+from mlxfp.core.arrow.gathering import Rows, rows_in
 from mlxfp.core.arrow.ragged import ends_of, places_within, read_lists, to_lists
 from mlxfp.core.checks import as_strings, check_choice, check_positive, check_text, check_unique, explain_call
-from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, concat_chunks, row_keys, source_rows, with_hidden_of
+from mlxfp.core.chunks import KEY, ROW, Example, Indices, RecordBatch, Schema, row_keys, source_rows, with_hidden_of
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.errors import ArgumentError
 from mlxfp.core.randomness import fold_in_rows, fold_into_rows
@@ -96,8 +97,8 @@ class _Pack(Stage):
         used = np.empty(0, np.int64) if held is None else np.bincount(held_rows, self._lengths(held)).astype(np.int64)  # of open rows
         fresh = self._pieces(chunk, int(used.sum()))
         placed, closed = self._place(self._lengths(fresh), used)
-        pieces = fresh if held is None else concat_chunks([held, fresh])
-        pieces, rows = _in_turn(pieces, np.concatenate([held_rows, placed]), closed)
+        chunks = [fresh] if held is None else [held, fresh]
+        pieces, rows = _in_turn(rows_in(fresh.schema, chunks), np.concatenate([held_rows, placed]), closed)
         done = int(np.searchsorted(rows, len(closed)))
         after = pieces.slice(done), np.unique(rows[done:], return_inverse=True)[1]
         return after, (self._rows(pieces.slice(0, done), rows[:done]),) if done else ()
@@ -155,12 +156,12 @@ class _Pack(Stage):
         return with_hidden_of(pa.RecordBatch.from_pydict(lists | numbers), origins)
 
 
-def _in_turn(pieces: RecordBatch, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
+def _in_turn(pieces: Rows, rows: Indices, closed: Indices) -> tuple[RecordBatch, Indices]:
     """Order pieces by row: closed rows first, in the order in which they were closed, then open ones. Rows are renumbered."""
     turns = np.arange(rows.max(initial=-1) + 1) + len(closed)
     turns[closed] = np.arange(len(closed))
     order = np.argsort(turns[rows], kind="stable")
-    return pieces.take(pa.array(order)), turns[rows][order]
+    return pieces.take(order), turns[rows][order]
 
 
 def _best_fit(sizes: Sequence[int], left: Sequence[int], length: int, open_rows: int) -> tuple[list[int], list[int]]:
@@ -170,7 +171,8 @@ def _best_fit(sizes: Sequence[int], left: Sequence[int], length: int, open_rows:
     for size in sizes:
         at = bisect_left(rooms, size << _NUMBER_BITS)
         if at < len(rooms):
-            room, row = divmod(rooms.pop(at), 1 << _NUMBER_BITS)
+            fitting = rooms.pop(at)
+            room, row = fitting >> _NUMBER_BITS, fitting & _NUMBER_MASK
         else:
             room, row, opened = length, opened, opened + 1
         placed.append(row)

@@ -14,7 +14,7 @@ from mlxfp.core.sources import Position, Source, Tasks
 ERROR = "__error__"  # the hidden column that says why a row failed, where it is not null
 REASON = pa.struct([("stage", pa.string()), ("reason", pa.string())])
 _FIRST_CHUNKS = 64, 256, 1024, CHUNK_ROWS
-_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 256  # rows of a chunk where a row has at most so many bytes: engines need some MB for all threads
+_MANY_ROWS, _SMALL = 4 * CHUNK_ROWS, 512  # rows of a chunk where a row has at most so many bytes: engines need some MB for all threads
 ROWS_PULLED = 256  # rows of a chunk: user code and remote streams may be slow, so the first batch should not wait for thousands
 
 

@@ -139,7 +139,7 @@ def test_what_is_kept_in_memory_prints_by_its_size():
 
 
 def test_chunks_are_long_where_rows_are_small():
-    small, large = from_table({"x": range(50_000)}), from_table({"x": ["x" * 300] * 50_000})
+    small, large = from_table({"x": range(50_000)}), from_table({"x": ["x" * 600] * 50_000})
     for dataset, most in ((small, 16_384), (large, 4_096)):
         source: Any = dataset.source
         sizes = [chunk.num_rows for chunk, _ in source.read(0, None)]

@@ -270,13 +270,16 @@ def blocks(path: str, offset: int, cut: Callable[[bytes], int], size: int) -> It
     """
     with open_bytes(path) as stream:
         _enter(stream, offset, path)
+        again = packing(path) is None and not is_remote(path)  # to read a few bytes twice takes less than to move a block to their end
         rest, wanted = b"", _grown(size, offset)
         while len(rest := _fill(stream, rest, wanted, path)) >= wanted:
             end = cut(rest[:wanted])
             if end:
                 offset += end
                 yield rest[:end], offset
-                rest, wanted = rest[end:], _grown(size, offset)
+                rest, wanted = b"" if again else rest[end:], _grown(size, offset)
+                if again:
+                    stream.seek(offset)
             elif wanted >= LARGEST_RECORD:
                 raise DataError(
                     f"A record does not end: got {wanted:,} bytes without an end, from byte {offset:,} of {path} on. Look there for a "

@@ -20,7 +20,7 @@ _SIZE, _LENGTH, _VOCABULARY = 8, 256, 2048
 
 def rows(*, small: bool) -> list[Row]:
     """Train with the same batches in both, then with packed rows in ours and the trainer's own batches in theirs."""
-    steps = 4 if small else 200
+    steps = 4 if small else 50
     work = [f"a LoRA step on a Llama of mlx-lm, {_SIZE} rows of one length", "the same, counted tokens of packed conversations"]
     if not installed("mlx_lm"):
         return [Row("lora", each, "-", "mlx-lm: not installed", None, bar) for each, bar in zip(work, (1.0, 1.3), strict=True)]

@@ -1,15 +1,16 @@
 """The collator for columns of any kind, which has no required arguments."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
+import pyarrow as pa
 from attrs import frozen
 
 from mlxfp.collators.built_in import BuiltIn
-from mlxfp.collators.columns import Arrays, Collator, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
-from mlxfp.collators.padding import pad_rows, padded_length, real_places
+from mlxfp.collators.columns import Arrays, Collator, Numbers, as_view, column_of, fixed_numbers, is_number_or_bool, numbers_of, ragged_of
+from mlxfp.collators.padding import mask_even, pad_even, pad_rows, padded_length, real_places
 from mlxfp.collators.stacking import Stacking
 from mlxfp.core.arrow.types import is_list_like, is_tensor, is_text, value_type
 from mlxfp.core.checks import check_integer, check_positive
@@ -46,9 +47,21 @@ class _Default(Stacking):
 
     def arrays(self, schema: Schema) -> Arrays | None:
         fields = [field for field in schema if field.name not in HIDDEN]
-        made = {field.name: (field.name, fixed_numbers(field.type)) for field in fields if not is_list_like(field.type)}
-        numbers: Any = made if len(made) == len(fields) == len({field.name for field in fields}) else {}
-        return numbers if numbers and all(make for _, make in made.values()) else None
+        made = [pair for field in fields for pair in self._arrays(field)]
+        arrays = {name: (column, make) for name, column, make in made}
+        return arrays if arrays and len(arrays) == len(made) and all(make for *_, make in made) else None
+
+    def _arrays(self, field: pa.Field) -> Iterator[tuple[str, str, Any]]:
+        """Yield the arrays of a column, each with the column and what makes it of `fixed_values`, or None if nothing does."""
+        if not is_list_like(field.type):
+            yield field.name, field.name, fixed_numbers(field.type)
+            return
+        numbers = fixed_numbers(field.type.value_type)
+        yield field.name, field.name, numbers and (lambda values: pad_even(numbers(values), self._width(values), self.pad_id, "right"))
+        yield f"{field.name}_mask", field.name, lambda values: mask_even(*values.shape, self._width(values), "right")
+
+    def _width(self, values: Numbers) -> int:
+        return padded_length(values.shape[1], self.pad_multiple)
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         view = as_view(examples)

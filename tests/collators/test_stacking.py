@@ -96,7 +96,7 @@ def test_rows_that_a_stage_changes_or_that_others_watch_are_not():
     assert not late(unoptimized(batches))
     assert not late(pipe(rows, map(lambda row: {"y": 1}), batch(4), collate(default())))
     assert not late(pipe(rows, batch(4), collate(lambda group: {"x": mx.array(len(group))})))
-    assert not late(pipe(from_table({"x": [[1], [2, 3]]}), shuffle(seed=0), batch(2), collate(default())))
+    assert not late(pipe(from_table({"x": ["a", "b"]}), shuffle(seed=0), batch(2), collate(default())))
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,12 @@ def test_images_are_those_of_the_stages_as_written(collator, kind):
         assert_plans_agree(batches)
 
 
-CAUSAL = {
+OF_TOKENS = {
     "plain": causal(pad_id=7, vocab_size=100),
     "to a length": causal(pad_id=7, length=9),
     "on the left": causal(pad_id=7, pad_multiple=4, side="left", ignore_index=-1),
+    "every column": default(),
+    "every column, padded": default(pad_id=-1, pad_multiple=4),
 }
 LISTS = {
     "lists": pa.list_(pa.int32()),
@@ -135,13 +137,13 @@ LISTS = {
 
 @pytest.mark.parametrize("kind", LISTS)
 @settings(max_examples=10)
-@given(name=st.sampled_from([*CAUSAL]), data=st.data())
+@given(name=st.sampled_from([*OF_TOKENS]), data=st.data())
 def test_tokens_are_those_of_the_stages_as_written(kind, name, data):
     even = kind == "lists of one size" or data.draw(st.booleans())
     lengths = [5 if kind == "lists of one size" else data.draw(st.integers(1, 9))] * 12 if even else range(12 - 3)
     rows = [[(3 * place + token) % 50 for token in range(length)] for place, length in enumerate(lengths)]
     made = in_pieces(pa.table({"input_ids": pa.array(rows, LISTS[kind])}), data.draw(st.lists(st.integers(1, 6), max_size=2)))
-    dataset = pipe(from_table(made), shuffle(seed=0), batch(data.draw(st.integers(1, 6))), collate(CAUSAL[name]))
+    dataset = pipe(from_table(made), shuffle(seed=0), batch(data.draw(st.integers(1, 6))), collate(OF_TOKENS[name]))
     assert late(dataset)
     assert_plans_agree(dataset)
 
@@ -154,6 +156,7 @@ def test_tokens_with_other_columns_are_not_gathered_batch_by_batch():
 
 MISTAKES = {
     "an id outside the vocabulary": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 12], [1, 1], [2, 2]]}, causal(pad_id=0, vocab_size=10)),
+    "a list of numbers beyond 32 bits": ({"x": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, default()),
     "ids beyond 32 bits": ({"input_ids": [[1, 2], [3, 4], [5, 6], [7, 2**40], [1, 1], [2, 2]]}, causal(pad_id=0)),
     "rows that are too long": ({"input_ids": [[1, 2, 3, 4]] * 6}, causal(pad_id=0, length=2)),
     "a null": ({"x": pa.array([1, 2, 3, None, 5, 6])}, default()),

@@ -6,6 +6,7 @@ top, each from the left, with 3 bytes a pixel or one.
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ class ImageKind:
         if self.size is None:
             return pa.struct([(self.mode, pa.large_binary()), ("height", pa.int32()), ("width", pa.int32())])
         return pa.fixed_shape_tensor(pa.uint8(), (*self.size, CHANNELS[self.mode]))
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the pixels of an image have; 0 if their sizes differ."""
+        return 0 if self.size is None else prod((*self.size, CHANNELS[self.mode]))
 
     def column(self, blocks: Iterable[Pixels], count: int) -> pa.Array:
         """Make a column of `count` images of this kind, which come in blocks of images of one size, uint8[N, H, W, C]."""

@@ -93,7 +93,8 @@ def _edited(chunk: RecordBatch, stages: Sequence[Any]) -> RecordBatch:
         kinds.append(stage.kind(kinds[-1]))
     editing = _Editing(chunk, stages, [_draw(stage, chunk) for stage in stages])
     if kinds[0].size is not None and chunk.num_rows:
-        blocks = editing.together(tensors_of(chunk, column, name_of(first)))
+        count = max(1, _BYTES_TOGETHER // max(kind.bytes for kind in kinds))
+        blocks = editing.together(tensors_of(chunk, column, name_of(first)), count)
     else:  # images of files are in memory one at a time, and the column has copies of them
         blocks = editing.one_by_one(loads_of(chunk, column, kinds[1].mode, name_of(first), memory=Memory()))  # of `decode`, its mode
     return set_column(chunk, column, kinds[-1].column(blocks, chunk.num_rows))
@@ -107,9 +108,8 @@ class _Editing:
     stages: Sequence[Any]
     drawn: Sequence[Drawn]
 
-    def together(self, images: Pixels) -> Iterator[Pixels]:
-        """Yield images uint8[N, H, W, C] after all stages, some at a time."""
-        count = max(1, _BYTES_TOGETHER // images[0].size)
+    def together(self, images: Pixels, count: int) -> Iterator[Pixels]:
+        """Yield images uint8[N, H, W, C] after all stages, `count` at a time."""
         for begin in range(0, len(images), count):
             block = made = images[begin : begin + count]
             try:

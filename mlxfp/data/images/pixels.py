@@ -91,7 +91,10 @@ def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool =
     simd, most = installed("cykooz_resizer"), channels * max(height * width, size[0] * size[1])
     if simd is None or not antialias or images.dtype != np.uint8 or most > _SMALL:
         return np.stack([resized(pixels, size, needed_by, antialias=antialias) for pixels in images])
-    made, together = np.empty((count, *size, channels), np.uint8), _BYTES_TOGETHER // most
+    together = _BYTES_TOGETHER // most
+    if count <= together:
+        return _resized_together(simd, images, size)
+    made = np.empty((count, *size, channels), np.uint8)
     for begin in range(0, count, together):
         made[begin : begin + together] = _resized_together(simd, images[begin : begin + together], size)
     return made
@@ -100,9 +103,9 @@ def all_resized(images: Pixels, size: Size, needed_by: str, *, antialias: bool =
 def _resized_together(simd: Any, images: Pixels, size: Size) -> Pixels:
     """Resize uint8[N, H, W, C] in the two passes that cykooz_resizer makes of each image: all images as one that is wide, then tall."""
     (count, old, width, channels), (height, wide) = images.shape, size
-    broad = np.ascontiguousarray(images.swapaxes(0, 1)).reshape(old, -1, 1)
-    tall = _resized_by(simd, broad, (height, broad.shape[1])).reshape(height, count, width, channels).swapaxes(0, 1)
-    return _resized_by(simd, tall.reshape(count * height, width, channels), (count * height, wide)).reshape(count, height, wide, channels)
+    broad = images.swapaxes(0, 1).reshape(old, -1, 1)
+    tall = _resized_by(simd, broad, (height, broad.shape[1])).reshape(height * count, width, channels)  # row by row, of all images
+    return _resized_by(simd, tall, (height * count, wide)).reshape(height, count, wide, channels).swapaxes(0, 1)
 
 
 def _resized_plane(own: Any, plane: Pixels, size: Size, antialias: bool) -> Pixels:  # noqa: FBT001

@@ -44,6 +44,7 @@ def collate(
 
 
 _BYTES_AT_ONCE = 1 << 20  # of rows that are gathered before their batches are made: so many stay in the cache of a core
+_BYTES_OF_A_STACK = 1 << 17  # of rows of one size, the same; between 64 KB and 256 KB the time hardly differs
 _ROWS_OF_EACH = 64  # of the chunks of a table that are gathered at once, at least: with fewer, the cost of each chunk counts
 
 
@@ -162,32 +163,43 @@ class _CollatePlaces(_CollateCuts):
 
     def _pieces(self, cuts: Iterable[Cuts]) -> Iterator[Cuts]:
         """Gather the rows of several groups: from a table in many chunks, as each chunk costs something, and rows of different lengths."""
-        chunks, size = self.holder.rows.chunks, self.grouping.missing(None) or 1
-        first = chunks[0]()
-        rows = max(_BYTES_AT_ONCE * first.num_rows // (1 + first.nbytes), _ROWS_OF_EACH * len(chunks))
-        together = max(1, rows // size) * size
+        size = self._size
+        together = max(1, _ROWS_OF_EACH * len(self.holder.rows.chunks) // size, self._groups_in(_BYTES_AT_ONCE)) * size
         for chunk, ends in cuts:
             for begin in range(0, ends[-1], together):
                 some = self._gathered(chunk.slice(begin, min(together, ends[-1] - begin)))
                 yield some, range(0, some.num_rows + 1, size)
 
     def _stacked(self, stack: Stack, cuts: Iterable[Cuts]) -> Iterator[Any]:
+        together = self._groups_in(_BYTES_OF_A_STACK)
         for chunk, ends in cuts:
             places = source_rows(chunk).copy()  # numpy copies indices that are read-only, in each take
-            for first, stop in pairwise(ends):
-                batch = stack(places[first:stop])
-                if batch is not None:
-                    yield batch
-                else:
-                    yield from self.collate.step((), self._gathered(chunk.slice(first, stop - first)))[1]
+            for begin in range(0, len(ends) - 1, together):
+                some = ends[begin : begin + together + 1]
+                batches = stack(places[some[0] : some[-1]], [end - some[0] for end in some])
+                for (first, stop), batch in zip(pairwise(some), batches, strict=True):
+                    if batch is not None:
+                        yield batch
+                    else:
+                        yield from self.collate.step((), self._gathered(chunk.slice(first, stop - first)))[1]
         self.idle.append(stack)
 
     def _stack(self) -> Stack | None:
         try:
             return self.idle.pop()  # of those that several threads may use, each is taken once
         except IndexError:
-            read = self.holder.rows.reader
-            return stacking(self.arrays, lambda name: read(name, self.grouping.missing(None)), self.collate.collator.finished)
+            read, most = self.holder.rows.reader, self._groups_in(_BYTES_OF_A_STACK) * self._size
+            return stacking(self.arrays, lambda name: read(name, most), self.collate.collator.finished)
+
+    @property
+    def _size(self) -> int:
+        return self.grouping.missing(None) or 1
+
+    def _groups_in(self, size: int) -> int:
+        """Return how many groups have so many bytes; at least one."""
+        first = self.holder.rows.chunks[0]()
+        fitting: int = size * first.num_rows // (1 + first.nbytes) // self._size
+        return max(1, fitting)
 
     def _gathered(self, chunk: RecordBatch) -> RecordBatch:
         places, epoch = source_rows(chunk), chunk.column(EPOCH)[0].as_py()

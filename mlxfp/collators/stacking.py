@@ -6,6 +6,7 @@ from itertools import pairwise, repeat
 from typing import Any
 
 import mlx.core as mx
+from attrs import frozen
 
 from mlxfp.collators.columns import Arrays, Batch, Cutting, Numbers
 from mlxfp.core.arrow.gathering import fixed_values
@@ -14,7 +15,6 @@ from mlxfp.core.errors import MlxfpError
 from mlxfp.core.examples import Examples
 
 Values = Callable[[Any], Numbers]  # the values of rows of one column, of the rows in a slice or with these numbers
-Stack = Callable[[Any], Batch | None]
 _view: Any = memoryview  # MLX takes two thirds of the time to copy from a buffer as from the array itself
 
 
@@ -30,27 +30,45 @@ class Stacking(Cutting):
     def batches(self, examples: Examples, ends: Sequence[int]) -> Iterator[Batch | None]:
         """Cut batches from columns that lie in memory."""
         stack = stacking(self.arrays(examples.chunk.schema) or {}, lambda name: _sliced(examples, name), self.finished)
-        return repeat(None, len(ends) - 1) if stack is None else (stack(slice(first, stop)) for first, stop in pairwise(ends))
+        if stack is None:
+            return repeat(None, len(ends) - 1)
+        return (batch for first, stop in pairwise(ends) for batch in stack(slice(first, stop), (0, stop - first)))
+
+
+@frozen(eq=False)
+class Stack:
+    """Makes batches of rows; made by `stacking`. Of columns, it has what reads one; of arrays, the name, the column and what makes it."""
+
+    columns: dict[str, Values]
+    arrays: Sequence[tuple[str, str, Callable[[Numbers], Numbers]]]
+    finished: Callable[[Batch], Batch]
+
+    def __call__(self, rows: Any, ends: Sequence[int]) -> Iterator[Batch | None]:
+        """Yield a batch for each group of the rows, which are read together; None for a group that has to be collated by itself."""
+        try:
+            found = {column: read(rows) for column, read in self.columns.items()}
+            made = [(name, make(found[column])) for name, column, make in self.arrays]
+        except MlxfpError:  # of one of the groups
+            for first, stop in pairwise(ends):
+                yield from (None,) if len(ends) == 2 else self(rows[first:stop], (0, stop - first))
+            return
+        for first, stop in pairwise(ends):
+            try:
+                batch: Batch | None = self.finished({name: mx.array(_view(numbers[first:stop])) for name, numbers in made})
+            except MlxfpError:
+                batch = None
+            yield batch
 
 
 def stacking(arrays: Arrays, values: Callable[[str], Values | None], finished: Callable[[Batch], Batch]) -> Stack | None:
-    """Return what makes a batch of rows, or None for a group that has to be collated by itself.
+    """Return what makes batches of rows.
 
     `values` returns what reads a column; where it is None for one, as for a column with nulls, the result is None.
     """
-    readers = {column: values(column) for column, _ in arrays.values()}
-    if not readers or None in readers.values():
+    columns = {column: values(column) for column, _ in arrays.values()}
+    if not columns or None in columns.values():
         return None
-    parts = [(name, column, make) for name, (column, make) in arrays.items()]
-
-    def batch(rows: Any) -> Batch | None:
-        found = {column: read(rows) for column, read in readers.items()}  # type: ignore[misc]  # none of them is None
-        try:
-            return finished({name: mx.array(_view(make(found[column]))) for name, column, make in parts})
-        except MlxfpError:
-            return None
-
-    return batch
+    return Stack(columns, [(name, column, make) for name, (column, make) in arrays.items()], finished)  # type: ignore[arg-type]  # none is None
 
 
 def _sliced(examples: Examples, name: str) -> Values | None:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs).
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs); or they turn the text after them around, also numbers that are ours.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _CARDS = 3  # a table of more columns becomes cards on a phone
 _WORD, _HEADING = 16, 6  # characters of a word that the first cell of a row, often its name, and a heading do not break
 

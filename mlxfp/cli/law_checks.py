@@ -47,11 +47,11 @@ def _laws(options: Namespace) -> int:
     settings.register_profile("mlxfp laws", settings.get_profile(before), derandomize=True)  # the same cases each time
     settings.load_profile("mlxfp laws")
     try:
-        found = [error for law in laws if (error := _told(law)) is not None]
+        found = [reason for law in laws if (reason := _told(law)) is not None]
     finally:
         settings.load_profile(before)
     broken, subject = len(found), laws[0].subject
-    if subject.schema is None and "schema" in subject.family.takes and any(isinstance(error, KeyError) for error in found):
+    if subject.schema is None and "schema" in subject.family.takes and any(isinstance(reason, KeyError) for reason in found):
         say(f"The rows have any columns. If {name} needs some, name a function that returns laws.Subject(part, schema=...), not {name}.")
     say(f"{len(laws)} laws, {broken} broken." if broken else f"{len(laws)} laws, all held.")
     return _BROKEN if broken else 0

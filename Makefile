@@ -73,7 +73,7 @@ docs: $(VENV)/installed-docs  ## build the site of the documentation into build/
 	$(VENV)/bin/zensical build --clean --strict --config-file build/zensical.toml
 
 test-browser: docs $(VENV)/installed-browser  ## look at the site, reports and notebooks in Chromium; pictures go to build/screens
-	MLXFP_TEST_BROWSER=1 $(PYTHON) -m pytest tests/browser $(ARGS)
+	MLXFP_TEST_BROWSER=1 $(PYTEST) $(PARALLEL) tests/browser $(ARGS)
 
 clean:  ## remove .venv, the site and the caches of the tools
 	rm -rf $(VENV) .venv-lowest .venv-newest build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage

@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-# Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs).
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+# Not allowed in HTML, or not in UTF-8 (halves of surrogate pairs); or they turn the text after them around, also numbers that are ours.
+_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _CARDS = 3  # a table of more columns becomes cards on a phone
 _WORD, _HEADING = 16, 6  # characters of a word that the first cell of a row, often its name, and a heading do not break
+_OTHER_WORD = 10  # of one in another cell, where a phone shows cards: also a large number
 
 # Colors are those of the page around (`inherit`) or half transparent, so that a notebook may be light or dark whatever the system says.
 STYLE = """
@@ -88,17 +89,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], *, cards: bool 
     >>> table(["name", "size"], [["<a>", 1234]]).count("&lt;a&gt;"), table(["x"], [[0.51234]]).count("0.5123")
     (1, 1)
     """
+    kind = "cards" if cards or len(head) > _CARDS else None
+    words = [_WORD, *[_OTHER_WORD if kind else 0] * len(head)]
     numeric, lines = [False] * len(head), []
     for row in rows:
         numeric = [was or isinstance(cell, int | float) for was, cell in zip(numeric, row, strict=True)]
-        lines.append(element("tr", *(_cell(name, cell, first=not place) for place, (name, cell) in enumerate(zip(head, row, strict=True)))))
+        lines.append(element("tr", *(_cell(name, cell, word=word) for name, cell, word in zip(head, row, words, strict=False))))
     titles = (
         element("th", name, scope="col", class_=_classes(n=right, w=_fits(name, _HEADING)))
         if name
         else element("td")  # a heading says something
         for name, right in zip(head, numeric, strict=True)
     )
-    kind = "cards" if cards or len(head) > _CARDS else None
     return element("table", element("thead", element("tr", *titles)), element("tbody", *lines), class_=kind)
 
 
@@ -126,10 +128,10 @@ def number(value: float) -> str:
     return f"{value:.4f}" if 0.001 <= size < 1000 else f"{value:,.{int(size < 10_000)}f}" if 1000 <= size < 1e12 else f"{value:.4g}"
 
 
-def _cell(name: str, value: object, *, first: bool) -> Html:
+def _cell(name: str, value: object, *, word: int) -> Html:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return element("td", number(value), class_="n", data_label=name)
-    return element("td", value, data_label=name, class_=_classes(w=first and not isinstance(value, Html) and _fits(value, _WORD)))
+    return element("td", value, data_label=name, class_=_classes(w=not isinstance(value, Html) and _fits(value, word)))
 
 
 def _fits(value: object, size: int) -> bool:

@@ -109,6 +109,12 @@ def test_the_pictures_are_those_that_the_script_draws(load):
     assert "28 of them" in drawn["explain"]
 
 
+def test_the_readme_is_short_and_shows_an_explanation_and_a_report():
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert len(text.splitlines()) < 200
+    assert re.findall(r"!\[[^\]]+\]\((.+?\.svg)\)", text) == ["docs/pictures/explain.svg", "docs/pictures/report.svg"]
+
+
 def test_the_chart_has_the_lowest_speed_of_each_work_and_library(load):
     head = "| id | work | ours | peer | number | bar | verdict |\n"
     lines = [

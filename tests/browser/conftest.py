@@ -42,7 +42,7 @@ def chromium():
         own = started.chromium.executable_path
         if BROWSER is None and not Path(own).is_file():
             missing("needs Chromium: apt install chromium, or python -m playwright install chromium")
-        browser = started.chromium.launch(executable_path=BROWSER or own, args=["--no-sandbox", "--disable-gpu"])
+        browser = started.chromium.launch(executable_path=BROWSER or own, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"])
         yield browser
         browser.close()
 

@@ -1,10 +1,12 @@
 """What a notebook shows of values, in a real browser: on a phone and a screen, light and dark."""
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
 import mlxfp as fp
 from mlxfp._html import element
+from mlxfp.runs.events import Ended, FoldEnded
 from mlxfp.runs.reports.writing import page
 from tests.browser.conftest import Seen
 from tests.runs.reports.finished import HOSTILE
@@ -22,9 +24,12 @@ def test_values_are_readable(rows, look, tmp_path):
     joined = fp.pipe(fp.concat([plain, fp.concat([plain, plain])]), fp.prefetch(2, workers=2), fp.batch(1))
     name = next(iter(rows[0]))
     ids = {f"{name}input_ids": np.zeros((2, 300), np.int32), f"{name}attention_mask": np.ones((2, 300), np.int32)}
-    values = (plain, dataset, group, cursor, joined, fp.show_batch(ids), fp.kaggle.Score(name, (0.5, 1.0), 0.75))
-    shown = [value._repr_html_() for value in values if hasattr(value, "_repr_html_")]
-    assert len(shown) >= 6
+    score = fp.kaggle.Score(name, (0.5, 1.0), 0.75)
+    state = fp.TrainState({name: mx.zeros((2, 3))}, {}, {}, step=1234, seed=0)
+    written = fp.write(plain, tmp_path / "written", format="parquet")
+    values = (plain, dataset, group, cursor, joined, fp.show_batch(ids), score, state, written, fp.profile(dataset))
+    ends = FoldEnded(tmp_path, 1, metric=name, score=0.5), Ended(tmp_path, score, submission=tmp_path / "submission.csv")
+    shown = [*(value._repr_html_() for value in (*values, *ends)), fp.explain(dataset, format="html")]
     path = tmp_path / "page.html"
     path.write_text(page("values", *(element("section", each) for each in shown)), "utf-8")
     assert look(path.as_uri()) == Seen()

@@ -45,6 +45,12 @@ def test_a_comparison_is_readable(runs, look, tab, tmp_path):
     assert tab.get_by_text("Rows in which they disagree most").is_visible()
 
 
+def test_a_comparison_of_many_runs_fits_any_width(runs, look, tab, tmp_path):
+    address = fp.report.write_comparison([*runs * 8], tmp_path / "comparison.html").as_uri()
+    tab.set_viewport_size({"width": 390 + tab.viewport_size["width"] // 2, "height": 900})
+    assert look(address) == Seen()
+
+
 def test_a_report_of_logs_is_readable(runs, look, tmp_path):
     logs = [run / "fold-01/log.jsonl" for run in runs]
     assert look(fp.report.write_logs(logs, tmp_path / "logs.html").as_uri()) == Seen()

@@ -40,6 +40,11 @@ def parts(tmp_path, monkeypatch):
             def named():
                 return laws.Subject(collate, examples=st.lists(st.builds(dict, x=st.integers(0, 9)), min_size=1))
 
+            more = fp.map(lambda row: {"x": row["x"] + 1})
+
+            def more_of_numbers():
+                return laws.Subject(more, schema=pa.schema([pa.field("x", pa.int32(), nullable=False)]))
+
             def needs_an_argument(size, more):
                 return rows
             """),
@@ -75,6 +80,14 @@ def test_a_broken_law_is_shown_with_the_smallest_case_and_the_exit_code_says_so(
     assert "          The rows: [{'x': 0}, {'x': 1}], in chunks of [2]" in said
     assert "  held    assert_repeatable:" in said
     assert said.splitlines()[-1].endswith(" laws, 1 broken.")
+
+
+def test_who_needs_columns_is_told_how_to_name_them(parts, capsys):
+    hint = "If more needs some, name a function that returns laws.Subject(part, schema=...), not more."
+    assert main(["laws", "odd_parts:more"]) == 1
+    assert hint in capsys.readouterr().out
+    assert main(["laws", "odd_parts:more_of_numbers"]) == 0
+    assert "laws.Subject" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

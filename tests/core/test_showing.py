@@ -13,7 +13,7 @@ import pytest
 import tqdm
 
 from mlxfp.core.datasets import to_table
-from mlxfp.core.describing import length
+from mlxfp.core.describing import length, schema
 from mlxfp.core.pipelines import pipe
 from mlxfp.core.running import showing
 from mlxfp.core.running.bars import Bar
@@ -26,6 +26,7 @@ from mlxfp.data.rows.shuffling import shuffle, shuffle_quality
 from mlxfp.data.running.caching import cache, load
 from mlxfp.data.running.runners import threads
 from mlxfp.data.running.writing import write
+from mlxfp.data.sources.csv_files import read_csv
 from mlxfp.data.sources.in_memory import from_examples, from_iterable
 from mlxfp.data.sources.parquet_files import read_parquet
 from mlxfp.data.sources.tar_files import read_tar
@@ -335,7 +336,14 @@ def archive(path):
     return read_tar(path)
 
 
+def lines(path):
+    """A pipeline of a file whose columns are found by reading it whole."""
+    path.write_text("x,text\n1,a\n")
+    return read_csv(path, schema="scan")
+
+
 LONG = {
+    "find the types of columns: 1 blocks": lambda folder: schema(lines(folder)),
     "count rows: 100%|": lambda folder: length(parquet(folder)),
     "count rows: 100%|####": lambda folder: length(archive(folder.with_suffix(".tar"))),
     "load": lambda folder: len(pipe(STREAM, load()).source.table),

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from mlxfp.core.chunks import RecordBatch, Schema
 from mlxfp.core.errors import MlxfpError, SchemaError
+from mlxfp.core.running.showing import Showing
 from mlxfp.core.sources import Held, Position, Tasks
 from mlxfp.data.sources.columns import (
     LONGEST_EXACT,
@@ -232,13 +233,14 @@ def _scan(source: LineSource, files: tuple[FileStamp, ...]) -> tuple[Schema, str
     found: dict[str, dict[pa.DataType, Block]] = {}  # the block that each type of a column was first found in
     faults: dict[str, tuple[Fault, Block]] = {}  # by columns that have several types in one value
     first: Opening | None = None
-    for block, types, faulty in _in_threads(partial(_types_in, source), _every_block(source, files)):
-        first = first or block.opening
-        check_same_names(block.opening.names, block.path, first.names, files[0].path)
-        for name, kind in types:
-            found.setdefault(name, {}).setdefault(kind, block)
-        for fault in faulty:
-            faults.setdefault(str(fault.column), (fault, block))
+    with Showing("find the types of columns", unit="blocks") as shown:
+        for block, types, faulty in shown.over(_in_threads(partial(_types_in, source), _every_block(source, files))):
+            first = first or block.opening
+            check_same_names(block.opening.names, block.path, first.names, files[0].path)
+            for name, kind in types:
+                found.setdefault(name, {}).setdefault(kind, block)
+            for fault in faulty:
+                faults.setdefault(str(fault.column), (fault, block))
     kinds = {name: None if name in faults else _join_all(source, list(seen)) for name, seen in found.items()}
     schema = source.finished(pa.schema({name: TEXT_OF_JSON if kind is None else kind for name, kind in kinds.items()}), files[0].path)
     check_names(schema.names, files[0].path)

@@ -11,6 +11,7 @@ from mlxfp.core.checks import check_callable, check_choice, check_columns, check
 from mlxfp.core.datasets import Dataset
 from mlxfp.core.describing import length, schema
 from mlxfp.core.errors import ArgumentError, ArgumentTypeError
+from mlxfp.core.running.showing import Showing
 from mlxfp.data.rows.columns import drop_columns
 from mlxfp.data.rows.selecting import Splits, select
 from mlxfp.kaggle.specs.tables import column_values
@@ -105,7 +106,10 @@ def cross_validate(  # noqa: PLR0913  # each is one choice of how folds are run
         models = tuple(fit.together([parts_of(fold, rows, stopping, share) for fold in folds]))
         predictions = [fold_predictions(fold, model(unseen(fold, rows, target))) for fold, model in zip(folds, models, strict=True)]
         return CrossValidation(out_of_fold(folds, targets, predictions), models)
-    done = [validate_fold(fold, rows, fit, target=target, stopping=stopping, share=share) for fold in folds]
+    every = list(folds)
+    with Showing("folds", unit="fold", total=lambda: len(every), steady=True) as shown:
+        run = partial(validate_fold, rows=rows, fit=fit, target=target, stopping=stopping, share=share)
+        done = [run(fold) for fold in shown.over(every)]
     return CrossValidation(out_of_fold(folds, targets, [each.predictions for each in done]), tuple(each.model for each in done))
 
 

@@ -150,7 +150,9 @@ class Score:
         bars = ("" if isnan(value) else share_bar(abs(value) / longest) for value in self.folds[:_FOLDS])
         rows = list(zip(range(1, _FOLDS + 1), self.folds, bars, strict=False))
         more = [element("p", f"and {len(self.folds) - _FOLDS:,} more folds", class_="muted")] if len(self.folds) > _FOLDS else []
-        return fragment(element("p", repr(self)), element("div", table(["fold", clip(self.metric, 60), ""], rows), class_="scroll"), *more)
+        return fragment(
+            element("p", clip(self, 300)), element("div", table(["fold", clip(self.metric, 60), ""], rows), class_="scroll"), *more
+        )
 
 
 def score(oof: OutOfFold, metric: Metric) -> Score:

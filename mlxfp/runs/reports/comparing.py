@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from mlxfp._html import clip, element, number, table
+from mlxfp._html import Html, clip, element, number, table
 from mlxfp.core.errors import ArgumentError, DataError, MissingExtraError
 from mlxfp.core.running.showing import printable
 from mlxfp.kaggle.ensembling.ensembles import greedy
@@ -149,11 +149,16 @@ def comparison_page(found: RunComparison) -> str:
     metrics = ", ".join(dict.fromkeys(each.metric for each in found.scores if each is not None))
     return page(
         f"Comparison of {len(names)} runs",
-        section("Scores", element("p", metrics, class_="muted"), table(["", *names], scores)),
+        section("Scores", element("p", metrics, class_="muted"), _scrolled(table(["", *names], scores))),
         *([] if found.blend is None else [section("A blend", element("p", f"{_BLEND}: {found.blend}"))]),
-        section("Options that differ", table(["option", *names], options, cards=True) if options else element("p", "None.")),
+        section("Options that differ", _scrolled(table(["option", *names], options, cards=True)) if options else element("p", "None.")),
         *(_pair_section(f"{name} against {names[0]}", pair) for name, pair in zip(names[1:], found.pairs, strict=True)),
     )
+
+
+def _scrolled(shown: Html) -> Html:
+    """Return a table with a column for each run, which may be too many for the width of a tablet."""
+    return element("div", shown, class_="scroll", tabindex=0)
 
 
 def _short(runs: Sequence[str]) -> list[str]:

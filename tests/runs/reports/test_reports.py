@@ -9,7 +9,7 @@ import pytest
 from attrs import evolve
 
 import mlxfp as fp
-from mlxfp._html import Html, element
+from mlxfp._html import Html, element, table
 from mlxfp.runs.reports.baselines import constant_oof, simple_oof
 from mlxfp.runs.reports.charts import line_chart, scatter
 from mlxfp.runs.reports.diagnostics import calibration, calibration_error, confusion, mistakes
@@ -82,8 +82,7 @@ def test_a_report_is_one_whole_page_that_loads_nothing(run, request):
 def test_what_the_data_hold_is_text_of_the_page(binary):
     page = Page(fp.report.write(binary).read_text("utf-8"))
     assert "</td></table><script>alert" in page.text  # of the rows that are wrong, and of a name in the log
-    assert "\x00" not in page.text
-    assert "\x1b" not in page.text
+    assert not {"\x00", "\x1b", "\u202e"} & set(page.text)
 
 
 def test_a_report_is_the_same_each_time_and_wherever_it_is_written(binary, tmp_path):
@@ -195,6 +194,15 @@ def test_a_chart_of_any_numbers_has_numbers_in_it(value):
     drawn = line_chart("loss", {"a": [(0, value), (1, -value)]}, x="step", y="loss")
     assert "nan" not in drawn
     assert "inf" not in drawn
+
+
+def test_a_large_number_next_to_a_long_text_is_not_broken():
+    for long in ("word " * 90, "x" * 300):
+        cell = element("td", "745,000", data_label="truth", class_="w")
+        assert cell in table(["row", "truth", "prediction", "text"], [["7", "745,000", "1 (0.991)", long]])
+    assert 'class="w">xx' not in table(["row", "truth", "prediction", "text"], [["7", "1", "1", "x" * 300]]).replace(
+        ' data-label="text"', ""
+    )
 
 
 def test_an_element_escapes_all_but_html():
